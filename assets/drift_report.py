@@ -18,7 +18,6 @@ from resources.drifting import (
     DriftInputs,
     DriftReport,
     DriftSettings,
-    Embedder,
     compare_traffic,
     plots,
     recent_rows,
@@ -26,11 +25,7 @@ from resources.drifting import (
     write_drift_page,
 )
 from resources.launching import relay
-from resources.manifests import external_input
 from resources.workshop import Workshop
-
-MOST_TOKENS = 512
-"""Tokens of a prompt's beginning that an embedding model reads; one with more gets no vector."""
 
 
 @dg.asset(
@@ -58,8 +53,7 @@ def drift_report(
     """
     tables, workload = workshop.tables, workshop.workload
     seen = DriftInputs(curation_settings.judge, feedback_scales(tables, workload, curation_settings.feedback))
-    embedder = _embedder(workshop, drift_settings)
-    report = compare_traffic(tables, workload, drift_settings, seen, served_release(workshop.lake, workload), embedder=embedder)
+    report = compare_traffic(tables, workload, drift_settings, seen, served_release(workshop.lake, workload))
     page = write_drift_page(tables, workload, report, drift_settings)
     workshop.publish_catalog()
     for note in report.notes:
@@ -104,14 +98,6 @@ def _in_short(report: DriftReport, shown: Sequence[Mapping[str, Any]]) -> Iterat
         days = counted(len(report.days), "day")
         yield f"compared with {report.reference.start} to {report.reference.end}; {days} in this run"
     yield from report.notes
-
-
-def _embedder(workshop: Workshop, settings: DriftSettings) -> Embedder | None:
-    """What makes vectors of prompts; None where the recipe names no embedding model."""
-    model = settings.embeddings.model
-    if model is None:
-        return None
-    return Embedder(lambda texts: workshop.embed(texts, model, MOST_TOKENS), external_input(model).digest)
 
 
 @dg.asset_check(asset="drift_report", blocking=False)

@@ -157,11 +157,11 @@ class KilledRun:
 
     def _chunks(self) -> list[bytes]:
         lines = self.log.read_bytes().splitlines(keepends=True) if self.log.exists() else []
-        return [line for line in lines if line.endswith(b"\n") and b'"groups"' in line]
+        return [line for line in lines if line.endswith(b"\n") and b'"outcomes"' not in line]
 
     def _counts(self) -> dict[str, Any]:
         chunks, rows = self._chunks(), pq.read_table(self.output / "rollouts.parquet").to_pylist()
-        made = [rollout for line in chunks for group in json.loads(line)["groups"] for rollout in group]
+        made = [rollout for line in chunks for rollout in json.loads(line).get("rollouts", ())]
         again = self.folder / "again"
         (again / ".work").mkdir(parents=True)
         (again / ".work/rollouts.jsonl").write_bytes(b"".join(chunks))

@@ -66,7 +66,6 @@ FOR_TESTS = {"pytest", "pytest-timeout", "hypothesis", "zstandard"}
 """Packages that only the part `tests` imports."""
 GPU_TESTS = (
     "tests/model_ops/cuda/test_on_a_device.py",
-    "tests/model_ops/cuda/test_newer_attention.py",
     "tests/model_ops/models/test_varlen_attention.py",
     "tests/model_ops/models/test_experts.py",
     "tests/model_ops/speculators/test_draft_attention.py",

@@ -21,21 +21,18 @@ from model_ops.jobs.progress import Progress
 from model_ops.machine import device_rates
 from model_ops.machine.devices import device_of
 from model_ops.models import attention as packed
-from model_ops.models.cudnn_attention import takes_cudnn
 from model_ops.models.model_directory import training_device
 from model_ops.quantization.fp8_linear import kernel_suits
 from model_ops.quantization.model_layers import block_layers
 from model_ops.quantization.scheme import Scheme
-from model_ops.quantization.schemes.fp8 import FP8
-from model_ops.quantization.schemes.w8a8 import W8A8
+from model_ops.quantization.schemes import FP8, W8A8
 from model_ops.speculators.factory import new_draft_model
 from model_ops.speculators.losses.teacher import Teacher
 from model_ops.speculators.losses.training_loss import SpeculatorLoss
 from model_ops.speculators.registry import speculator_settings
 from model_ops.speculators.states.hidden_states import AnswerRow, OnlineStates
 from model_ops.speculators.states.speculator_batches import SpeculatorPlan
-from model_ops.tensors import cuda_rows
-from model_ops.tensors.varlen_kernel import flash_3_suits, takes_varlen_kernel
+from model_ops.tensors.varlen_kernel import takes_varlen_kernel
 from model_ops.training.trainer import train
 
 BATCHES = (1, 64)
@@ -47,7 +44,7 @@ PRODUCTS = (*device_rates.SHAPES, (64, 4_096, 14_336), (16_384, 4_096, 16))
 
 def ceilings() -> Iterator[dict[str, Any]]:
     """What the device reaches: matrix products by shape, a copy (bytes read and written), and attention; kept for the planner.
-    And whether Triton's kernels and torch's FP8 products are taken."""
+    And whether torch's FP8 products are taken."""
     where = training_device()
     on_gpu = where.type == "cuda"
     dtype = torch.bfloat16 if on_gpu else torch.float32
@@ -63,17 +60,12 @@ def ceilings() -> Iterator[dict[str, Any]]:
         rates, known = device_rates.measured(), device_of(torch.cuda.get_device_name(where))
         if known is not None:
             device_rates.keep(rates, known.name)
-        taken = {
-            "triton_kernels": cuda_rows.agrees(where),
-            "fp8_products": kernel_suits(where),
-            "flash_3": flash_3_suits(where),
-        }
-        yield {**rates._asdict(), **taken}
+        yield {**rates._asdict(), "fp8_products": kernel_suits(where)}
 
 
 def attention() -> Iterator[dict[str, Any]]:
-    """Forward and backward of packed attention in one layer, for documents of many lengths and of one: what is taken against
-    the kernel for variable lengths and against documents gathered into groups."""
+    """Forward and backward of packed attention in one layer, for documents of many lengths and of one: the kernel for variable
+    lengths against documents gathered into groups."""
     where = training_device()
     on_gpu = where.type == "cuda"
     config, dtype = config_for(where), torch.bfloat16 if on_gpu else torch.float32
@@ -98,22 +90,17 @@ def attention() -> Iterator[dict[str, Any]]:
             return output.detach().float()
 
         found, seconds = step(), seconds_of(step, where)
-        by_cudnn = takes_cudnn(*(stream[0].transpose(0, 1) for stream in streams), lengths)
-        packed.takes_cudnn = lambda *_: False
+        packed.takes_varlen_kernel = lambda *_: False
         try:
-            flash_seconds = seconds_of(step, where)
-            packed.takes_varlen_kernel = lambda *_: False
             other, other_seconds = step(), seconds_of(step, where)
         finally:
-            packed.takes_cudnn, packed.takes_varlen_kernel = takes_cudnn, takes_varlen_kernel
+            packed.takes_varlen_kernel = takes_varlen_kernel
         pairs = sum(length * length for length in lengths) / 2
         yield {
             "tokens": sum(lengths),
             "documents": len(lengths),
             "kernel": taken,
-            "cudnn": by_cudnn,
             "milliseconds": round(1e3 * seconds, 3),
-            "milliseconds_flash": round(1e3 * flash_seconds, 3),
             "milliseconds_gathered": round(1e3 * other_seconds, 3),
             "times_as_fast": round(other_seconds / seconds, 3),
             "tflops": round(12e-12 * config.num_attention_heads * config.head_dim * pairs / seconds, 3),

@@ -29,7 +29,6 @@ from model_ops.planning.choice import PLANNED_FOR, NothingFits, choose
 from model_ops.planning.memory_plan import GIB, MeshSizes, Setup, memory_of
 from model_ops.planning.needs import Training, needs_of
 from model_ops.planning.speed import tokens_per_second
-from model_ops.tensors import cuda_rows
 from model_ops.training.trainer import train
 
 TOY_SHARE, TOY_LEAST = 128, 64
@@ -37,22 +36,22 @@ LEAST_TOKENS_PER_STEP = 16_384
 WARM_UP, MEASURED = 2, 4
 PROFILED_ROWS = 20
 LORA_LENGTH = 4_096
-LORA_RUNS = ((8_192, True), (16_384, True), (16_384, False))
-"""(tokens of a micro-batch, whether Triton's kernels are taken)."""
+LORA_RUNS = (8_192, 16_384)
+"""Tokens of a micro-batch."""
 
 
 def lora(length: int = LORA_LENGTH) -> Iterator[dict[str, Any]]:
-    """Tokens/s, utilisation and peak memory of LoRA at rank 16 by micro-batch, with and without Triton's kernels, and the
-    kernels that take most of a step. A micro-batch that the planner finds too large is left out with its figure."""
+    """Tokens/s, utilisation and peak memory of LoRA at rank 16 by micro-batch, and the kernels that take most of a step. A
+    micro-batch that the planner finds too large is left out with its figure."""
     where = training_device()
     on_gpu = where.type == "cuda"
     length = length if on_gpu else TOY_LEAST
     config = config_for(where, fitted=False)
     profiled = False
-    for tokens, kernels in LORA_RUNS:
+    for tokens in LORA_RUNS:
         tokens = tokens if on_gpu else 2 * tokens // TOY_SHARE
         per_step = 2 * tokens
-        row: dict[str, Any] = {"method": "lora", "length": length, "micro_batch_tokens": tokens, "kernels": kernels}
+        row: dict[str, Any] = {"method": "lora", "length": length, "micro_batch_tokens": tokens}
         needs = needs_of(config, Training("lora", length, per_step), "8B", where.type, document_tokens=length)
         device, setup = _device(where), Setup(MeshSizes(), tokens, "none")
         memory = memory_of(needs, setup, device)
@@ -61,20 +60,14 @@ def lora(length: int = LORA_LENGTH) -> Iterator[dict[str, Any]]:
         if memory.total > PLANNED_FOR * device.memory_gib * GIB:
             yield {**row, "left_out": f"the planner needs {memory.total / GIB:.1f} of {device.memory_gib:.1f} GiB"}
             continue
-        takes = cuda_rows.takes
-        if not kernels:
-            cuda_rows.takes = lambda *_: False
-        try:
-            model = _to_tune(config, "lora", where)
-            rows = documents((WARM_UP + MEASURED) * per_step // length, length, length, config.vocab_size)
-            settings = {"tokens_per_step": per_step, "max_length": length, "micro_batch_tokens": tokens}
-            yield {**row, **_numbers(_train(model, rows, WARM_UP + MEASURED, **settings), where)}
-            if not profiled:
-                profiled = True
-                yield {**row, "profile": _profile(model, rows, settings, where)}
-            del model
-        finally:
-            cuda_rows.takes = takes
+        model = _to_tune(config, "lora", where)
+        rows = documents((WARM_UP + MEASURED) * per_step // length, length, length, config.vocab_size)
+        settings = {"tokens_per_step": per_step, "max_length": length, "micro_batch_tokens": tokens}
+        yield {**row, **_numbers(_train(model, rows, WARM_UP + MEASURED, **settings), where)}
+        if not profiled:
+            profiled = True
+            yield {**row, "profile": _profile(model, rows, settings, where)}
+        del model
         _give_back(where)
 
 

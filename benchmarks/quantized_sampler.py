@@ -72,7 +72,7 @@ class Arms(Trial):
         return found
 
     def learnt(self, inputs: dict[str, Path], sampler: str, correction: str) -> dict[str, float]:
-        began_s, engine = time.monotonic(), "model_ops.rollouts.in_process"
+        began_s, engine = time.monotonic(), "model_ops.answers.in_process"
         settings = {**self.rewards_settings(), "correction": correction, "schedule": "linear"}
         settings["steps"] = 2 if self.quick else self.task.steps
         with ExitStack() as patches:

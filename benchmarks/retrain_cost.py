@@ -81,7 +81,6 @@ def main() -> None:
             "outcome": decision.outcome,
             "predicted_s": round(chosen.predicted_cost_s or 0.0, 1),
             "predicted_gain": round(chosen.predicted_gain or 0.0, 4),
-            "gain_lower": round(chosen.gain_lower or 0.0, 4),
             "gain": None if decision.gain is None else round(decision.gain, 4),
             "requests_a_day": REQUESTS_A_DAY,
             "new_rows": decision.evidence.get("new_rows_of_drafter"),

@@ -47,6 +47,7 @@ from benchmarks.record import record
 from benchmarks.rft_learns import ANSWERS, MAX_NEW_TOKENS, START_ROWS, Trial
 from benchmarks.rft_learns import PROMPTS_PER_STEP as PROMPTS
 from benchmarks.trainer_vs_trl import OURS, PROJECT, SAME, THREADS
+from model_ops.answers import Rollout, Sampled
 from model_ops.graders import Grade
 from model_ops.losses.linear_cross_entropy import token_nll
 from model_ops.models.model_directory import load_model, save_model
@@ -55,7 +56,6 @@ from model_ops.operations.tiny_base_settings import TinyBaseSettings
 from model_ops.reinforcement.policy_loss import PolicyLoss
 from model_ops.reinforcement.rft_settings import OF_LOSS
 from model_ops.reinforcement.rollout_batches import LearntRollout, group_documents, rollout_batches
-from model_ops.rollouts import Rollout, Sampled
 
 SEEDS, STEPS, SEARCHED, RATE = (0, 1, 2), 40, 3, 3e-5
 GROUPS, LONGEST = 3, 24

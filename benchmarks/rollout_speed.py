@@ -37,10 +37,10 @@ from benchmarks.drafter_served import trained
 from benchmarks.house import House, mixed
 from benchmarks.one_case import PROJECT
 from benchmarks.record import record
+from model_ops.answers import InProcessEngine, Sampled
 from model_ops.models import end_of_text_ids, load_model
 from model_ops.operations.rollout_engine import rollout_drafting
 from model_ops.reinforcement import RftSettings
-from model_ops.rollouts import InProcessEngine, Sampled
 
 THREADS, REPEATS = 2, 3
 PROMPTS, ANSWERS, NEW_TOKENS, BATCHES = 32, 8, 128, (128, 16)

@@ -8,16 +8,16 @@ Teacher ../shared/models/house (10 layers, 10M). Rows are GSM8K's training quest
 trained on; held out are test questions. Every training of a seed has the same steps and the same rows in the same order. Sides:
 
 - sft: cross-entropy of the answers, at the best of three learning rates for held-out bits. All other sides have one rate.
-- distilled: forward KL and hidden-state matching with the preset's weight. logits: forward KL alone.
+- distilled: forward KL.
 - even: as distilled, with evenly spaced layers. All other sides have the layers that importance keeps.
-- on_policy: reverse KL at the student's own samples and hidden-state matching, in every step. then_on_policy: as distilled, and
-  in the second half sampled steps, with the share of preset thorough.
+- on_policy: reverse KL at the student's own samples, in every step. then_on_policy: as distilled, and in the second half
+  sampled steps, with the share of preset thorough.
 
 bits_per_byte: of held-out answers, end of turn included. own_kl: KL(student || teacher) in nats a token along answers that the
 student samples to held-out prompts (T = 1): how far from the teacher it is where it goes by itself.
 
-advantage_kept: (bits of sft - bits of distilled) / (bits of sft - bits of the teacher). hidden_gain and importance_gain: the
-same share of logits and of even against distilled. on_policy_gain: 1 - own_kl of then_on_policy / the smaller own_kl of
+advantage_kept: (bits of sft - bits of distilled) / (bits of sft - bits of the teacher). importance_gain: the same share of
+even against distilled. on_policy_gain: 1 - own_kl of then_on_policy / the smaller own_kl of
 distilled and on_policy. Each as [mean, smallest, largest] over the seeds.
 """
 
@@ -40,6 +40,7 @@ from benchmarks.drafter_peers import mean_and_range
 from benchmarks.house import House
 from benchmarks.record import record
 from benchmarks.sft_material import gsm8k
+from model_ops.answers import InProcessEngine
 from model_ops.documents.conversations import tokenize
 from model_ops.documents.documents import Documents
 from model_ops.documents.likelihood import held_out_loss
@@ -48,14 +49,11 @@ from model_ops.jobs.progress import Progress
 from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.objectives.distillation import Divergence, distillation_loss
-from model_ops.objectives.hidden_matching import HiddenStateMatching, segment_ends
 from model_ops.objectives.on_policy import OnPolicyPlan, SampledBatch, answered
 from model_ops.objectives.on_policy_settings import OnPolicySettings
 from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.distill_settings import StudentSettings
-from model_ops.pruning.layer_importance import least_important
-from model_ops.pruning.shallower import evenly_spaced, make_student
-from model_ops.rollouts import InProcessEngine
+from model_ops.pruning.layer_importance import evenly_spaced, least_important, make_student
 from model_ops.training.trainer import train
 from model_ops.training.validation import first_documents
 
@@ -73,7 +71,6 @@ class Side:
     answers. own: whether own_kl is measured."""
 
     of_rows: Divergence | None
-    hidden_weight: float = PRESET.hidden_weight
     layers: str = "importance"
     sampled: OnPolicySettings | None = None
     own: bool = False
@@ -81,7 +78,6 @@ class Side:
 
 SIDES = {
     "sft": Side(None),
-    "logits": Side(Divergence(), hidden_weight=0.0),
     "distilled": Side(Divergence(), own=True),
     "even": Side(Divergence(), layers="even"),
     "on_policy": Side(Divergence(), sampled=ON_POLICY.model_copy(update={"share": 1.0, "after": 0.0}), own=True),
@@ -128,7 +124,7 @@ class Bench:
         depth = self.teacher.config.num_hidden_layers
         measured = first_documents(self.rows, MEASURED_TOKENS)
         self.search = least_important(self.teacher, measured, depth - depth // 2, "bfloat16")
-        self.layers = {"importance": self.search.kept, "even": evenly_spaced(depth, depth // 2)}
+        self.layers = {"importance": self.search.remaining, "even": evenly_spaced(depth, depth // 2)}
 
     def measured(self, sides: Sequence[str]) -> Iterator[dict[str, list[dict[str, float]]]]:
         """Trains and measures these sides; yields the numbers so far after each seed, so that a stopped run has figures."""
@@ -153,7 +149,6 @@ class Bench:
 
         return {
             "advantage_kept": share("distilled", "sft"),
-            "hidden_gain": share("distilled", "logits"),
             "importance_gain": share("distilled", "even"),
             "on_policy_gain": mean_and_range(
                 [1 - own["then_on_policy"][i] / min(own["distilled"][i], own["on_policy"][i]) for i in seeds]
@@ -164,7 +159,6 @@ class Bench:
             "loss_after_removal": [round(gone.loss, 3) for gone in self.search.removed],
             "steps": self.steps,
             "tokens_per_step": TOKENS_PER_STEP,
-            "hidden_weight": PRESET.hidden_weight,
             "on_policy": ON_POLICY.model_dump(include={"share", "after", "beta"}),
             "held_out_rows": len(self.held_out),
             "prompts": len(self.prompts),
@@ -180,9 +174,6 @@ class Bench:
             loss = distillation_loss(
                 self.teacher, side.of_rows, None if side.sampled is None else Divergence(beta=side.sampled.beta)
             )
-            if side.hidden_weight > 0:
-                ends = segment_ends(layers, self.teacher.config.num_hidden_layers)
-                loss = HiddenStateMatching(loss, self.teacher, ends, side.hidden_weight)
         if side.sampled is not None:
             plan = OnPolicyPlan(plan, InProcessEngine(student, self.ends, side.sampled), side.sampled, MAX_LENGTH)
         result = train(student, plan, loss, settings, work / ".work", Progress(), "student")

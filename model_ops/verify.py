@@ -74,9 +74,9 @@ def verify_manifest(directory: Path, manifest: Any) -> list[Defect]:
             problems.append(Defect(name, f"{name} has {path.stat().st_size} bytes, manifest.json says {size}"))
         else:
             with path.open("rb") as content:
-                found = hashlib.file_digest(content, "sha256").hexdigest()
-            if found != digest:
-                problems.append(Defect(name, f"{name} has sha256 {found[:12]}, manifest.json says {digest[:12]}"))
+                actual = hashlib.file_digest(content, "sha256").hexdigest()
+            if actual != digest:
+                problems.append(Defect(name, f"{name} has sha256 {actual[:12]}, manifest.json says {digest[:12]}"))
     for path in sorted(directory.rglob("*")):
         relative = path.relative_to(directory)
         if path.is_file() and relative.parts[0] != SCRATCH and relative.as_posix() not in {*listed, *BESIDE}:
@@ -86,11 +86,11 @@ def verify_manifest(directory: Path, manifest: Any) -> list[Defect]:
 
 def _rewritten(directory: Path, manifest: Mapping[str, Any]) -> tuple[dict[str, tuple[int, str]], list[Defect]]:
     """Size and digest of the files that an erasure rewrote. Weights never are: a record of that kind counts for nothing."""
-    found, problems = read_json(directory, "erased.json")
-    if found is None or manifest.get("kind") == "model":
+    record, problems = read_json(directory, "erased.json")
+    if record is None or manifest.get("kind") == "model":
         return {}, problems
     try:
-        return {name: (int(file["bytes"]), str(file["sha256"])) for name, file in found["files"].items()}, problems
+        return {name: (int(file["bytes"]), str(file["sha256"])) for name, file in record["files"].items()}, problems
     except (KeyError, TypeError, ValueError, AttributeError):
         return {}, [Defect("erased.json", "erased.json has no readable files {path, bytes, sha256}")]
 
@@ -129,9 +129,9 @@ def _verify_weights_of(directory: Path, target: Path | None) -> list[Defect]:
     problems += check(config, tensors, target_config) + _verify_belonging(config, target)
     second = directory / SPECULATORS_LAYOUT
     if architecture is not None and architecture.speculators_layout is not None and second.is_dir():
-        found = _verify_weights_of(second, target)
-        problems += [Defect(f"{SPECULATORS_LAYOUT}/{problem.file}", problem.sentence) for problem in found]
-        if not found:
+        defects = _verify_weights_of(second, target)
+        problems += [Defect(f"{SPECULATORS_LAYOUT}/{problem.file}", problem.sentence) for problem in defects]
+        if not defects:
             others = read_directory(second)
             for name, tensor in tensors.items():
                 other = others.get(architecture.speculators_layout.renamed(name))
@@ -149,7 +149,7 @@ def _verify_speculators_layout(
     config: dict[str, Any], tensors: Mapping[str, TensorHeader], target: Mapping[str, Any] | None
 ) -> list[Defect]:
     """A directory in the speculators layout, by the architecture that its speculators_model_type names."""
-    layouts = {layout.model_type: layout for found in ARCHITECTURES.values() if (layout := found.speculators_layout)}
+    layouts = {layout.model_type: layout for each in ARCHITECTURES.values() if (layout := each.speculators_layout)}
     kind, layer = config["speculators_model_type"], config.get("transformer_layer_config")
     if not isinstance(kind, str) or kind not in layouts:
         *names, last = layouts

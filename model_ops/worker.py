@@ -151,8 +151,8 @@ def _import_heavy_libraries() -> None:
 def _pipes_of_environment() -> dict[str, str] | None:
     """Parameters of Dagster Pipes from the environment; None if they are not set."""
     names = {"context": "DAGSTER_PIPES_CONTEXT", "messages": "DAGSTER_PIPES_MESSAGES"}
-    found = {key: os.environ[name] for key, name in names.items() if name in os.environ}
-    return found if len(found) == len(names) else None
+    parameters = {key: os.environ[name] for key, name in names.items() if name in os.environ}
+    return parameters if len(parameters) == len(names) else None
 
 
 def _report_to_dagster(pipes: dict[str, Any], message: dict[str, Any]) -> None:

@@ -63,20 +63,7 @@ def _whole_app() -> typer.Typer:
     """The typer app with all commands: importing a file adds its commands, in the order of the help text."""
     from pipelines.terminal import app
 
-    for name in (
-        "prepare",
-        "build",
-        "keep",
-        "ask",
-        "trace",
-        "release",
-        "serve",
-        "chat",
-        "capture",
-        "scrape",
-        "erase",
-        "describe",
-    ):
+    for name in ("prepare", "build", "ask", "release", "serve", "erase", "describe"):
         import_module(f"pipelines.commands.{name}")
 
     return app

@@ -1,23 +1,8 @@
--- name: sessions_a_day
--- Sessions of a day, on average over the attached days.
-select coalesce(avg(sessions), 0)::double as sessions
-from (select dt, count(distinct session) as sessions from traffic group by dt)
-
 -- name: sessions
 -- The sessions of a day, numbered from 0.
 create or replace temp table sessions as
 select session, row_number() over (order by session) - 1 as number
 from (select distinct session from traffic)
-
--- name: prompts_to_embed
--- The beginnings of the last messages whose embeddings are compared: of a fixed share of the sessions, told by a hash of their
--- name, at most $most of each. Whether a session is one of them depends on itself alone, so its day does not matter.
-select number, session, interaction_id, content_sha256, left(new_text, $characters) as text
-from traffic
-join sessions using (session)
-where trim(new_text) <> '' and ('0x' || left(md5('embedded ' || session), 8))::bigint < $share * 4294967296
-qualify row_number() over (partition by session order by md5(interaction_id), interaction_id) <= $most
-order by number, interaction_id
 
 -- name: categories
 -- The categories that a test tells apart: those of the most sessions. All others count as one. Named by a hash, because names are
@@ -76,7 +61,7 @@ read as (
     where source is distinct from $chats
 )
 select
-    read.dt, interaction_id, content_sha256,
+    read.dt,
     coalesce(session_id, beginning(null, messages), interaction_id) as session,
     prompt_shape, coalesce(language, 'unknown') as language, prompt_characters, completion_characters,
     coalesce(nullif(list_filter(calling ->> '$.tool_calls[*].function.name', lambda tool: tool is not null), []), ['no tool'])

@@ -21,8 +21,6 @@ SHARED = PROJECT.parent / "shared"
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-if not Path("/dev/nvidiactl").exists():  # Triton's kernels run in its interpreter; read when Triton is imported, by anyone
-    os.environ.setdefault("TRITON_INTERPRET", "1")
 set_torch_environment()
 for name in ("MILLRACE_LAKE", "MILLRACE_HOME", "MILLRACE_RECIPES", "MILLRACE_PROGRESS", "DAGSTER_HOME"):
     os.environ.pop(name, None)

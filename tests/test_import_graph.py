@@ -58,7 +58,6 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "preferences",
         "reinforcement",
         "environments",
-        "rollouts",
         "answers",
         "pruning",
         "graders",

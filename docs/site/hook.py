@@ -24,14 +24,14 @@ FENCE = re.compile(r"^( *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 
 
 def on_files(files: Files, config) -> Files:
-    """Adds the pages of PAGES and the references of commands and columns; the recipe's reference is generated anew."""
+    """Adds the pages of PAGES and the references of commands, columns and a recipe's keys."""
     for file, page in PAGES.items():
         if file.startswith("docs/"):
             files.remove(files.get_file_from_path(file.removeprefix("docs/")))
         text = (PROJECT / file).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=notebook_text(text) if file.endswith(".ipynb") else text))
     files.remove(files.get_file_from_path("recipe.md"))
-    files.append(File.generated(config, "recipe.md", content=recipe_reference()))
+    files.append(File.generated(config, "recipe.md", content=recipe_page()))
     files.append(File.generated(config, "commands.md", content=command_reference()))
     files.append(File.generated(config, "columns.md", content=column_reference()))
     return files
@@ -56,11 +56,11 @@ def on_page_markdown(markdown: str, page, config, files: Files) -> str:
     return "".join(part if part.lstrip().startswith("```") else LINK.sub(link, part) for part in FENCE.split(markdown))
 
 
-def recipe_reference() -> str:
-    from pipelines.contract.recipe import Recipe
-    from pipelines.contract.reference_page import reference
+def recipe_page() -> str:
+    """docs/recipe.md, and the reference of all keys."""
+    from pipelines.contract import Recipe, reference
 
-    return reference(Recipe)
+    return (PROJECT / "docs" / "recipe.md").read_text(encoding="utf-8") + "\n" + reference(Recipe)
 
 
 def command_reference() -> str:

@@ -1,10 +1,7 @@
 """Writes LoRA adapters in PEFT's format: adapter_config.json and adapter_model.safetensors.
 
-    save_adapter(model, settings, directory, base="path or id of the base model")
-
-The `peft` library and servers load these files (vLLM: --enable-lora, and --max-lora-rank of at least the rank, one of 1, 8, 16,
-32, 64, 128, 256, 320, 512). They are plain LoRA of one rank, without biases. A head that was trained whole (of a reward model)
-is a saved module.
+The `peft` library and servers load these files (vLLM: --enable-lora, and --max-lora-rank of at least the rank). They are plain
+LoRA of one rank, without biases. A head that was trained whole (of a reward model) is a saved module.
 """
 
 from __future__ import annotations

@@ -4,13 +4,8 @@
     merge_adapters(model)                                 # back to plain linear layers with W + scaling B A
 
 The frozen weight has no gradient, no optimizer state and no float32 copy; it keeps the dtype of its file. A and B are float32;
-their products run in autocast's precision. One autograd function computes frozen product and adapter: the backward pass
-computes dX (two products), dA and dB, and the forward pass saves only x and x A^T. On accelerators, layers that read the same
-tensor (q, k and v; gate and up) share one product with their stacked A, and one sum of dX.
-
-By default every linear layer of the blocks gets an adapter. Routers (a change there affects every token) and experts that are
-stored as one three-dimensional weight get one where `targets` names them (`lora_parameters`); `left_out_parameters` counts
-the weights of such experts without an adapter.
+their products run in autocast's precision. One autograd function computes frozen product and adapter, and saves only x and
+x A^T. Routers and experts that are stored as one three-dimensional weight get an adapter where `targets` names them.
 """
 
 from __future__ import annotations
@@ -22,7 +17,6 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
@@ -37,11 +31,9 @@ from model_ops.adapters.lora_settings import LoraSettings
 from model_ops.families import ROUTERS
 from model_ops.jobs import ModelError
 from model_ops.parallel import whole_tensor
-from model_ops.tensors import kept_update, rounded, torch_internals
+from model_ops.tensors import rounded, saved_update
 
 SHOWN = 8
-SHARING = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
-"""Layers of attention and of a gated MLP that read one tensor."""
 
 
 class LoraLinear(nn.Linear):
@@ -50,8 +42,6 @@ class LoraLinear(nn.Linear):
 
     lora_A: nn.Parameter
     lora_B: nn.Parameter
-    group: SharedInput | None = None
-    """The layers that read the same tensor as this one."""
 
     @classmethod
     def over(cls, linear: nn.Linear, settings: LoraSettings, generator: torch.Generator) -> LoraLinear:
@@ -84,8 +74,6 @@ class LoraLinear(nn.Linear):
         down, up = self.lora_A.to(dtype), self.lora_B.to(dtype)
         seen = F.dropout(rows, self.dropout, self.training) if self.dropout and self.training else None
         with torch.autocast(kind, enabled=False):
-            if self.group is not None and seen is None and self.group.pays(self, torch_internals.device_kind(input)):
-                return self.group.output_of(self, input, dtype)
             output = _Adapted.apply(rows, seen, down, up, self)
         return output.view(*input.shape[:-1], self.out_features)
 
@@ -125,69 +113,6 @@ class _Adapted(torch.autograd.Function):
         return of_rows, of_seen, of_down, of_up, None
 
 
-class SharedInput:
-    """Layers with adapters that are called with the same tensor, one after another: the first call computes all outputs."""
-
-    def __init__(self, layers: list[LoraLinear]):
-        self.layers = layers
-        self._input: Tensor | None = None
-        self._outputs: dict[int, Tensor] = {}
-        for layer in layers:
-            layer.group = self
-
-    def pays(self, layer: LoraLinear, device: str) -> bool:
-        """Whether a layer's output is computed with the others: on an accelerator, where nothing but this file computes the
-        layers (no hooks, no weights that are sharded, no copy of one)."""
-        if device == "cpu" or not any(each is layer for each in self.layers):
-            return False
-        parts = [part for layer in self.layers for part in (layer.weight, layer.lora_A)]
-        return not any(isinstance(part, DTensor) for part in parts) and not any(
-            map(torch_internals.has_forward_hooks, self.layers)
-        )
-
-    def output_of(self, layer: LoraLinear, input: Float[Tensor, "... in"], dtype: torch.dtype) -> Float[Tensor, "... out"]:
-        """One layer's output for its input."""
-        place = self.layers.index(layer)
-        if self._input is not input or place not in self._outputs:
-            rows = input.to(dtype).reshape(-1, layer.in_features)
-            down = torch.cat([each.lora_A.to(dtype) for each in self.layers])
-            outputs = _AdaptedTogether.apply(rows, down, self.layers, *(each.lora_B.to(dtype) for each in self.layers))
-            self._input, self._outputs = input, dict(enumerate(outputs))
-        output = self._outputs.pop(place)
-        if not self._outputs:
-            self._input = None
-        return output.view(*input.shape[:-1], layer.out_features)
-
-
-class _AdaptedTogether(torch.autograd.Function):
-    """`_Adapted` of several layers over the same rows, without dropout. down: their A, stacked."""
-
-    @staticmethod
-    def forward(ctx, rows: Tensor, down: Tensor, layers: list[LoraLinear], *ups: Tensor) -> tuple[Tensor, ...]:
-        low = rows @ down.T
-        ctx.save_for_backward(rows, down, low, *ups)
-        ctx.layers, outputs = layers, []
-        for layer, up, part in zip(layers, ups, low.split([up.shape[1] for up in ups], 1), strict=True):
-            bias = None if layer.bias is None else layer.bias.to(rows.dtype)
-            outputs.append(torch.addmm(F.linear(rows, layer.frozen(rows.dtype), bias), part, up.T, alpha=layer.scaling))
-        return tuple(outputs)
-
-    @staticmethod
-    def backward(ctx, *gradients: Tensor):
-        rows, down, low, *ups = ctx.saved_tensors
-        of_low, of_ups, of_rows = torch.empty_like(low), [], None
-        parts = zip(*(each.split([up.shape[1] for up in ups], 1) for each in (low, of_low)), strict=True)
-        for layer, up, gradient, (part, of_part) in zip(ctx.layers, ups, gradients, parts, strict=True):
-            of_part.copy_((gradient @ up).mul_(layer.scaling))
-            of_ups.append((gradient.T @ part).mul_(layer.scaling))
-            if ctx.needs_input_grad[0]:
-                weight = layer.frozen(gradient.dtype)
-                of_rows = gradient @ weight if of_rows is None else of_rows.addmm_(gradient, weight)
-        if of_rows is not None:
-            of_rows.addmm_(of_low, down)
-        return of_rows, of_low.T @ rows, None, *of_ups
-
-
 @dataclass(frozen=True)
 class AdapterCounts:
     """Counts of adapters and weights."""
@@ -224,18 +149,8 @@ def add_adapters(
         parent, _, last = name.rpartition(".")
         linear = model.get_submodule(name)
         setattr(model.get_submodule(parent), last, kind.over(linear, settings, generator))
-    _share_inputs(model, kind)
     trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     return AdapterCounts(len(names), trained, frozen, left_out)
-
-
-def _share_inputs(model: nn.Module, kind: type[LoraLinear]) -> None:
-    """Groups the layers of each attention and MLP that read the same tensor."""
-    for module in model.modules():
-        for names in SHARING:
-            layers = [getattr(module, name, None) for name in names]
-            if all(type(layer) is kind for layer in layers) and len({layer.in_features for layer in layers}) == 1:
-                SharedInput(layers)
 
 
 def adapted_names(model: PreTrainedModel, targets: list[str] | None) -> list[str]:
@@ -298,7 +213,7 @@ def merged_weights(model: nn.Module) -> Iterator[tuple[str, Float[Tensor, ...]]]
 def merge_adapters(model: PreTrainedModel, dtype: torch.dtype = torch.bfloat16) -> float:
     """Replaces adapters by plain linear layers with W + scaling B A, rounded once to `dtype`, in place.
 
-    Returns the share of the adapters' update that the merged weights hold, over all layers (kept_update): near 1, because
+    Returns the share of the adapters' update that the merged weights hold, over all layers (saved_update): near 1, because
     rounding is stochastic. 1 if the adapters change nothing.
     """
     held = wanted = 0.0
@@ -309,7 +224,7 @@ def merge_adapters(model: PreTrainedModel, dtype: torch.dtype = torch.bfloat16) 
         frozen = layer.frozen(torch.float32)
         exact = frozen + layer.update()
         merged = rounded(exact, dtype, f"{name}.weight")
-        along, size = kept_update(frozen, exact, merged)
+        along, size = saved_update(frozen, exact, merged)
         held, wanted = held + along, wanted + size
         plain = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None, device="meta")
         plain.weight = nn.Parameter(merged, requires_grad=False)

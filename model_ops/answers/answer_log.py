@@ -19,7 +19,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -28,7 +28,6 @@ from model_ops.files import is_at, lock, unlock
 from model_ops.jobs import ModelError
 
 Record = dict[str, Any]
-Note = TypeVar("Note")
 
 
 def packed(array: np.ndarray) -> str:
@@ -41,13 +40,13 @@ def unpacked(text: str, kind: DTypeLike) -> np.ndarray:
     return np.frombuffer(b64decode(text), kind)
 
 
-class AnswerLog(Generic[Note]):
+class AnswerLog:
     """One file, for several threads and processes. note: what memory holds of each record, besides its place."""
 
-    def __init__(self, path: Path, note: Callable[[Record], Note] = lambda record: None):
+    def __init__(self, path: Path, note: Callable[[Record], Any] = lambda record: None):
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path, self._note, self._lock = path, note, threading.RLock()
-        self._open()
+        self._file = self._open()
         with self._alone():
             self._read_new()
 
@@ -99,13 +98,14 @@ class AnswerLog(Generic[Note]):
                 f"{self.path} takes no more answers ({error.strerror}): free disk space, and the same command continues"
             ) from error
 
-    def _open(self) -> None:
-        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    def _open(self) -> int:
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         self._places: dict[str, tuple[int, int]] = {}
         """Key -> (length of its line, where it begins), in bytes."""
-        self.notes: dict[str, Note] = {}
+        self.notes: dict[str, Any] = {}
         """Key -> its note, in the order of the file."""
         self._seen = 0
+        return file
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -115,7 +115,7 @@ class AnswerLog(Generic[Note]):
             if is_at(self._file, self.path):
                 break
             os.close(self._file)
-            self._open()
+            self._file = self._open()
         try:
             yield
         finally:

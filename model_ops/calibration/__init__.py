@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from model_ops.calibration.distillation import distil_rounding
     from model_ops.calibration.distillation_settings import DistilRoundingSettings
     from model_ops.calibration.gptq_codes import gptq
-    from model_ops.calibration.input_ranges import InputRanges
     from model_ops.calibration.rows import calibration_documents
     from model_ops.calibration.walk import show
     from model_ops.calibration.weights import CalibratedWeights, calibrated_weights

@@ -1,14 +1,10 @@
 """GPTQ (Frantar et al., arXiv 2210.17323): rounds a weight's columns one after another, and lets the columns that are not
 rounded yet make up for each error.
 
-    codes = gptq(weight, second_moment, scales)
-
 For inputs x the error of a layer is tr(D H D^T) with D the change of the weight and H = sum x x^T. Column j is rounded; its
-error, divided by the diagonal of the Cholesky factor U of H^-1, is spread over the later columns along row j of U.
-
-Columns come in the order of falling diag H, so that inputs which matter most are rounded while most columns can still make up
-for them ("act-order"). Scales are of groups of neighbouring inputs and are fixed before, so the order leaves no trace in the
-file ("static groups").
+error, divided by the diagonal of the Cholesky factor U of H^-1, is spread over the later columns along row j of U. Columns
+come in the order of falling diag H ("act-order"); scales are fixed before, so the order leaves no trace in the file ("static
+groups").
 """
 
 from __future__ import annotations
@@ -18,12 +14,9 @@ from jaxtyping import BFloat16, Float32, Int8
 from torch import Tensor
 
 from model_ops.quantization import int4_linear
-from model_ops.tensors import cuda_rows
 
 DAMPING = 0.01
 """Share of the mean diagonal that is added to the diagonal, as in the paper's code; ten times it where that is not enough."""
-ROWS_AT_ONCE = 16
-"""Rows of a program of the Triton kernel."""
 COLUMNS_AT_ONCE = 128
 """Columns whose errors are spread over all later columns together."""
 
@@ -46,8 +39,7 @@ def gptq(
     for first in range(0, inputs, COLUMNS_AT_ONCE):
         stop = min(first + COLUMNS_AT_ONCE, inputs)
         block, spread = left[:, first:stop], factor[first:stop, first:stop]
-        at_once = round_block_in_one_pass if cuda_rows.takes(block) else round_block
-        codes[:, first:stop], errors = at_once(block, spread, by_column[:, first:stop])
+        codes[:, first:stop], errors = round_block(block, spread, by_column[:, first:stop])
         left[:, stop:] -= errors @ factor[first:stop, stop:]
     back = torch.empty_like(order).scatter_(0, order, torch.arange(inputs, device=order.device))
     return codes[:, back].to(torch.int8)
@@ -64,20 +56,6 @@ def round_block(
         error = (block[:, place] - code * scale).div_(spread[place, place])
         block[:, place + 1 :] -= error[:, None] * spread[place, place + 1 :]
         codes[:, place], errors[:, place] = code, error
-    return codes, errors
-
-
-def round_block_in_one_pass(block: Tensor, spread: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
-    """`round_block` by one Triton kernel. Where a value lies between two codes, rounding may choose the other one."""
-    from model_ops.calibration.triton_gptq import round_columns
-
-    rows, width = block.shape
-    codes, errors = (torch.empty(rows, width, device=block.device) for _ in range(2))
-    given = (block.contiguous(), spread.contiguous(), scales.contiguous(), codes, errors, rows, width)
-    columns = 1 << (width - 1).bit_length()
-    round_columns[(-(-rows // ROWS_AT_ONCE),)](
-        *given, float(int4_linear.LOWEST), float(int4_linear.HIGHEST), ROWS=ROWS_AT_ONCE, COLUMNS=columns
-    )
     return codes, errors
 
 

@@ -45,6 +45,30 @@ def independent_drafts(
     return Proposal(target_ids[index], torch.ones_like(index, dtype=torch.bool), probabilities, index, target_ids)
 
 
+class DraftChain:
+    """Drafts that are proposed one after another: the argmax of each at temperature 0 or if `greedy`, else a sample of each."""
+
+    def __init__(self, temperature: float, uniforms: Float32[Tensor, "rows drafts"], greedy: bool):
+        self.temperature, self.uniforms = 0.0 if greedy else temperature, uniforms
+        self.indices: list[Tensor] = []
+        self.distributions: list[Tensor] = []
+
+    def add(self, logits: Float32[Tensor, "rows draft_vocab"]) -> Int[Tensor, " rows"]:
+        """The next draft of every row, as an index of the draft vocabulary."""
+        if self.temperature == 0:
+            self.indices.append(logits.argmax(dim=-1))
+        else:
+            self.distributions.append((logits / self.temperature).softmax(dim=-1))
+            self.indices.append(sample(self.distributions[-1], self.uniforms[:, len(self.indices)]))
+        return self.indices[-1]
+
+    def proposal(self, target_ids: Int[Tensor, " draft_vocab"]) -> Proposal:
+        """All drafts."""
+        index = torch.stack(self.indices, dim=1)
+        probabilities = torch.stack(self.distributions, dim=1) if self.distributions else None
+        return Proposal(target_ids[index], torch.ones_like(index, dtype=torch.bool), probabilities, index, target_ids)
+
+
 class Drafter(Protocol):
     capture: tuple[int, ...]
     """States of the target that the drafter reads: block boundaries, or `incremental.FINAL`."""

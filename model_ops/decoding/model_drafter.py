@@ -1,12 +1,8 @@
 """Drafts with a small language model: the distilled student, or any model with the target's tokenizer.
 
-    drafter = ModelDrafter(load_runner(student), vocab_size=runner.embedding.shape[0])
-    decode(runner, prompts, ..., drafter=drafter, num_speculative_tokens=3)
-
 It reads only tokens, no hidden states of the target, so it works with any target of the same tokenizer, also after further
-training or another quantization. Each draft costs one forward pass of the small model, which has its own cache. After a round
-the cache holds everything but the last two tokens (the last draft was not an input, and the target's own token follows it),
-so a round begins with these two as input.
+training or another quantization. After a round its cache holds everything but the last two tokens (the last draft was not an
+input, and the target's own token follows it), so a round begins with these two as input.
 """
 
 from __future__ import annotations
@@ -17,10 +13,8 @@ import torch
 from jaxtyping import Float, Float32, Int
 from torch import Tensor
 
-from model_ops.decoding.drafters import Proposal
-from model_ops.decoding.ragged_cache import RaggedCache
-from model_ops.decoding.runner import Runner
-from model_ops.decoding.sampling import sample
+from model_ops.decoding.drafters import DraftChain, Proposal
+from model_ops.decoding.runner import DecodingCache, Runner
 
 
 class ModelDrafter:
@@ -35,8 +29,8 @@ class ModelDrafter:
     def __init__(self, runner: Runner, vocab_size: int, greedy: bool = False):
         self.runner, self.greedy = runner, greedy
         self.target_ids = torch.arange(min(vocab_size, runner.embedding.shape[0]), device=runner.device)
-        self.cache: RaggedCache | None = None
-        self.tail: Tensor | None = None
+        self.cache: DecodingCache = runner.new_cache(0)
+        self.tail = self.target_ids.new_empty(0, 2)
         """The last two tokens of every row, which are not in the cache yet. [rows, 2]"""
 
     def begin(
@@ -55,22 +49,13 @@ class ModelDrafter:
         self.tail = torch.stack((ids.gather(1, lengths[:, None] - 1).squeeze(1), first), dim=1)
 
     def propose(self, count: int, temperature: float, uniforms: Float32[Tensor, "rows drafts"]) -> Proposal:
-        known, fed = self.cache.lengths, self.tail
-        indices, distributions = [], []
-        for step in range(count):
-            hidden = self._forward(fed)
-            self.cache.advance(fed.shape[1])
-            logits = self.runner.logits(hidden[:, -1])[:, : len(self.target_ids)]
-            if temperature == 0 or self.greedy:
-                indices.append(logits.argmax(dim=-1))
-            else:
-                distributions.append((logits / temperature).softmax(dim=-1))
-                indices.append(sample(distributions[-1], uniforms[:, step]))
-            fed = indices[-1][:, None]
+        known, read, chain = self.cache.lengths, self.tail, DraftChain(temperature, uniforms, self.greedy)
+        for _ in range(count):
+            hidden = self._forward(read)
+            self.cache.advance(read.shape[1])
+            read = chain.add(self.runner.logits(hidden[:, -1])[:, : len(self.target_ids)])[:, None]
         self.cache.lengths = known
-        index = torch.stack(indices, dim=1)
-        probabilities = torch.stack(distributions, dim=1) if distributions else None
-        return Proposal(index, torch.ones_like(index, dtype=torch.bool), probabilities, index, self.target_ids)
+        return chain.proposal(self.target_ids)
 
     def advance(
         self,

@@ -30,12 +30,12 @@ from transformers import PreTrainedTokenizerBase
 from model_ops.documents.documents import Branch, Document, Documents
 from model_ops.jobs import ModelError
 from model_ops.rendering import (
+    EndpointTokens,
     ReasoningBudget,
     RenderingSettings,
     Row,
     ServedTokens,
     Split,
-    ToldTokens,
     Unrenderable,
     iterate_rows,
     rendered_rows,
@@ -80,7 +80,7 @@ def read_documents(
     tokenizer: PreTrainedTokenizerBase,
     max_length: int,
     overflow: Overflow = "truncate",
-    served: ServedTokens | ToldTokens | None = None,
+    served: ServedTokens | EndpointTokens | None = None,
     joined_tokens: int = 0,
     budget: ReasoningBudget | None = None,
 ) -> tuple[Documents, dict[str, int]]:
@@ -104,7 +104,7 @@ def tokenize(
     max_length: int,
     overflow: Overflow = "truncate",
     rendering: RenderingSettings | None = None,
-    served: ServedTokens | ToldTokens | None = None,
+    served: ServedTokens | EndpointTokens | None = None,
     joined_tokens: int = 0,
     budget: ReasoningBudget | None = None,
 ) -> tuple[Documents, TokenizeCounts]:
@@ -210,7 +210,7 @@ def _contexts(
     rows: Iterable[Row],
     tokenizer: PreTrainedTokenizerBase,
     rendering: RenderingSettings,
-    served: ServedTokens | ToldTokens | None,
+    served: ServedTokens | EndpointTokens | None,
     counts: Counter[str],
     refused: RefusedRows,
     budget: ReasoningBudget | None,

@@ -47,24 +47,24 @@ def held_out_loss(
     model.eval()
     device = next(model.parameters()).device
     precision = precision or ("float32" if device.type == "cpu" else faster_on(device))
-    found = {row_id: RowLoss(row_id, 0.0, 0) for row_id in (document.row_id for document in documents)}
+    by_row = {row_id: RowLoss(row_id, 0.0, 0) for row_id in (document.row_id for document in documents)}
     done, total = 0, sum(len(document) for document in documents)
     for batch in to_batches(documents, batch_tokens):
         batch = batch.to(device)
         with products_in(precision, device):
-            losses, kept = token_nll(model, batch)
+            losses, measured = token_nll(model, batch)
         lengths = torch.tensor(batch.document_lengths, device=device)
-        owner = torch.repeat_interleave(torch.arange(len(lengths), device=device), lengths)[kept]
+        owner = torch.repeat_interleave(torch.arange(len(lengths), device=device), lengths)[measured]
         sums = torch.zeros(len(lengths), dtype=torch.float64, device=device).index_add_(0, owner, losses.double())
         counts = torch.bincount(owner, minlength=len(lengths))
         for row_id, nll_sum, tokens in zip(batch.row_ids, sums.tolist(), counts.tolist(), strict=True):
-            before = found[row_id]
-            found[row_id] = RowLoss(row_id, before.nll_sum + nll_sum, before.tokens + tokens)
+            before = by_row[row_id]
+            by_row[row_id] = RowLoss(row_id, before.nll_sum + nll_sum, before.tokens + tokens)
         done += batch.tokens
         if progress is not None:
             progress.report(phase, done, total, "tokens")
             progress.stop_if_requested()
-    return list(found.values())
+    return list(by_row.values())
 
 
 @torch.no_grad()
@@ -72,7 +72,7 @@ def held_out_totals(
     model: nn.Module,
     documents: Sequence[Document],
     world: World,
-    precision: str = "float32",
+    precision: Precision = "float32",
     batch_tokens: int = MICRO_BATCH_TOKENS,
 ) -> tuple[float, int]:
     """Sum of the negative log-likelihood (nats) over all documents, and their target tokens, shared by all processes.

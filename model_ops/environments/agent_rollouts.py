@@ -1,6 +1,6 @@
 """Attempts of a user's own agent, which asks the policy at an address, as it would ask any server.
 
-    maker = AgentRollouts(processes, sessions, base_url, finished, progress, answers=8)
+    maker = AgentRollouts(processes, sessions, base_url, log, progress, answers=8)
     maker.rollouts(prompts, names, engine, seed=0)         # a RolloutMaker
 
 The agent is a function `run(row, base_url, api_key)` of a file, async or not, that returns a grade. All attempts of a call run
@@ -17,53 +17,43 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from model_ops.answers import Engine, RolloutLog
+from model_ops.environments.attempt_maker import Attempt, AttemptMaker
 from model_ops.environments.conversation import ConversationPart
-from model_ops.environments.environment_processes import EnvironmentProcesses, ForkedEnvironment, Told
+from model_ops.environments.environment_processes import EnvironmentProcesses, EnvironmentReply, ForkedEnvironment
 from model_ops.environments.environment_rollouts import row_of, seed_of
-from model_ops.environments.finished_attempts import FinishedAttempts
 from model_ops.environments.policy_sessions import PolicySession, PolicySessions, PolicyTurn
-from model_ops.graders import Failures, Grade
+from model_ops.graders import Grade
 from model_ops.jobs import Progress
-from model_ops.rollouts import Engine, Rollout, SampledPrompt
-
-Attempt = tuple[str, SampledPrompt, int]
-"""Its name, its prompt, and its number among the attempts at the prompt."""
 
 
-class AgentRollouts:
-    """finished: attempts of this run that are over. answers: attempts at each prompt."""
+class AgentRollouts(AttemptMaker):
+    """base_url: of the sessions' server."""
 
     def __init__(
         self,
         processes: EnvironmentProcesses,
         sessions: PolicySessions,
         base_url: str,
-        finished: FinishedAttempts,
+        log: RolloutLog | None,
         progress: Progress,
         *,
         answers: int,
     ):
-        self.answers, self._processes, self._sessions, self._base_url = answers, processes, sessions, base_url
-        self._finished, self._progress = finished, progress
-        self.failures = Failures(f"the {processes.name}")
-
-    def rollouts(
-        self, prompts: Sequence[SampledPrompt], names: Sequence[str], engine: Engine, seed: int
-    ) -> list[list[Rollout]]:
-        """As RolloutMaker.rollouts. An attempt has a rollout for each context that does not go on from another."""
-        return self._finished.groups(prompts, names, self.answers, self.failures, lambda left: self._play(left, engine, seed))
+        super().__init__(processes, log, progress, answers)
+        self._sessions, self._base_url = sessions, base_url
 
     def _play(self, attempts: Sequence[Attempt], engine: Engine, seed: int) -> None:
         sessions = [self._sessions.begin(name, prompt.row_id) for name, prompt, _ in attempts]
         forks = [self._processes.begin() for _ in attempts]
         left = set(range(len(attempts)))
 
-        def over(place: int, told: Told) -> None:
+        def over(place: int, reply: EnvironmentReply) -> None:
             if place not in left:
                 return
             left.discard(place)
             self._processes.end(forks[place])
-            self._keep(attempts[place], sessions[place], told)
+            self._grade(attempts[place], sessions[place], reply)
 
         requests = [
             (
@@ -108,13 +98,13 @@ class AgentRollouts:
         for turn, sampled in zip(turns, said, strict=True):
             turn.answer(sampled)
 
-    def _keep(self, attempt: Attempt, session: PolicySession, told: Told) -> None:
-        name, prompt, number = attempt
+    def _grade(self, attempt: Attempt, session: PolicySession, reply: EnvironmentReply) -> None:
+        key, prompt, number = attempt
         talks = self._sessions.end(session)
-        problem = told.problem or ("closed its connection before the answer" if session.lost else "")
+        problem = reply.problem or ("closed its connection before the answer" if session.lost else "")
         problem = problem or ("" if talks else "asked the model nothing")
-        grade = Grade(problem=problem) if problem else Grade.of(told.said)
-        if session.cut and (told.problem or not talks):  # a limit ended it: it was told so, and this is no failure
+        grade = Grade(problem=problem) if problem else Grade.of(reply.said)
+        if session.cut and (reply.problem or not talks):  # a limit ended it, and it was sent that, and this is no failure
             grade = Grade()
         parts = [part for talk in talks for part in talk.parts if part.tokens] or [ConversationPart(prompt.ids)]
-        self._finished.add(name, [part.rollout(not session.cut and not problem, grade, number) for part in parts])
+        self._keep(key, [part.rollout(not session.cut and not problem, grade, number) for part in parts])

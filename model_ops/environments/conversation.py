@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from model_ops.answers import NOT_SAMPLED, Rollout, Sampled
 from model_ops.graders import Grade
 from model_ops.rendering import ChatTemplate, Row, TurnEncoder, Unrenderable, learnt_turns, thought_marks
-from model_ops.rollouts import NOT_SAMPLED, Rollout, Sampled
 from model_ops.tasks import UnusableAnswer, message_of
 
 

@@ -3,7 +3,7 @@
     with EnvironmentProcesses(Path("envs.py"), "Shop", seconds=10) as processes:
         about = processes.about                                # tools, and which methods there are
         shop = processes.begin()
-        processes.ask_all([(shop, {"reset": row})])            # [Told("three items")]
+        processes.ask_all([(shop, {"reset": row})])            # [EnvironmentReply("three items")]
         shop.end()
 
 The file is loaded once. Each environment is a fork of the process that loaded it, so it costs milliseconds, and what the file
@@ -38,7 +38,7 @@ AT_ONCE = 16
 
 
 @dataclass(frozen=True)
-class Told:
+class EnvironmentReply:
     """What an environment answered; or why it did not, in a fixed text without words of the user."""
 
     said: Any = None
@@ -66,7 +66,7 @@ class ForkedEnvironment(Child):
             socket.send_fds(control, [b"f"], [other.fileno()])
         super().__init__(self._channel.fileno())
         self.process_id: int | None = None
-        self.is_made = False
+        self.is_constructed = False
 
     def write(self, line: bytes) -> None:
         self._channel.sendall(line)
@@ -94,7 +94,7 @@ class EnvironmentProcesses:
         if not path.is_file():
             raise ModelError(f"the {self.name} has no file: there is no {path}")
         self._command = (python or sys.executable, "-P", str(CHILD), str(path.resolve()), name)
-        self._held: list[ForkedEnvironment] = []
+        self._open: list[ForkedEnvironment] = []
 
     def __enter__(self) -> EnvironmentProcesses:
         """Raises ModelError for a file that cannot be loaded."""
@@ -110,8 +110,8 @@ class EnvironmentProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:
-        while self._held:
-            self._held.pop().end()
+        while self._open:
+            self._open.pop().end()
         self._control.close()
         self._process.kill()
         self._process.wait()
@@ -119,44 +119,44 @@ class EnvironmentProcesses:
     def begin(self) -> ForkedEnvironment:
         """A new environment, whose object is made at its first request. Raises ModelError if the file's process is gone."""
         try:
-            found = ForkedEnvironment(self._control)
+            environment = ForkedEnvironment(self._control)
         except OSError as error:
             raise ModelError(f"the {self.name} cannot be started any more: its process ended") from error
-        self._held.append(found)
-        found.process_id, found.ready = self._first_line(found), True
-        return found
+        self._open.append(environment)
+        environment.process_id, environment.ready = self._first_line(environment), True
+        return environment
 
     @cached_property
     def about(self) -> AboutEnvironment:
         """Raises ModelError for tools that cannot be described, and for a class that cannot be made."""
         probe = self.begin()
-        (told,) = self.ask_all([(probe, {"about": {}})])
+        (reply,) = self.ask_all([(probe, {"about": {}})])
         self.end(probe)
-        if told.problem:
-            raise ModelError(f"the {self.name} cannot be made: it {told.problem}{_remedy(told.problem)}")
-        return AboutEnvironment(**told.said)
+        if reply.problem:
+            raise ModelError(f"the {self.name} cannot be made: it {reply.problem}{_remedy(reply.problem)}")
+        return AboutEnvironment(**reply.said)
 
     def end(self, environment: ForkedEnvironment) -> None:
         """Ends one environment. May be called twice."""
-        if environment in self._held:
-            self._held.remove(environment)
+        if environment in self._open:
+            self._open.remove(environment)
             environment.end()
 
     def ask_all(
         self,
         asked: Sequence[tuple[ForkedEnvironment, dict[str, Any]]],
         at_once: int = AT_ONCE,
-        on_told: Callable[[int, Told], None] = lambda place, told: None,
-    ) -> list[Told]:
-        """The answers, in order. at_once: requests at a time. on_told: called with each answer and its place, as it comes. An
+        on_reply: Callable[[int, EnvironmentReply], None] = lambda place, reply: None,
+    ) -> list[EnvironmentReply]:
+        """The answers, in order. at_once: requests at a time. on_reply: called with each answer and its place, as it comes. An
         environment that has a problem is ended. Raises ModelError for a class that cannot be used."""
         lines = [json.dumps(request, default=str).encode() + b"\n" for _, request in asked]
-        found: dict[int, Told] = {}
+        replies: dict[int, EnvironmentReply] = {}
         waiting, busy = deque(range(len(asked))), list[Child]()
 
         def ask(place: int) -> None:
             environment, request = asked[place]
-            if not environment.is_made and "run" not in request:
+            if not environment.is_constructed and "run" not in request:
                 seed = {"seed": request["seed"]} if "seed" in request else {}
                 environment.ask(place, json.dumps({"make": {}, **seed}).encode() + b"\n", max(MAKING_SECONDS, self.seconds))
                 return
@@ -164,7 +164,7 @@ class EnvironmentProcesses:
             environment.ask(place, lines[place], bound * max(1, len(request.get("calls", ()))))
             environment.limit_s = bound
 
-        while len(found) < len(asked):
+        while len(replies) < len(asked):
             while waiting and len(busy) < at_once:
                 ask(place := waiting.popleft())
                 busy.append(asked[place][0])
@@ -173,16 +173,16 @@ class EnvironmentProcesses:
                     raise ModelError(f"the {self.name} {reply['refused']}")
                 place = child.request
                 environment, request = asked[place]
-                if "said" in reply and not environment.is_made and "run" not in request:
-                    environment.is_made = True
+                if "said" in reply and not environment.is_constructed and "run" not in request:
+                    environment.is_constructed = True
                     ask(place)
                     continue
-                found[place] = Told(reply.get("said"), reply.get("problem", ""))
+                replies[place] = EnvironmentReply(reply.get("said"), reply.get("problem", ""))
                 busy.remove(child)
                 if "problem" in reply:
                     self.end(environment)
-                on_told(place, found[place])
-        return [found[place] for place in range(len(asked))]
+                on_reply(place, replies[place])
+        return [replies[place] for place in range(len(asked))]
 
     def _first_line(self, child: Child) -> Any:
         while not (replies := heard([child])):

@@ -1,6 +1,6 @@
 """Attempts of several turns: the policy acts, the environment answers, until the attempt is over.
 
-    maker = EnvironmentRollouts(processes, tokenizer, finished, progress, answers=8, max_turns=8, longest_context=3_584)
+    maker = EnvironmentRollouts(processes, tokenizer, log, progress, answers=8, max_turns=8, longest_context=3_584)
     maker.rollouts(prompts, names, engine, seed=0)         # a RolloutMaker
 
 All attempts of a call are sampled together, turn by turn: those that go on make one batch of the engine. An attempt is over
@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from model_ops.answers import Engine, Rollout, RolloutLog, Sampled, SampledPrompt
+from model_ops.environments.attempt_maker import Attempt, AttemptMaker
 from model_ops.environments.conversation import Conversation, ConversationPart
 from model_ops.environments.environment_processes import EnvironmentProcesses, ForkedEnvironment
-from model_ops.environments.finished_attempts import FinishedAttempts
-from model_ops.graders import Failures, Grade
+from model_ops.graders import Grade
 from model_ops.jobs import ModelError, Progress
 from model_ops.rendering import ChatTemplate, Row, TurnEncoder, Unrenderable, learnt_turns
-from model_ops.rollouts import Engine, Rollout, Sampled, SampledPrompt
 from model_ops.tasks import UNREADABLE_CALL
 
 UNREADABLE = {
@@ -69,23 +69,23 @@ class EnvironmentAttempt:
             self.hear({"role": "user", "content": UNREADABLE["content"]})
 
 
-class EnvironmentRollouts:
-    """finished: attempts of this run that are over. answers: attempts at each prompt. longest_context: most tokens that the
-    policy answers. Raises ModelError for an environment that cannot be used, with this model or at all."""
+class EnvironmentRollouts(AttemptMaker):
+    """longest_context: most tokens that the policy answers. Raises ModelError for an environment that cannot be used, with this
+    model or at all."""
 
     def __init__(
         self,
         processes: EnvironmentProcesses,
         tokenizer: PreTrainedTokenizerBase,
-        finished: FinishedAttempts,
+        log: RolloutLog | None,
         progress: Progress,
         *,
         answers: int,
         max_turns: int,
         longest_context: int,
     ):
-        self.answers, self._max_turns, self._longest_context = answers, max_turns, longest_context
-        self._processes, self._finished, self._progress = processes, finished, progress
+        super().__init__(processes, log, progress, answers)
+        self._max_turns, self._longest_context = max_turns, longest_context
         self._template, self._encoder = ChatTemplate.of(tokenizer), TurnEncoder(tokenizer)
         self._tools = processes.about.tools or None
         if not processes.about.rewards:
@@ -95,21 +95,14 @@ class EnvironmentRollouts:
                 f"the {processes.name} has tools, and the model's chat template does not write calls and their "
                 "results: choose a model whose template does"
             )
-        self.failures = Failures(f"the {processes.name}")
 
-    def rollouts(
-        self, prompts: Sequence[SampledPrompt], names: Sequence[str], engine: Engine, seed: int
-    ) -> list[list[Rollout]]:
-        """As RolloutMaker.rollouts. An attempt has more than one rollout where the chat template rewrites what was said."""
-        return self._finished.groups(prompts, names, self.answers, self.failures, lambda left: self._play(left, engine, seed))
-
-    def _play(self, left: Sequence[tuple[str, SampledPrompt, int]], engine: Engine, seed: int) -> None:
-        attempts = [EnvironmentAttempt(*each, self._processes.begin()) for each in left]
+    def _play(self, attempts: Sequence[Attempt], engine: Engine, seed: int) -> None:
+        begun = [EnvironmentAttempt(*attempt, self._processes.begin()) for attempt in attempts]
         for attempt, said in self._asked(
-            attempts, "reset", lambda attempt: {"reset": row_of(attempt.prompt), "seed": seed_of(attempt.name, seed)}
+            begun, "reset", lambda attempt: {"reset": row_of(attempt.prompt), "seed": seed_of(attempt.name, seed)}
         ):
             self._begin(attempt, said)
-        active = self._going_on(attempts)
+        active = self._going_on(begun)
         for turn in range(self._max_turns):
             for attempt in active:
                 if len(attempt.talk.context) > self._longest_context:
@@ -179,19 +172,19 @@ class EnvironmentRollouts:
         for attempt in over:
             self._processes.end(attempt.environment)
             grade = Grade(problem=attempt.problem) if attempt.problem else grades[attempt.name]
-            self._finished.add(attempt.name, attempt.rollouts(grade))
+            self._keep(attempt.name, attempt.rollouts(grade))
         return [attempt for attempt in attempts if not attempt.over]
 
     def _asked(
         self, attempts: Sequence[EnvironmentAttempt], what: str, request: Callable[[EnvironmentAttempt], dict[str, Any]]
     ) -> Iterator[tuple[EnvironmentAttempt, Any]]:
         """What the environments answer; one that has a problem stops its attempt."""
-        told = self._processes.ask_all([(attempt.environment, request(attempt)) for attempt in attempts])
-        for attempt, each in zip(attempts, told, strict=True):
-            if each.problem:
-                attempt.stop(problem=f"{what} {each.problem}")
+        replies = self._processes.ask_all([(attempt.environment, request(attempt)) for attempt in attempts])
+        for attempt, reply in zip(attempts, replies, strict=True):
+            if reply.problem:
+                attempt.stop(problem=f"{what} {reply.problem}")
             else:
-                yield attempt, each.said
+                yield attempt, reply.said
 
 
 def writes_tools(template: ChatTemplate, tools: list[dict[str, Any]]) -> bool:

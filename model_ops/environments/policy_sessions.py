@@ -22,9 +22,9 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from model_ops.answers import Sampled
 from model_ops.environments.conversation import Conversation
 from model_ops.rendering import ChatTemplate, Row, TurnEncoder, Unrenderable, server_messages
-from model_ops.rollouts import Sampled
 
 GATHER_S = 0.05
 """How long a request waits for others to be sampled with, while agents are running that have asked nothing."""

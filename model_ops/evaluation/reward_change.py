@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from model_ops.answering import Sampling
+from model_ops.answers import AnswerReader, read_sampled_prompts
 from model_ops.documents import Document, held_out_loss
 from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.measurement import GREEDY, HELD_OUT_PROMPTS, OVER_PROMPTS, Findings
@@ -33,7 +34,6 @@ from model_ops.graders import AskedGroup, Grader, GraderSettings
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import load_tokenizer
 from model_ops.rendering import Split
-from model_ops.rollouts import AnswerReader, read_sampled_prompts
 
 MOST_PASSED = 64
 """Most answers that are scored."""

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from model_ops.files.columns import bare, column, sentence
     from model_ops.files.digests import WeightNames, target_digest, vocabulary_digest, weight_file_stamps
     from model_ops.files.file_locks import is_at, lock, locked, try_lock, unlock
-    from model_ops.files.json_lines import JsonLines
     from model_ops.files.standard_library import library_sources
     from model_ops.files.tensor_files import (
         DTYPE_BYTES,

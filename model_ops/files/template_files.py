@@ -19,22 +19,22 @@ MAIN, FOLDER = "chat_template.jinja", "additional_chat_templates"
 def chat_templates(directory: Path) -> dict[str, str]:
     """A file that cannot be read holds no template."""
     files = {"default": directory / MAIN} | {path.stem: path for path in sorted((directory / FOLDER).glob("*.jinja"))}
-    found = {name: path.read_text(encoding="utf-8") for name, path in files.items() if path.is_file()}
-    for name in () if found else ("tokenizer_config.json", "chat_template.json"):
+    templates = {name: path.read_text(encoding="utf-8") for name, path in files.items() if path.is_file()}
+    for name in () if templates else ("tokenizer_config.json", "chat_template.json"):
         try:
-            kept = json.loads((directory / name).read_text(encoding="utf-8"))["chat_template"]
+            stored = json.loads((directory / name).read_text(encoding="utf-8"))["chat_template"]
             named = (
-                kept
-                if isinstance(kept, dict)
-                else {each["name"]: each["template"] for each in kept}
-                if isinstance(kept, list)
-                else {"default": kept}
+                stored
+                if isinstance(stored, dict)
+                else {each["name"]: each["template"] for each in stored}
+                if isinstance(stored, list)
+                else {"default": stored}
             )
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        if found := {name: text for name, text in named.items() if isinstance(text, str)}:
+        if templates := {name: text for name, text in named.items() if isinstance(text, str)}:
             break
-    return {name: text for name, text in found.items() if text.strip()}
+    return {name: text for name, text in templates.items() if text.strip()}
 
 
 def template_text(directory: Path) -> str:

@@ -115,8 +115,8 @@ def read_metadata(path: Path) -> dict[str, str]:
     read_headers(path)  # checks the header before it is used
     with path.open("rb") as content:
         (header_bytes,) = struct.unpack("<Q", content.read(8))
-        found = json.loads(content.read(header_bytes)).get("__metadata__")
-    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+        metadata = json.loads(content.read(header_bytes)).get("__metadata__")
+    return {str(name): str(value) for name, value in metadata.items()} if isinstance(metadata, dict) else {}
 
 
 def order_metadata(path: Path) -> None:

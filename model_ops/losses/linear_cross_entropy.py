@@ -1,12 +1,10 @@
 """Cross-entropy at a model's head, computed only for positions with a label.
 
-    rows = cross_entropy_rows(labels, weights, z_loss=1e-4)     # a RowsLoss for chunked_head
-    nll, kept = token_nll(model, batch)                         # per token, for evaluation
-    log_probs, kept = label_log_probs(model, batch)             # per token, differentiable
+    log_probs, places = label_log_probs(model, batch)             # per token, differentiable
 
-Positions without a label are dropped before the head; the others pass it in chunks (`model_ops.losses.head`), so memory
-does not grow with tokens times vocabulary. The loss of a token is logsumexp(h W^T) - h W_y, its gradient softmax - onehot.
-z-loss adds z * logsumexp^2 (PaLM, arXiv 2204.02311, section 5).
+Positions without a label are dropped before the head; the others pass it in chunks (`model_ops.losses.head`). The loss of a
+token is logsumexp(h W^T) - h W_y, its gradient softmax - onehot. z-loss adds z * logsumexp^2 (PaLM, arXiv 2204.02311, section
+5).
 """
 
 from __future__ import annotations
@@ -22,44 +20,46 @@ from model_ops.tensors import IGNORED, Batch, fused_rows
 
 
 @torch.no_grad()
-def token_nll(model: nn.Module, batch: Batch, temperature: float = 1.0) -> tuple[Float[Tensor, " kept"], Int[Tensor, " kept"]]:
+def token_nll(
+    model: nn.Module, batch: Batch, temperature: float = 1.0
+) -> tuple[Float[Tensor, " targets"], Int[Tensor, " targets"]]:
     """Negative log-likelihood of each label in nats, and the positions that have one."""
-    log_probs, kept = label_log_probs(model, batch, temperature=temperature)
-    return -log_probs, kept
+    log_probs, places = label_log_probs(model, batch, temperature=temperature)
+    return -log_probs, places
 
 
 def label_log_probs(
     model: nn.Module, batch: Batch, collisions: list[Tensor] | None = None, temperature: float = 1.0
-) -> tuple[Float[Tensor, " kept"], Int[Tensor, " kept"]]:
+) -> tuple[Float[Tensor, " targets"], Int[Tensor, " targets"]]:
     """Log-probability of each label in nats, differentiable, and the positions that have one.
 
     collisions: receives log(sum of p^2) over the vocabulary at each of them, without gradient. temperature: divides logits."""
-    kept = (batch.labels != IGNORED).nonzero()[:, 0]
-    labels = batch.labels[kept]
+    places = (batch.labels != IGNORED).nonzero()[:, 0]
+    labels = batch.labels[places]
     head, shard = local_head(Head.of(model))
     if head is None:
-        logits = model(**batch.model_inputs, logits_to_keep=kept).logits[0].float() / temperature
+        logits = model(**batch.model_inputs, logits_to_keep=places).logits[0].float() / temperature
         log_p = torch.log_softmax(logits, -1)
         if collisions is not None:
             collisions.append((2 * log_p.detach()).logsumexp(-1))
-        return log_p.gather(1, labels[:, None])[:, 0], kept
-    found = torch.empty_like(labels, dtype=torch.float32)
+        return log_p.gather(1, labels[:, None])[:, 0], places
+    collision_logs = torch.empty_like(labels, dtype=torch.float32)
     if collisions is not None:
-        collisions.append(found)
+        collisions.append(collision_logs)
 
     def weighted(weights: Tensor) -> RowsLoss:
         rows = cross_entropy_rows(labels, weights, shard=shard)
-        return rows if collisions is None else _with_collisions(rows, found, shard)
+        return rows if collisions is None else _with_collisions(rows, collision_logs, shard)
 
-    return -chunked_rows(last_hidden(model, batch)[kept], head.cooled(temperature), weighted), kept
+    return -chunked_rows(last_hidden(model, batch)[places], head.cooled(temperature), weighted), places
 
 
-def _with_collisions(rows: RowsLoss, found: Float[Tensor, " rows"], shard: VocabularyShard | None) -> RowsLoss:
-    """The rows' loss; `found` receives log(sum of p^2) = logsumexp(2 logits) - 2 logsumexp(logits) of each row."""
+def _with_collisions(rows: RowsLoss, collision_logs: Float[Tensor, " rows"], shard: VocabularyShard | None) -> RowsLoss:
+    """The rows' loss; `collision_logs` receives log(sum of p^2) = logsumexp(2 logits) - 2 logsumexp(logits) of each row."""
 
     def measured(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
         twice, once = (scaled.logsumexp(-1) if shard is None else shard.logsumexp(scaled)[0] for scaled in (2 * logits, logits))
-        found[where] = twice - 2 * once
+        collision_logs[where] = twice - 2 * once
         return rows(logits, where, gradient_wanted)
 
     return measured

@@ -62,9 +62,9 @@ def rates_of(device: Device, peak_tflops: float) -> DeviceRates:
         if NVIDIA.exists():
             with suppress(OSError, subprocess.SubprocessError, ValueError, TypeError, KeyError):
                 done = subprocess.run([sys.executable, "-m", "model_ops.machine.device_rates"], capture_output=True, check=True)
-                found = json.loads(done.stdout)
-                if found.pop("device") == device.name:
-                    return DeviceRates(**found)
+                rates = json.loads(done.stdout)
+                if rates.pop("device") == device.name:
+                    return DeviceRates(**rates)
     return DeviceRates.assumed(device, peak_tflops)
 
 
@@ -105,15 +105,15 @@ def seconds_of(work: Callable[[], object]) -> list[float]:
 
     for _ in range(3):
         work()
-    found = []
+    seconds = []
     for _ in range(REPEATS):
         began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         began.record()
         work()
         ended.record()
         torch.cuda.synchronize()
-        found.append(began.elapsed_time(ended) / 1e3)
-    return found
+        seconds.append(began.elapsed_time(ended) / 1e3)
+    return seconds
 
 
 def _file(name: str) -> Path:
@@ -125,8 +125,8 @@ if __name__ == "__main__":
     set_torch_environment()
     import torch
 
-    found = device_of(torch.cuda.get_device_name())
+    device = device_of(torch.cuda.get_device_name())
     rates = measured()
-    if found is not None:
-        keep(rates, found.name)
-    print(json.dumps({"device": None if found is None else found.name, **rates._asdict()}))
+    if device is not None:
+        keep(rates, device.name)
+    print(json.dumps({"device": None if device is None else device.name, **rates._asdict()}))

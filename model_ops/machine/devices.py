@@ -103,13 +103,13 @@ def parse_devices(text: str) -> tuple[int, Device]:
 
     Accepts `8xH100`, `h200`, `2x RTX 4090`, `4x24GB` (memory only, so no estimate of speed) and `cpu` (this machine).
     """
-    found = re.fullmatch(r"\s*(?:(\d+)\s*[xX*]\s*)?(.+?)\s*", text)
-    if found is None:
+    parts = re.fullmatch(r"\s*(?:(\d+)\s*[xX*]\s*)?(.+?)\s*", text)
+    if parts is None:
         raise UnknownDevice(f"--gpus {text!r}: give a number and a device, such as 8xH100, 4x24GB or cpu")
-    count = int(found[1] or 1)
+    count = int(parts[1] or 1)
     if count < 1:
         raise UnknownDevice(f"--gpus {text!r}: give at least one device")
-    name = re.sub(r"[\s_]+", "", found[2]).lower().removeprefix("nvidia").removeprefix("geforce").removeprefix("amd")
+    name = re.sub(r"[\s_]+", "", parts[2]).lower().removeprefix("nvidia").removeprefix("geforce").removeprefix("amd")
     if name == "cpu":
         if count > 1:
             raise UnknownDevice(f"--gpus {text!r}: a CPU counts as one device; write cpu")
@@ -147,4 +147,4 @@ def device_of(driver_name: str) -> Device | None:
 def peak_bf16_flops(driver_name: str) -> float | None:
     """Peak bfloat16 FLOP/s by the driver's name of the device; None if the table does not have it."""
     device = device_of(driver_name)
-    return None if device is None else device.bf16_tflops * 1e12
+    return None if device is None or device.bf16_tflops is None else device.bf16_tflops * 1e12

@@ -2,9 +2,6 @@
 
     with products_in(settings.precision, device): ...    # autocast; "auto" is decided here
     decided(settings.precision, device)                  # "bfloat16" or "float32"
-    cpu_speeds()                                         # GFLOP/s of both, with torch's threads in this process
-    cpu_speeds(threads=2)                                # the same from a process without torch
-    python -m model_ops.machine.precision                # the same as JSON
 
 A CPU is measured once, in less than a second; the result is kept in the user's cache folder, by everything that the speed
 depends on. Without bfloat16 units, products of bfloat16 take 3 to 50 times as long as those of float32.
@@ -43,7 +40,7 @@ class Computing(Protocol):
 
 
 Kind = TypeVar("Kind", bound=Computing)
-Found = TypeVar("Found")
+Measurement = TypeVar("Measurement")
 
 FASTER = 1.25
 """bfloat16 is chosen from this speed relative to float32. Processors with units for it reach 1.6 to 8, others less than 1;
@@ -130,8 +127,8 @@ def cpu_speeds(threads: int | None = None) -> Speeds:
     if threads is None:
         import torch
 
-        return _kept(torch.get_num_threads(), measured)
-    return _kept(threads, lambda: _measured_apart(threads))
+        return _cached(torch.get_num_threads(), measured)
+    return _cached(threads, lambda: _measured_apart(threads))
 
 
 def measured() -> Speeds:
@@ -162,8 +159,8 @@ def gflops(side: int, *dtypes: str) -> list[float]:
 
 
 def _measured_apart(threads: int) -> Speeds:
-    found = measured_apart("model_ops.machine.precision", threads)
-    return Speeds(*(found[name] for name in Speeds._fields))
+    seconds = measured_apart("model_ops.machine.precision", threads)
+    return Speeds(*(seconds[name] for name in Speeds._fields))
 
 
 def measured_apart(module: str, threads: int, asked: str = "") -> Any:
@@ -173,13 +170,13 @@ def measured_apart(module: str, threads: int, asked: str = "") -> Any:
     return json.loads(subprocess.run(command, env=environment, input=asked.encode(), capture_output=True, check=True).stdout)
 
 
-def _kept(threads: int, measure: Callable[[], Speeds]) -> Speeds:
-    return kept_measurement("cpu_speeds", [threads], lambda: measure()._asdict(), Speeds)
+def _cached(threads: int, measure: Callable[[], Speeds]) -> Speeds:
+    return cached_measurement("cpu_speeds", [threads], lambda: measure()._asdict(), Speeds)
 
 
-def kept_measurement(
-    folder: str, known: list[Any], measure: Callable[[], dict[str, float]], form: Callable[..., Found] = dict
-) -> Found:
+def cached_measurement(
+    folder: str, known: list[Any], measure: Callable[[], dict[str, float]], form: Callable[..., Measurement]
+) -> Measurement:
     """A measurement of this machine from the user's cache folder; else `measure()`, which is stored there. known: what it
     depends on, besides torch, the processor and its kernels. form: makes the result of the numbers."""
     known = [version("torch"), *known, *processor(), *(os.environ.get(name, "") for name in VARIABLES)]

@@ -26,7 +26,7 @@ checkpoints is mapped by eight threads, where one takes half a minute for half o
 
 CUDNN_LAST = "1"
 """torch prefers cuDNN's attention on Hopper. cuDNN builds a plan for each shape, in up to a second, and decoding and batches of
-documents bring a new shape nearly every time; model_ops.models.cudnn_attention takes it where shapes repeat."""
+documents bring a new shape nearly every time."""
 
 
 def set_torch_environment() -> None:

@@ -1,6 +1,6 @@
 """Steps of a distillation whose answers the student itself samples (GKD, Agarwal et al., arXiv 2306.13649, algorithm 1).
 
-    plan = OnPolicyPlan(packed_plan, InProcessEngine(student, eos_ids, settings), settings)        # a StatefulSource
+    plan = OnPolicyPlan(packed_plan, InProcessEngine(student, eos_ids, settings), settings, longest)       # a StatefulSource
 
 A sampled step takes the documents that the plan has for it. Of each, one answer is drawn; the text before it is the prompt, the
 student answers it with its present weights, and only the new answer is learnt: the teacher's distribution at every token that
@@ -12,16 +12,16 @@ stopped and one that was not sample the same text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
+from model_ops.answers import Engine, Tokens
 from model_ops.documents import Document, PackedPlan, to_batches
 from model_ops.objectives.on_policy_settings import OnPolicySettings
-from model_ops.rollouts import Sampler
 from model_ops.tensors import Batch
 
 
@@ -33,8 +33,8 @@ class SampledBatch(Batch):
 class OnPolicyPlan:
     """A plan of packed documents, some of whose steps hold the student's own answers. longest: tokens of prompt and answer."""
 
-    def __init__(self, plan: PackedPlan, sampler: Sampler, settings: OnPolicySettings, longest: int):
-        self.plan, self.sampler, self.settings, self.longest = plan, sampler, settings, longest
+    def __init__(self, plan: PackedPlan, engine: Engine, settings: OnPolicySettings, longest: int):
+        self.plan, self.engine, self.settings, self.longest = plan, engine, settings, longest
         self._sampled = sampled_steps(len(plan), settings, plan.seed)
 
     def __len__(self) -> int:
@@ -51,9 +51,10 @@ class OnPolicyPlan:
             if drawn is not None and len(drawn) < self.longest
         ]
         names = [f"{index}:{place}" for place in range(len(asked))]
-        answers = self.sampler([prompt.tolist() for prompt in asked], names, self.plan.seed)
+        self.engine.sync(index)
+        answers = self.engine.sample(asked, names, self.plan.seed)
         documents = [
-            answered(name, prompt, answer[: self.longest - len(prompt)])
+            answered(name, prompt, answer.tokens[: self.longest - len(prompt)])
             for name, prompt, answer in zip(names, asked, answers, strict=True)
         ]
         if not documents:
@@ -99,7 +100,7 @@ def answer_starts(document: Document) -> Iterator[tuple[int, int, int]]:
         begin += length
 
 
-def answered(name: str, prompt: Int[np.ndarray, " tokens"], answer: Sequence[int]) -> Document:
+def answered(name: str, prompt: Int[np.ndarray, " tokens"], answer: Tokens) -> Document:
     """The document of a prompt and its sampled answer, whose tokens are the targets."""
-    ids = np.concatenate([prompt, np.asarray(answer, dtype=prompt.dtype)])
+    ids = np.concatenate([prompt, answer.astype(prompt.dtype)])
     return Document(name, ids, np.arange(len(ids)) >= len(prompt))

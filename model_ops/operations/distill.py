@@ -1,18 +1,10 @@
 """Operation `distill`: initialises a student from its teacher's layers or as a model of its own, and distils the teacher.
 
-Job inputs: `teacher` (a model directory), `dataset`, optionally `served` (token ids of logged answers). Output: the student
-as a model directory of its own.
-
-The student gets some layers of the teacher with their weights: those that matter most for held-out rows
-(model_ops.pruning.layer_importance), or evenly spaced ones. `mlp_width`, `heads` and `hidden_size` cut what matters least
-within the layers (model_ops.pruning.narrower). Everything else is copied. With `base` it begins as the model in
-that directory, and keeps its own tokenizer. Training minimises a divergence of student and teacher at assistant tokens
-(model_ops.objectives.distillation), mixed with cross-entropy by `label_weight`, plus `hidden_weight` times the error of the
-student's hidden states (model_ops.objectives.hidden_matching). label_weight=1 is plain SFT of the same student
-on the same rows in the same order, the baseline for distillation; all else needs a base that reads the rows as the teacher
-does. In some steps the student may answer by itself (model_ops.objectives.on_policy).
-
-Under torchrun (settings.mesh) the first process reads the teacher, and both models are sharded over the mesh in the same way.
+Job inputs: `teacher` (a model directory), `dataset`, optionally `served` (token ids of logged answers). The student begins as
+some layers of the teacher (model_ops.pruning), or as the model in `base`, with its own tokenizer. Training minimises a
+divergence of student and teacher at assistant tokens (model_ops.objectives.distillation), mixed with cross-entropy by
+`label_weight`; 1 is plain SFT of the same student on the same rows in the same order, the baseline. Under torchrun
+(settings.mesh) the first process reads the teacher, and both models are sharded over the mesh in the same way.
 """
 
 from __future__ import annotations
@@ -23,6 +15,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, PreTrainedModel
 
+from model_ops.answers import InProcessEngine
 from model_ops.documents import Chats, PackedPlan, first_difference, read_chats, validation_of
 from model_ops.families import stays_float32
 from model_ops.jobs import Job, ModelError, Progress
@@ -31,14 +24,11 @@ from model_ops.models import add_end_of_text, end_of_text_ids, load_model, load_
 from model_ops.objectives import (
     ABOUT,
     Divergence,
-    HiddenStateMatching,
     OnPolicyPlan,
     TeacherCache,
     distillation_loss,
     next_token_loss,
-    refuse_unusual_head,
-    segment_ends,
-    write_told,
+    write_reported,
 )
 from model_ops.operations.base_directory import check_base, import_quantized
 from model_ops.operations.distill_settings import StudentSettings
@@ -47,7 +37,6 @@ from model_ops.pruning import (
     LayerSearch,
     Widths,
     evenly_spaced,
-    kept_channels,
     least_important,
     make_narrower,
     make_student,
@@ -55,8 +44,7 @@ from model_ops.pruning import (
     refuse_unusable_base,
     widths_of,
 )
-from model_ops.rendering import RenderingSettings, ToldTokens, end_of_turn_ids
-from model_ops.rollouts import InProcessEngine
+from model_ops.rendering import EndpointTokens, RenderingSettings, end_of_turn_ids
 from model_ops.training import first_documents, plan_validation, train, validated_as_saved
 
 MEASURED_TOKENS, FEWEST_MEASURED = 8_192, 1_024
@@ -76,15 +64,15 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
         settings.hidden_size,
     )
     own = None if settings.base is None else student_base(Path(settings.base), job.output / ".work" / "base", world, progress)
-    told = None
+    reported = None
     if settings.teacher == "answers":
-        chats, told = read_told(job.input("dataset"), own or place, settings)
+        chats, reported = read_reported(job.input("dataset"), own or place, settings)
     else:
         chats = read_chats(job.input("dataset"), own or place, settings, job.inputs.get("served"))
         if own is not None:
             chats = as_the_base_reads(job, own, chats, settings)
     teacher = load_model(place, device=world.loading_device).requires_grad_(False)
-    search, layers, channels = None, [], None
+    search, layers = None, list[int]()
     if own is None:
         search, layers = chosen_layers(teacher, settings, chats, progress)
         student = make_student(teacher, layers)
@@ -92,7 +80,6 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
             measured = first_documents(chats.validation or chats.documents, MEASURED_TOKENS)
             importance = measure_widths(student, measured, settings.precision)
             student = make_narrower(student, widths, importance)
-            channels = kept_channels(importance, student.config.hidden_size)
     else:
         student = load_model(own, device=world.loading_device).requires_grad_(True)
     vocabulary = student.get_input_embeddings().weight.shape[0]
@@ -105,22 +92,17 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     packed = PackedPlan(chats.documents, settings)
     loss, plan = next_token_loss, packed
     ends = end_of_turn_ids(chats.tokenizer)
-    if told is not None and settings.label_weight < 1:
-        plan.streams = write_told(job.output / ".work" / "teacher", chats.documents, told, vocabulary)
+    if reported is not None and settings.label_weight < 1:
+        plan.streams = write_reported(job.output / ".work" / "teacher", chats.documents, reported, vocabulary)
         loss = distillation_loss(None, divergences_of(settings)[0])
     elif settings.label_weight < 1:
         halve_frozen(teacher, settings.precision, world)
         world.place(teacher, settings.precision)
-        refuse_unusual_head(teacher)
         of_rows, of_samples = divergences_of(settings)
         if settings.teacher == "cache":
             plan.streams = cached(teacher, chats, settings, job.output / ".work" / "teacher", progress, vocabulary)
         needed = None if settings.teacher == "cache" and of_samples is None else teacher
         loss = distillation_loss(needed, of_rows, of_samples, world)
-        if settings.hidden_weight > 0:
-            loss = HiddenStateMatching(
-                loss, teacher, segment_ends(layers, teacher.config.num_hidden_layers), settings.hidden_weight, channels
-            )
         if of_samples is not None:
             sampler = InProcessEngine(student, ends or end_of_text_ids(own or place), settings.on_policy)
             plan = OnPolicyPlan(plan, sampler, settings.on_policy, settings.max_length)
@@ -144,7 +126,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     add_end_of_text(student, ends)
     save_model(student, chats.tokenizer, job.output)
     saved = validated_as_saved(student, validate, result, world, progress, "distill")
-    found: dict[str, Any] = (
+    numbers: dict[str, Any] = (
         {}
         if search is None
         else {
@@ -153,10 +135,10 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
             "loss_after_removal": [round(gone.loss, 4) for gone in search.removed],
         }
     )
-    kept = {} if own is not None else {"teacher_layers": layers}
-    if told is not None:
-        found |= {"logprob_tokens": told.told_tokens, "label_only_tokens": told.label_tokens}
-    return {**result.metrics({**chats.counts, **saved}), **kept, **found}
+    of_layers = {} if own is not None else {"teacher_layers": layers}
+    if reported is not None:
+        numbers |= {"logprob_tokens": reported.log_tokens, "label_only_tokens": reported.label_tokens}
+    return {**result.metrics({**chats.counts, **saved}), **of_layers, **numbers}
 
 
 def halve_frozen(teacher: PreTrainedModel, precision: str, world: World) -> None:
@@ -188,17 +170,17 @@ def student_base(base: Path, work: Path, world: World, progress: Progress) -> Pa
     return work
 
 
-def read_told(dataset: Path, model: Path, settings: StudentSettings) -> tuple[Chats, ToldTokens]:
+def read_reported(dataset: Path, model: Path, settings: StudentSettings) -> tuple[Chats, EndpointTokens]:
     """The dataset with the teacher's answers as its endpoint wrote them. Raises ModelError if the student cannot learn them."""
     if RenderingSettings.read(dataset).thinking != "keep":
         raise ModelError(
             "datasets.sft.thinking changes the teacher's answers, and log-probabilities are those of the answers "
             "as they were given: set it to keep, or set student.teacher to online or cache"
         )
-    told = ToldTokens.read(dataset / "logprobs.parquet", load_tokenizer(model))
-    chats = read_chats(dataset, model, settings, told=told)
-    told.check()
-    return chats, told
+    reported = EndpointTokens.read(dataset / "logprobs.parquet", load_tokenizer(model))
+    chats = read_chats(dataset, model, settings, endpoint=reported)
+    reported.check()
+    return chats, reported
 
 
 def as_the_base_reads(job: Job, own: Path, chats: Chats, settings: StudentSettings) -> Chats:
@@ -227,7 +209,7 @@ def chosen_layers(
     except ValueError as error:
         raise ModelError(str(error)) from error
     search = searched_layers(teacher, depth, settings, chats, progress)
-    return search, search.kept if search else evenly_spaced(teacher.config.num_hidden_layers, depth)
+    return search, search.remaining if search else evenly_spaced(teacher.config.num_hidden_layers, depth)
 
 
 def cached(

@@ -60,15 +60,6 @@ class StudentSettings(TrainingSettings):
     label_weight: float = Field(
         0.0, ge=0, le=1, description="Share of plain cross-entropy in the loss; 1 is supervised fine-tuning"
     )
-    hidden_weight: float | None = Field(
-        None,
-        ge=0,
-        le=1_000,
-        description="Weight of hidden-state matching: the squared distance between the output of each of "
-        "the student's blocks and the teacher's hidden states at the same place, relative to their norm. 0 switches it off. "
-        "Left out: by preset, where the student is cut from its teacher and trains in one process with the teacher online; 0 "
-        "otherwise",
-    )
     choose_layers: Literal["importance", "even"] | None = Field(
         None,
         description="importance: layers are removed one by one, each time the one whose removal costs least on held-out "
@@ -99,9 +90,6 @@ class StudentSettings(TrainingSettings):
         default_factory=OnPolicySettings, description="Steps that the student answers by itself. Left out: by preset"
     )
 
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
-        name: {**values, "hidden_weight": 8.0} for name, values in TrainingSettings.PRESETS.items()
-    }
     ON_POLICY_SHARES: ClassVar[dict[str, float]] = {"quick": 0.0, "balanced": 0.0, "thorough": 1.0}
     """`on_policy.share` by preset."""
 
@@ -140,14 +128,6 @@ class StudentSettings(TrainingSettings):
                 yield f"{key} is {wanted:g}; it must be a share below 1 or a whole number"
             if wanted is not None and not alone:
                 yield f"{key} is given, and what matters in a layer is measured in one process: leave mesh or {key} out"
-        for refused, reason, remedy in (
-            (self.base is not None, "base is given, and a model of its own has other hidden states", "leave base out"),
-            (self.label_weight == 1, "label_weight is 1, so no teacher is asked", "set label_weight below 1"),
-            (self.teacher != "online", f"teacher is {self.teacher}, which holds no hidden states", "set teacher to online"),
-            (not alone, "mesh is given, and hidden states are matched in one process", "leave mesh out"),
-        ):
-            if self.hidden_weight and refused:
-                yield f"hidden_weight is above 0, but {reason}: set hidden_weight to 0, or {remedy}"
         if samples and not alone:
             yield (
                 "on_policy.share is above 0, and a student that samples trains in one process: leave mesh out, or set "
@@ -182,10 +162,8 @@ class StudentSettings(TrainingSettings):
                 "choose_layers": self.choose_layers or ("importance" if self.mesh.alone else "even"),
                 "layers": DEFAULT_LAYERS if self.layers is None else self.layers,
             }
-        at_hand = self.mesh.alone and self.teacher == "online" and self.label_weight < 1
-        if self.hidden_weight is None and not (at_hand and self.base is None):
-            update["hidden_weight"] = 0.0
         if self.on_policy.share is None:
+            at_hand = self.mesh.alone and self.teacher == "online" and self.label_weight < 1
             share = self.ON_POLICY_SHARES[self.preset] if at_hand else 0.0
             update["on_policy"] = self.on_policy.model_copy(update={"share": share})
         return super(StudentSettings, self.model_copy(update=update)).resolved()

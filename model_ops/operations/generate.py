@@ -11,7 +11,7 @@ The output has the same two files with the columns row_id, turn, session_id, pro
 ('served' or 'generated'), prompt_token_ids, answer_token_ids (with the end-of-text token if the target gave it), finish_reason,
 temperature, sampling (JSON text). Their metadata holds the digests of the target and its vocabulary.
 The input `previous` (optional) is an earlier output: its answers to the same prompts by the same target are taken again.
-Finished chunks are saved under output/.work, so a killed run answers no prompt twice.
+Answers are kept under output/.work as chunks are finished, so a killed run answers no prompt twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ from model_ops.answering import (
     choose_conversations,
     read_conversations,
 )
+from model_ops.answers import AnswerLog
 from model_ops.files import bare, renamed_when_complete, target_digest, vocabulary_digest, weight_file_stamps
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import end_of_text_ids, load_tokenizer, read_config
@@ -85,8 +86,9 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     job.output.mkdir(parents=True, exist_ok=True)
     started_s, counts, tables = time.monotonic(), TurnCounts(), {}
     counts.asked = sum(len(each.turns) for conversations in chosen.values() for each in conversations)
-    with answerers.answerer(target, settings) as answers:
-        session = _Session(job, settings, tokenizer, served, earlier, answers, counts, progress)
+    log_path = job.output / ".work" / "answers.jsonl"
+    with answerers.answerer(target, settings) as answers, AnswerLog(log_path) as log:
+        session = _Session(job, settings, tokenizer, served, earlier, answers, log, counts, progress)
         for name, conversations in chosen.items():
             tables[name] = session.answer_all(name, conversations)
     answered = sum(table.num_rows for table in tables.values())
@@ -128,14 +130,16 @@ class _Session:
         served: ServedAnswers,
         earlier: EarlierAnswers,
         answers: answerers.Answerer,
+        log: AnswerLog,
         counts: TurnCounts,
         progress: Progress,
     ):
-        self.job, self.settings, self.tokenizer, self.served = job, settings, tokenizer, served
-        self.earlier = earlier
-        self.answers, self.counts, self.progress = answers, counts, progress
-        self.positions, self.vocabulary = answers.positions, read_config(job.inputs["target"])["vocab_size"]
-        self.eos_ids, self.done = end_of_text_ids(job.inputs["target"]), 0
+        self.settings, self.tokenizer, self.served, self.earlier = settings, tokenizer, served, earlier
+        self.answers, self.log, self.counts, self.progress = answers, log, counts, progress
+        target = job.inputs["target"]
+        self.positions, self.vocabulary = answers.positions, read_config(target)["vocab_size"]
+        self.eos_ids, self.done = end_of_text_ids(target), 0
+        self.answered_by = [settings.model_dump(), str(target), weight_file_stamps(target)]
 
     def answer_all(self, name: str, conversations: Sequence[Dialogue]) -> pa.Table:
         """Rows of the output, sorted by conversation and turn."""
@@ -179,40 +183,38 @@ class _Session:
                 self.done += 1
                 rows.append(self._replied(ask, known_reply))
             for chunk in self.answers.chunks(asked):
-                for each, reply in zip(chunk, self._answered(name, chunk), strict=True):
-                    rows.append(self._replied(each, reply))
+                replies = self._answered(chunk)
+                rows += [self._replied(turn_asked, reply) for turn_asked, reply in zip(chunk, replies, strict=True)]
         places = {each.row_id: place for place, each in enumerate(conversations)}
         rows.sort(key=lambda row: (places[row["row_id"]], row["turn"]))
         return pa.Table.from_pylist(rows, schema=bare(ANSWER_ROWS))
 
     def _sampling(self, interaction_id: str | None) -> Sampling:
         """The request's sampling parameters, overridden by the settings."""
-        found = self.served.sampling(interaction_id)
+        sampling = self.served.sampling(interaction_id)
         if self.settings.temperature is not None:
-            found = replace(found, temperature=self.settings.temperature)
+            sampling = replace(sampling, temperature=self.settings.temperature)
         if self.settings.top_p is not None:
-            found = replace(found, truncation=replace(found.truncation, top_p=self.settings.top_p))
-        return found
+            sampling = replace(sampling, truncation=replace(sampling.truncation, top_p=self.settings.top_p))
+        return sampling
 
-    def _answered(self, name: str, chunk: list[answerers.PromptTurn]) -> list[CompletionTokens]:
-        """A chunk's answers, from the file of an earlier run if it exists."""
-        path = _chunk_path(self.job, name, chunk, self.settings)
-        if not path.exists():
+    def _answered(self, chunk: list[answerers.PromptTurn]) -> list[CompletionTokens]:
+        """A chunk's answers: from the log where a killed run had them all, else asked together, which they depend on."""
+        keys = [self._key(turn) for turn in chunk]
+        if not all(key in self.log for key in keys):
             self.progress.stop_if_requested()
             replies = self.answers.answer(chunk)
             self.counts.generated_tokens += sum(len(reply.tokens) for reply in replies)
-            _write(
-                pa.table(
-                    {
-                        "tokens": pa.array([reply.tokens for reply in replies], pa.list_(pa.int32())),
-                        "finish_reason": [reply.finish_reason for reply in replies],
-                    }
-                ),
-                path,
-            )
+            self.log.add_all({"key": key, **asdict(reply)} for key, reply in zip(keys, replies, strict=True))
         self.done += len(chunk)
         self.progress.report("generate", self.done, self.counts.asked, "turns")
-        return [CompletionTokens(row["tokens"], row["finish_reason"]) for row in pq.read_table(path).to_pylist()]
+        records = [self.log.find(key) or {} for key in keys]
+        return [CompletionTokens(record["tokens"], record["finish_reason"]) for record in records]
+
+    def _key(self, turn: answerers.PromptTurn) -> str:
+        """A digest of all that determines an answer."""
+        asked = [turn.name, turn.ids, turn.sampling.as_json(), turn.sampling.max_tokens]
+        return hashlib.sha256(json.dumps([self.answered_by, asked]).encode()).hexdigest()
 
     def _text(self, tokens: list[int]) -> str:
         """The answer's text for the history of the next turn, without eos tokens."""
@@ -301,20 +303,6 @@ def _measures(name: str, table: pa.Table) -> dict[str, Any]:
         f"{name}_answer_tokens": sum(lengths),
         f"{name}_stopped_share": stopped / max(1, len(lengths)),
     }
-
-
-def _chunk_path(job: Job, name: str, chunk: list[answerers.PromptTurn], settings: GenerateSettings) -> Path:
-    """The file of a chunk, named by a digest of everything that determines its answers, so an existing file is valid."""
-    target = job.inputs["target"]
-    key = json.dumps(
-        [
-            settings.model_dump(),
-            str(target),
-            weight_file_stamps(target),
-            [(each.name, each.ids, each.sampling.as_json(), each.sampling.max_tokens) for each in chunk],
-        ]
-    )
-    return job.output / ".work" / "answers" / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.parquet"
 
 
 def _write(table: pa.Table, path: Path) -> None:

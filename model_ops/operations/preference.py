@@ -20,6 +20,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from model_ops.answers import AnswerReader, GradedAnswers, InProcessEngine, MeshEngine, RolloutLog, read_sampled_prompts
 from model_ops.documents import context_of, joined_tokens
 from model_ops.files import renamed_when_complete
 from model_ops.graders import Grader
@@ -30,7 +31,6 @@ from model_ops.operations.preference_settings import PreferenceTuningSettings
 from model_ops.parallel import World
 from model_ops.preferences import (
     PAIR,
-    AnswerLog,
     HeldOutPreferences,
     MismatchedPlan,
     PreferenceLoss,
@@ -43,7 +43,6 @@ from model_ops.preferences import (
 )
 from model_ops.rendering import end_of_turn_ids
 from model_ops.rewards import RewardModel
-from model_ops.rollouts import InProcessEngine, MeshEngine, read_sampled_prompts
 from model_ops.tensors import use_memory_efficient_layers
 from model_ops.training import RowsOf, load_to_tune, plan_validation, save_tuned, train, validated_as_saved, without_dropout
 
@@ -150,11 +149,13 @@ def sampled_rounds(
         for note in graders.enter_context(grader).notes:
             progress.event("note", message=note)
     ends = end_of_turn_ids(tokenizer) or end_of_text_ids(base)
-    log = AnswerLog(job.output / ".work" / ("sampled.jsonl" if world.leads else f"sampled-{world.rank}.jsonl"))
+    log = RolloutLog(job.output / ".work" / ("sampled.jsonl" if world.leads else f"sampled-{world.rank}.jsonl"))
     engine = InProcessEngine(model, ends, sampling)
     sampler = engine if world.mesh is None else MeshEngine(engine, world)
     training = partial(settings.trainer_state, rows=len(prompts), rows_per_step=sampling.prompts_per_step)
-    return SampledRounds(prompts, counts, sampler, grader, tokenizer, ends, sampling, training, settings.seed, log, progress)
+    maker = GradedAnswers(grader, tokenizer, sampling.answers, training, progress, log)
+    reader = AnswerReader(tokenizer)
+    return SampledRounds(prompts, counts, sampler, maker, reader, sampling, settings.seed, graders.enter_context(log), progress)
 
 
 def rows_held_out(dataset: Path, rows: RowsOf) -> RowsOf | None:

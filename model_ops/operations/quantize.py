@@ -3,13 +3,12 @@
     python -m model_ops.worker job.json      # {"operation": "quantize", "inputs": {"model": DIR}, "output": DIR, ...}
 
 The scheme (`model_ops.quantization`) encodes one weight at a time, so memory holds one tensor, not the model. With any method
-but rtn the codes of its Linear layers are chosen for what they read in calibration rows (`model_ops.calibration`), while memory
-holds one block at a time; AWQ and SmoothQuant change norms and biases, too. Under torchrun (settings.mesh) processes share the
-rows and the matrices of a block, and the first one writes the directory. With `distil` its matrices are
-trained first, to say rounded what the float model says (`model_ops.calibration.distillation`). Every Linear layer of the
-blocks is encoded, and every expert that is stored as matrices of its own (`model_ops.quantization.model_layers`). Embeddings,
-routers and lm_head stay as they are; tied embeddings stay tied. The compressed-tensors library writes what config.json says of
-it; routers and what else stays float are on its list of exceptions.
+but rtn the codes are chosen for what layers read in calibration rows (`model_ops.calibration`), while memory holds one block at
+a time; AWQ and SmoothQuant change norms and biases, too. Under torchrun (settings.mesh) processes share the rows and the
+matrices of a block, and the first one writes the directory. With `distil` the matrices are trained first.
+
+Encoded are the Linear layers of the blocks and experts that are stored as matrices of their own. All else stays as it is and is
+on the list of exceptions in config.json, which the compressed-tensors library writes.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ from model_ops.calibration import (
     AutoPlan,
     CacheRanges,
     CalibratedWeights,
-    InputRanges,
     calibrated_weights,
     calibration_documents,
     distil_rounding,
@@ -52,7 +50,7 @@ from model_ops.files import (
 from model_ops.jobs import Job, ModelError, Progress, Stopped
 from model_ops.machine import products_dtype
 from model_ops.models import gguf_file, load_blockwise, load_model, training_device
-from model_ops.operations.quantize_settings import AUTO, FLOAT, QuantizeSettings
+from model_ops.operations.quantize_settings import FLOAT, QuantizeSettings
 from model_ops.parallel import World
 from model_ops.quantization import (
     SCALES,
@@ -80,10 +78,9 @@ Schemes = Mapping[str, Scheme]
 class CalibrationResult:
     """What calibration rows say; the parameters of `quantize_directory`."""
 
-    scheme: Scheme | Schemes
+    schemes: Schemes
     codes: CalibratedWeights | None = None
     cache: CacheScales | None = None
-    inputs: dict[str, float] | None = None
 
 
 def run(job: Job, progress: Progress) -> dict[str, Any]:
@@ -91,22 +88,20 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     settings = job.settings_as(QuantizeSettings)
     world, source = World.start(settings.mesh), job.inputs["model"]
     checked = checked_source(source, settings)
-    measured, told = (
-        calibrate(job, settings, checked, progress, world)
-        if settings.calibrates
-        else (CalibrationResult(SCHEMES[settings.scheme]), {})
-    )
+    measured, metrics = CalibrationResult(checked.schemes), {}
+    if settings.calibrates:
+        measured, metrics = calibrate(job, settings, checked, progress, world)
     if not world.leads:
-        return told
+        return metrics
     if settings.distil.enabled:
-        codes, numbers = distil_rounding(job, settings.distil, measured.scheme, checked.layers, progress)
-        measured, told = replace(measured, codes=codes), told | numbers
-    told |= quantize_directory(
-        source, job.output, progress, measured.scheme, settings.mtp_layer, measured.codes, measured.cache, measured.inputs
+        codes, of_training = distil_rounding(job, settings.distil, SCHEMES[settings.scheme], checked.layers, progress)
+        measured, metrics = replace(measured, codes=codes), metrics | of_training
+    metrics |= quantize_directory(
+        source, job.output, progress, measured.schemes, settings.mtp_layer, measured.codes, measured.cache
     )
     if settings.gguf:
-        told["gguf_bytes"] = gguf_file.write_gguf(source, job.output / gguf_file.FILE)
-    return told
+        metrics["gguf_bytes"] = gguf_file.write_gguf(source, job.output / gguf_file.FILE)
+    return metrics
 
 
 @dataclass(frozen=True)
@@ -117,7 +112,9 @@ class QuantizableModel:
     """Its model_type."""
     headers: dict[str, TensorHeader]
     layers: BlockLayers
-    plan: AutoPlan | None
+    schemes: Schemes
+    """Empty for scheme auto, whose plan chooses them."""
+    plan: AutoPlan | None = None
     """Plan of scheme auto; None for a single scheme."""
 
 
@@ -126,14 +123,14 @@ def checked_source(source: Path, settings: QuantizeSettings) -> QuantizableModel
     if settings.gguf:
         gguf_file.check_gguf(source)
     config, headers, layers = _read(source)
-    plan, schemes = None, {}
-    if settings.scheme == AUTO:
+    kind: str = config["model_type"]
+    if settings.budget is not None:  # scheme auto
         options = [None if name == FLOAT else SCHEMES[name] for name in dict.fromkeys(settings.candidates)]
-        plan = AutoPlan.of(layers, headers, options, settings.budget)
+        checked = QuantizableModel(kind, headers, layers, {}, AutoPlan.of(layers, headers, options, settings.budget))
     else:
-        schemes = of_each_layer(SCHEMES[settings.scheme], layers)
-    _output_layout(source, headers, layers, schemes, config["model_type"])
-    return QuantizableModel(config["model_type"], headers, layers, plan)
+        checked = QuantizableModel(kind, headers, layers, of_each_layer(SCHEMES[settings.scheme], layers))
+    _output_layout(source, headers, layers, checked.schemes, kind)
+    return checked
 
 
 def calibrate(
@@ -141,12 +138,11 @@ def calibrate(
 ) -> tuple[CalibrationResult, dict[str, Any]]:
     """What calibration rows say, and the numbers to report. Raises ModelError before weights are read if no row can
     calibrate."""
-    source, layers, plan = job.inputs["model"], checked.layers, checked.plan
-    scheme = SCHEMES[settings.scheme] if plan is None else None
+    source, layers, schemes = job.inputs["model"], checked.layers, checked.schemes
     if "dataset" not in job.inputs:
         raise ModelError(
-            "methods other than rtn, schemes nvfp4 and auto, and kv_cache need a dataset to calibrate with: give "
-            "one, or set quantize.method to rtn, choose another scheme, and leave quantize.kv_cache out"
+            "methods other than rtn, scheme auto, and kv_cache need a dataset to calibrate with: give one, or set "
+            "quantize.method to rtn, choose another scheme, and leave quantize.kv_cache out"
         )
     if settings.kv_cache:
         cache_layers(layers.matrices)
@@ -166,12 +162,12 @@ def calibrate(
         )
     # a family that carries a state along a row is shown one conversation at a time
     batches = to_batches(documents, MICRO_BATCH_TOKENS if checked.kind in PACKED else 1)
-    told: dict[str, Any] = {"calibration_rows": len(documents), "calibration_tokens": sum(map(len, documents))}
+    metrics: dict[str, Any] = {"calibration_rows": len(documents), "calibration_tokens": sum(map(len, documents))}
     dtype, work = calibration_dtype(checked.headers, world.device), job.output / ".work"
-    if plan is not None:
+    if checked.plan is not None:
         whole = load_model(source, dtype=dtype, device=world.device).requires_grad_(False)
-        scheme, numbers = plan.choose(whole, documents, work / "auto", progress)
-        told |= numbers
+        schemes, of_search = checked.plan.choose(whole, documents, work / "auto", progress)
+        metrics |= of_search
         del whole
 
     def stop_if_requested() -> None:
@@ -185,32 +181,22 @@ def calibrate(
     model = load_blockwise(source, dtype, world.device)
     # with the new weights, since scales of inputs change the range of values
     cache = CacheRanges(cache_layers(layers.matrices)) if settings.kv_cache else None
-    inputs = InputRanges(layers, len(batches)) if plan is None and scheme.input_scale else None
-    watches, found = [each for each in (cache, inputs) if each is not None], None
-    if settings.method != "rtn":
-        found = calibrated_weights(
-            model,
-            layers,
-            of_each_layer(scheme, layers),
-            batches,
-            work / "blocks",
-            settings.method,
-            after_block,
-            stop_if_requested,
-            watches,
-            world,
+    watches, codes = [] if cache is None else [cache], None
+    if settings.method not in (None, "rtn"):
+        codes = calibrated_weights(
+            model, layers, schemes, batches, work / "blocks", settings.method, after_block, stop_if_requested, watches, world
         )
-        if found.errors:
-            worst = max(found.errors, key=lambda error: error.calibrated)
-            told |= {
+        if codes.errors:
+            worst = max(codes.errors, key=lambda error: error.calibrated)
+            metrics |= {
                 "worst_layer": worst.layer,
                 "worst_layer_error": worst.calibrated,
-                "output_error": sum(error.calibrated for error in found.errors) / len(found.errors),
-                "output_error_rounded": sum(error.rounded for error in found.errors) / len(found.errors),
+                "output_error": sum(error.calibrated for error in codes.errors) / len(codes.errors),
+                "output_error_rounded": sum(error.rounded for error in codes.errors) / len(codes.errors),
             }
     elif watches:
-        show(model, batches, layers.modules.values() if inputs else (), watches, world, after_block)
-    return CalibrationResult(scheme, found, cache and cache.scales(world), inputs and inputs.found(world)), told
+        show(model, batches, watches, world, after_block)
+    return CalibrationResult(schemes, codes, None if cache is None else cache.scales(world)), metrics
 
 
 def calibration_dtype(headers: dict[str, TensorHeader], device: torch.device) -> torch.dtype:
@@ -228,13 +214,11 @@ def quantize_directory(
     mtp_layer: bool = False,
     calibrated: CalibratedWeights | None = None,
     cache: CacheScales | None = None,
-    inputs: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """Writes the quantized copy of a model directory. scheme: of all layers, or of each layer that is quantized. mtp_layer:
     config.json says, too, that a multi-token-prediction layer that is served with this model is not quantized. calibrated: the
     stored tensors of some layers, and what else they changed; other layers are rounded. cache: attention module -> scales of
-    its keys and values in an FP8 cache (None: the cache is not quantized). inputs: layer -> largest absolute
-    input, for schemes with a fixed scale of activations.
+    its keys and values in an FP8 cache (None: the cache is not quantized).
 
     Raises ModelError where the model is of an unknown architecture, already quantized, or holds a Linear that is not
     a finite float matrix.
@@ -249,7 +233,7 @@ def quantize_directory(
     output.mkdir(parents=True, exist_ok=True)
     errors: list[float] = []
     with renamed_when_complete(output / "model.safetensors") as temporary:
-        encoded = _quantized_tensors(headers, layers, schemes, errors, progress, calibrated, _joined(inputs or {}, layers))
+        encoded = _quantized_tensors(headers, schemes, errors, progress, calibrated)
         written = write_stream(
             temporary, layout, itertools.chain(encoded, ((name, struct.pack("<f", scale)) for name, scale in scales.items()))
         )
@@ -290,13 +274,13 @@ def _targets(schemes: Schemes, layers: BlockLayers) -> dict[Scheme, list[str]]:
     return (
         {scheme: ["Linear"] for scheme in groups}
         if len(groups) < 2
-        else {scheme: _named(found, layers) for scheme, found in groups.items()}
+        else {scheme: _named(own, layers) for scheme, own in groups.items()}
     )
 
 
-def _named(found: Sequence[str], layers: BlockLayers) -> list[str]:
+def _named(listed: Sequence[str], layers: BlockLayers) -> list[str]:
     """Layers by name; all experts of a module as one pattern, since 128 experts have 384 names."""
-    names = dict.fromkeys(found)
+    names: dict[str, None] = dict.fromkeys(listed)
     for experts in layers.experts.values():
         own = list(itertools.chain(*experts))
         if all(layer in names for layer in own):
@@ -311,9 +295,9 @@ def _ignored(schemes: Schemes, layers: BlockLayers) -> list[str]:
     them, one by one."""
     return [
         "lm_head",
-        *layers.kept,
+        *layers.floats,
         *_named([layer for layer in layers.matrices if layer not in schemes], layers),
-        *(f"re:{re.escape(module)}\\..*" for module in layers.kept_experts),
+        *(f"re:{re.escape(module)}\\..*" for module in layers.float_experts),
     ]
 
 
@@ -347,7 +331,7 @@ def _checked_config(source: Path) -> dict[str, Any]:
 def _output_layout(source: Path, headers: dict[str, TensorHeader], layers: BlockLayers, schemes: Schemes, kind: str) -> Layout:
     if not layers.matrices:
         raise ModelError(f"{source} is a {kind} model, and its blocks hold no Linear layer to quantize")
-    layout = {}
+    layout: Layout = {}
     for name, header in headers.items():
         if _layer(name) in layers.matrices:
             if len(header.shape) != 2 or header.dtype not in FLOAT_DTYPES:
@@ -386,34 +370,15 @@ def _stored(scheme: Scheme | None, header: TensorHeader) -> Layout:
     return {"weight": (header.dtype, header.shape)} if scheme is None else scheme.stored(*header.shape)
 
 
-def _largest(headers: dict[str, TensorHeader], layers: BlockLayers) -> dict[str, float]:
-    """The largest absolute weight of each layer and those that servers join with it."""
-    found = {}
-    for joined in fused_layers(layers.matrices):
-        largest = max(_weight(headers[f"{layer}.weight"]).abs().max().item() for layer in joined)
-        found |= dict.fromkeys(joined, largest)
-    return found
-
-
-def _joined(inputs: Mapping[str, float], layers: BlockLayers) -> dict[str, float]:
-    """The largest input of each layer and those that servers join with it."""
-    return {
-        layer: max(inputs[each] for each in joined)
-        for joined in fused_layers(layers.matrices)
-        for layer in joined
-        if layer in inputs
-    }
-
-
 def _weight(header: TensorHeader) -> Tensor:
     """A stored float matrix as float32."""
     dtype = getattr(torch, TORCH_NAMES[header.dtype])
     return torch.frombuffer(bytearray(header.read()), dtype=dtype).view(header.shape).to(training_device()).float()
 
 
-def _layer(name: str) -> str | None:
-    """The layer of a weight; None for a bias or another tensor."""
-    return name.removesuffix(".weight") if name.endswith(".weight") else None
+def _layer(name: str) -> str:
+    """The layer of a weight; "" for a bias or another tensor."""
+    return name.removesuffix(".weight") if name.endswith(".weight") else ""
 
 
 def _stored_as(weight: str, part: str) -> str:
@@ -423,19 +388,16 @@ def _stored_as(weight: str, part: str) -> str:
 
 def _quantized_tensors(
     headers: dict[str, TensorHeader],
-    layers: BlockLayers,
     schemes: Schemes,
     errors: list[float],
     progress: Progress,
     calibrated: CalibratedWeights | None,
-    inputs: Mapping[str, float],
 ) -> Iterator[tuple[str, bytes]]:
     device = training_device()
-    largest = _largest(headers, layers) if any(scheme.shares_range for scheme in schemes.values()) else {}
     for done, (name, header) in enumerate(headers.items(), start=1):
         scheme = schemes.get(_layer(name))
         if scheme is not None:
-            layer: Any = scheme.load_layer()  # arguments of `encode` differ between schemes
+            layer = scheme.load_layer()
             weight = _weight(header)
             if not torch.isfinite(weight).all():
                 raise ModelError(f"{header.file}: {name} {NOT_FINITE}")
@@ -443,15 +405,11 @@ def _quantized_tensors(
             if calibrated is not None and _layer(name) in calibrated.files:
                 stored = {part: tensor.to(device) for part, tensor in calibrated.stored(_layer(name), list(layout)).items()}
                 weight = calibrated.scaled(_layer(name), weight)
-            elif scheme.shares_range:
-                stored = layer.encode(weight, largest[_layer(name)])
             else:
                 try:
                     stored = layer.encode(weight)
                 except ModelError as error:
                     raise ModelError(f"{header.file}: {name}: {error}") from error
-            if _layer(name) in inputs:
-                stored[scheme.input_scale] = layer.input_scale_of(inputs[_layer(name)])
             error = (layer.decode(stored) - weight).norm() / weight.norm().clamp(min=1e-12)
             errors.append(error.item())
             for part, tensor in stored.items():

@@ -12,9 +12,6 @@ from model_ops.parallel import MeshSettings
 from model_ops.quantization import SCHEMES
 
 AUTO, FLOAT = "auto", "float"
-ALONE = tuple(name for name, scheme in SCHEMES.items() if not scheme.shares_range and scheme.input_scale is None)
-"""Schemes that say how one layer is stored without looking at another one, or at rows, and of which a file may hold several."""
-
 FOR_INT4 = ("gptq", "awq", "awq_gptq")
 """Methods that choose codes of int4 weights."""
 
@@ -29,12 +26,12 @@ class QuantizeSettings(Settings):
         "weights per output channel, int8 activations per token. w4a16: int4 weights, a scale for each 128 inputs of a channel "
         "(w4a16_g64, w4a16_g32: 64, 32). w8a16: int8 weights in groups of 128 (w8a16_channel: per channel). fp8: float8 "
         "weights per channel, float8 activations per token. fp8_block: float8 weights in blocks of 128 x 128, activations in "
-        "groups of 128. nvfp4, mxfp4: float4 weights and activations in groups of 16 or 32 (nvfp4a16, mxfp4a16: weights only)",
+        "groups of 128",
     )
     budget: float | None = Field(
         None, gt=0, lt=1, description="auto: bytes of the released weights, embeddings included, over their bytes in bfloat16"
     )
-    candidates: list[Literal[(*ALONE, FLOAT)]] = Field(  # type: ignore[valid-type]  # from the table
+    candidates: list[Literal[(*SCHEMES, FLOAT)]] = Field(  # type: ignore[valid-type]  # from the table
         ["w4a16", "w4a16_g32", "w8a16", FLOAT],
         min_length=2,
         description="auto: schemes of which each layer gets one. float: "
@@ -103,11 +100,6 @@ class QuantizeSettings(Settings):
             raise ValueError(
                 "distil trains for one scheme of all layers, and scheme is auto: name a scheme, or set distil.enabled to false"
             )
-        if self.distil.enabled and SCHEMES[self.scheme].shares_range:
-            raise ValueError(
-                f"distil trains each matrix by itself, and matrices of scheme {self.scheme} share a scale: choose "
-                "mxfp4a16 or w4a16, or set distil.enabled to false"
-            )
         return self
 
     @model_validator(mode="after")
@@ -154,12 +146,7 @@ class QuantizeSettings(Settings):
     @property
     def calibrates(self) -> bool:
         """Whether the model is shown rows of a dataset before it is quantized."""
-        return (
-            self.resolved().method != "rtn"
-            or self.kv_cache is not None
-            or self.scheme == AUTO
-            or any(SCHEMES[name].input_scale is not None for name in self.schemes)
-        )
+        return self.resolved().method != "rtn" or self.kv_cache is not None or self.scheme == AUTO
 
     @property
     def reads_rows(self) -> bool:

@@ -24,13 +24,13 @@ import pyarrow.parquet as pq
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
+from model_ops.answers import ROLLOUT_ROWS, GradedAnswers, RolloutLog, RolloutMaker, SampledPrompt, read_sampled_prompts
 from model_ops.documents import context_of, joined_tokens
 from model_ops.environments import (
     TASKSET_CHILD,
     AgentRollouts,
     EnvironmentProcesses,
     EnvironmentRollouts,
-    FinishedAttempts,
     PolicySessions,
     SessionServer,
 )
@@ -53,7 +53,6 @@ from model_ops.reinforcement import (
 )
 from model_ops.rendering import end_of_turn_ids
 from model_ops.rewards import RewardModel
-from model_ops.rollouts import ROLLOUT_ROWS, GradedAnswers, RolloutLog, RolloutMaker, SampledPrompt, read_sampled_prompts
 from model_ops.tensors import use_memory_efficient_layers
 from model_ops.training import load_to_tune, save_tuned, train, without_dropout
 
@@ -112,24 +111,26 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
 
     acts = acting_makers(settings, tokenizer, room, opened, progress) if world.leads else None
 
-    graders: list[Grader] = []
+    graders, work = list[Grader](), job.output / ".work"
 
-    def maker(grader: GraderSettings | None, key: str, answers: int, kept: Path | None) -> RolloutMaker:
+    log = opened.enter_context(RolloutLog(work / ("rollouts.jsonl" if world.leads else f"rollouts-{world.rank}.jsonl")))
+
+    def maker(grader: GraderSettings | None, key: str, answers: int, attempts: RolloutLog | None) -> RolloutMaker:
         if acts is not None:
-            return acts(FinishedAttempts(kept), answers)
+            return acts(attempts, answers)
         graders.append(ready := Grader(grader, f"rft.{key}", reward_model))
         training = partial(settings.trainer_state, rows=len(prompts), rows_per_step=settings.prompts_per_step)
-        return GradedAnswers(opened.enter_context(ready) if world.leads else ready, tokenizer, answers, training)
+        return GradedAnswers(opened.enter_context(ready) if world.leads else ready, tokenizer, answers, training, progress)
 
-    eos_ids, work = end_of_turn_ids(tokenizer) or end_of_text_ids(base), job.output / ".work"
+    eos_ids = end_of_turn_ids(tokenizer) or end_of_text_ids(base)
     engine = open_engine(settings, model, tokenizer, base, eos_ids, work, opened, progress, world)
     loss = PolicyLoss(
         settings.loss, settings.given, settings.corrected_by, settings.kl, settings.temperature, settings.max_staleness
     )
     lanes = LANES if settings.max_staleness and acts is None else 1
-    makers = [maker(settings.grader, "grader", settings.answers, work / "attempts.jsonl") for _ in range(lanes)]
+    makers = [maker(settings.grader, "grader", settings.answers, log) for _ in range(lanes)]
     shared = {
-        "log": RolloutLog(work / ("rollouts.jsonl" if world.leads else f"rollouts-{world.rank}.jsonl")),  # others stay empty
+        "log": log,
         "model": model,
         "loss": loss,
         "settings": settings,
@@ -215,8 +216,8 @@ def ruling_part(shares: Mapping[str, float], before: Mapping[str, float], after:
 
 def acting_makers(
     settings: RftSettings, tokenizer: PreTrainedTokenizerBase, room: int, opened: ExitStack, progress: Progress
-) -> Callable[[FinishedAttempts, int], RolloutMaker] | None:
-    """(attempts that are over, answers to each prompt) -> a maker of attempts of several turns; None for single answers."""
+) -> Callable[[RolloutLog | None, int], RolloutMaker] | None:
+    """(log of attempts, answers to each prompt) -> a maker of attempts of several turns; None for single answers."""
     kind = "environment" if settings.environment else "agent"
     if (named := settings.environment or settings.agent) is None:
         return None
@@ -225,10 +226,10 @@ def acting_makers(
     processes = opened.enter_context(EnvironmentProcesses(Path(file), name, seconds, kind, settings.python))
     if kind == "environment":
         limits = {"max_turns": settings.max_turns, "longest_context": room}
-        return lambda kept, answers: EnvironmentRollouts(processes, tokenizer, kept, progress, answers=answers, **limits)
+        return lambda log, answers: EnvironmentRollouts(processes, tokenizer, log, progress, answers=answers, **limits)
     sessions = PolicySessions(tokenizer, room, settings.max_turns)
     server = opened.enter_context(SessionServer(sessions))
-    return lambda kept, answers: AgentRollouts(processes, sessions, server.base_url, kept, progress, answers=answers)
+    return lambda log, answers: AgentRollouts(processes, sessions, server.base_url, log, progress, answers=answers)
 
 
 def held_out_prompts(dataset: Path, tokenizer: PreTrainedTokenizerBase, room: int, most: int) -> list[SampledPrompt]:

@@ -16,13 +16,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from model_ops.adapters import save_adapter
-from model_ops.drafting import baselines
-from model_ops.files import read_directory
-from model_ops.jobs import ModelError, Progress
-from model_ops.models import read_config, save_model
-from model_ops.parallel import World
-from model_ops.reinforcement import CANARY_GAP, LOOKUP_DRAFTERS, RftSettings, RolloutServerSettings
-from model_ops.rollouts import (
+from model_ops.answers import (
     Engine,
     EngineProcesses,
     EngineStart,
@@ -35,6 +29,12 @@ from model_ops.rollouts import (
     copy_merged,
     decoding_twin,
 )
+from model_ops.drafting import baselines
+from model_ops.files import read_directory
+from model_ops.jobs import ModelError, Progress
+from model_ops.models import read_config, save_model
+from model_ops.parallel import World
+from model_ops.reinforcement import CANARY_GAP, LOOKUP_DRAFTERS, RftSettings, RolloutServerSettings
 from model_ops.serving import NotRunnable, ServerFailed, dtype_words, lora_flags, program_of, running_server, server_environment
 from model_ops.speculators import architecture_of, load_draft_model
 from model_ops.training import TuningSettings

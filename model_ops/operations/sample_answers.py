@@ -7,12 +7,11 @@ text) and ts. The output's answers.parquet has key, message (JSON, null with a f
 and answer_tokens. Parameters that the settings leave out are the model's own (generation_config.json), as a server takes them.
 
 A model may be quantized: in a scheme of model_ops.quantization it computes as it is, in another that is known it becomes
-bfloat16 first. Chunks are kept in output/.work as they are finished, so a killed run computes no answer twice.
+bfloat16 first. Answers are kept in output/.work as chunks are finished, so a killed run computes none twice.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from transformers import PreTrainedTokenizerBase
 
 from model_ops.adapters import is_adapter
 from model_ops.answering import SampleSettings, sampling_of, server_defaults
+from model_ops.answers import AnswerLog
 from model_ops.decoding import Completion, Runner, decode, load_runner
 from model_ops.files import renamed_when_complete
 from model_ops.jobs import Job, ModelError, Progress
@@ -60,31 +60,33 @@ class SamplePrompt:
 
 def run(job: Job, progress: Progress) -> dict[str, float | int]:
     """Writes answers.parquet; returns counts. Raises ModelError if the model cannot answer prompts."""
+    with AnswerLog(job.output / ".work" / "answers.jsonl") as log:
+        return _run(job, progress, log)
+
+
+def _run(job: Job, progress: Progress, log: AnswerLog) -> dict[str, float | int]:
     settings = job.settings_as(SampleSettings)
-    work = job.output / ".work"
     model = job.inputs["model"] if "model" in job.inputs else download(settings.model or "", None)
     tokenizer = _tokenizer(model)
-    found = {
-        row["key"]: row for path in sorted((work / "answers").glob("*.parquet")) for row in pq.read_table(path).to_pylist()
-    }
     rows = pq.read_table(job.input("prompts") / "prompts.parquet").to_pylist()
-    prompts, unrenderable = _rendered([row for row in rows if row["key"] not in found], tokenizer, settings)
-    found |= {row["key"]: row for row in unrenderable}
+    prompts, unrenderable = _rendered([row for row in rows if row["key"] not in log], tokenizer, settings)
+    log.add_all(unrenderable)
     generated = 0
     if prompts:
-        answers = _Answers(model, _runner(model, work / "base", progress), tokenizer, settings)
+        answers = _Answers(model, _runner(model, job.output / ".work" / "base", progress), tokenizer, settings)
         too_long, fitting = answers.apart(prompts)
-        found |= {row["key"]: row for row in too_long}
+        log.add_all(too_long)
         size = settings.batch_size * CHUNK_BATCHES
         for start in range(0, len(fitting), size):
             progress.stop_if_requested()
-            progress.report("answers", len(found), len(rows), "answers")
-            chunk = answers.given(fitting[start : start + size])
-            _write(chunk, work / "answers" / f"{hashlib.sha256(chunk[0]['key'].encode()).hexdigest()[:16]}.parquet")
-            found |= {row["key"]: row for row in chunk}
+            progress.report("answers", len(log.notes), len(rows), "answers")
+            chunk = answers.rows(fitting[start : start + size])
+            log.add_all(chunk)
             generated += sum(row["answer_tokens"] for row in chunk)
     progress.report("answers", len(rows), len(rows), "answers")
-    _write([found[row["key"]] for row in rows], job.output / "answers.parquet")
+    with renamed_when_complete(job.output / "answers.parquet") as temporary:
+        table = pa.Table.from_pylist([log.find(row["key"]) or {} for row in rows], schema=SCHEMA)
+        pq.write_table(table, temporary, compression="zstd")
     return {"answers": len(rows), "generated_tokens": generated}
 
 
@@ -109,17 +111,15 @@ class _Answers:
                 f"the model's tokenizer gives token id {strange}, outside its {self.vocabulary} embeddings: copy "
                 "the tokenizer that belongs to the model"
             )
-        kept = {each.key for each in fitting}
-        return (
-            [
-                _row(each.key, failure="the prompt is longer than the model's context", prompt_tokens=len(each.ids))
-                for each in prompts
-                if each.key not in kept
-            ],
-            sorted(fitting, key=lambda each: (len(each.ids), each.key)),
-        )
+        fits = {each.key for each in fitting}
+        too_long = [
+            _row(each.key, failure="the prompt is longer than the model's context", prompt_tokens=len(each.ids))
+            for each in prompts
+            if each.key not in fits
+        ]
+        return too_long, sorted(fitting, key=lambda each: (len(each.ids), each.key))
 
-    def given(self, prompts: Sequence[SamplePrompt]) -> list[dict[str, Any]]:
+    def rows(self, prompts: Sequence[SamplePrompt]) -> list[dict[str, Any]]:
         """Rows of answers.parquet."""
         answers = decode(
             self.runner,
@@ -133,9 +133,9 @@ class _Answers:
             max_new_tokens=min(self.settings.max_new_tokens, self.runner.max_positions),
             batch_size=self.settings.batch_size,
         )
-        return [self._said(each, answer) for each, answer in zip(prompts, answers, strict=True)]
+        return [self._row_of(each, answer) for each, answer in zip(prompts, answers, strict=True)]
 
-    def _said(self, prompt: SamplePrompt, answer: Completion) -> dict[str, Any]:
+    def _row_of(self, prompt: SamplePrompt, answer: Completion) -> dict[str, Any]:
         row = _row(
             prompt.key, finish_reason=answer.finish_reason, prompt_tokens=len(prompt.ids), answer_tokens=len(answer.tokens)
         )
@@ -153,7 +153,8 @@ def _rendered(
     rows: Sequence[dict[str, Any]], tokenizer: PreTrainedTokenizerBase, settings: SampleSettings
 ) -> tuple[list[SamplePrompt], list[dict[str, Any]]]:
     """(prompts as a server renders them, rows of the ones that the chat template refuses)."""
-    template, encoder, found, refused = ChatTemplate.of(tokenizer), TurnEncoder(tokenizer), [], []
+    template, encoder = ChatTemplate.of(tokenizer), TurnEncoder(tokenizer)
+    prompts, refused = list[SamplePrompt](), list[dict[str, Any]]()
     for row in rows:
         request = {**(json.loads(row["request"]) if row["request"] else {}), **settings.request}
         tools = json.loads(row["tools"]) if row["tools"] else None
@@ -163,8 +164,8 @@ def _rendered(
         except Unrenderable as error:
             refused.append(_row(row["key"], failure=error.reason))
             continue
-        found.append(SamplePrompt(row["key"], text, encoder.prompt(text), tools))
-    return found, refused
+        prompts.append(SamplePrompt(row["key"], text, encoder.prompt(text), tools))
+    return prompts, refused
 
 
 def _row(key: str, **values: Any) -> dict[str, Any]:
@@ -202,9 +203,3 @@ def _runner(model: Path, floats: Path, progress: Progress) -> Runner:
         if not (floats / "config.json").exists():
             import_quantized(model, floats, False, progress)
         return load_runner(floats)
-
-
-def _write(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with renamed_when_complete(path) as temporary:
-        pq.write_table(pa.Table.from_pylist(list(rows), schema=SCHEMA), temporary, compression="zstd")

@@ -70,7 +70,8 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
 def read_texts(paths: list[Path]) -> tuple[dict[str, str], dict[str, str]]:
     """(training texts, held-out texts), each file name -> source text."""
     library = Path(sysconfig.get_path("stdlib"))
-    training, held_out = {}, {}
+    training: dict[str, str] = {}
+    held_out: dict[str, str] = {}
     for path in paths:
         name = path.relative_to(library).as_posix() if path.is_relative_to(library) else path.name
         chosen = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") % HELD_OUT_ONE_IN == 0

@@ -1,11 +1,8 @@
 """Expert parallelism: sends every token to the processes with its experts, and the results back.
 
-    output = dispatch(experts, share, hidden, chosen, weights)     # replaces the forward of a layer's experts
-
-Parameters have the experts as first dimension (transformers' fused experts), sharded over ep and then over tp. Processes of an
-ep group have different tokens and exchange pairs of (token, expert) with all-to-all. Processes of a tp group have the same
-tokens: each computes its own experts, and the layer's sum over the group adds them up. The model's own forward computes the
-experts, with one expert and weight 1 per received token; the router's weights are applied after the results have returned.
+Processes of an ep group have different tokens and exchange pairs of (token, expert) with all-to-all; processes of a tp group
+have the same tokens, and the layer's sum over the group adds up what each one's experts give. The model's own forward computes
+the experts, with one expert and weight 1 per received token; the router's weights are applied after the results have returned.
 """
 
 from __future__ import annotations
@@ -56,18 +53,18 @@ def dispatch(
     ends = torch.searchsorted(key, numbers, right=True)  # bincount would wait for a device
     sent = ends.diff(prepend=ends.new_zeros(1)).view(share.ep_size, share.count)
     if share.group is None:
-        made = _run(experts, hidden[token], local)
+        outputs = _run(experts, hidden[token], local)
     else:
         received = torch.empty_like(sent)
         dist.all_to_all_single(received, sent, group=share.group)
         leaving, arriving = torch.stack((sent.sum(1), received.sum(1))).tolist()
         arrived = exchange_rows(hidden[token], leaving, arriving, share.group)
         which = torch.arange(share.count, device=hidden.device).repeat(share.ep_size)
-        made = exchange_rows(
+        outputs = exchange_rows(
             _run(experts, arrived, which.repeat_interleave(received.flatten())), arriving, leaving, share.group
         )
-    made = made * weights[token, slot, None]
-    return torch.zeros_like(hidden).index_add_(0, token, made.to(hidden.dtype))
+    outputs = outputs * weights[token, slot, None]
+    return torch.zeros_like(hidden).index_add_(0, token, outputs.to(hidden.dtype))
 
 
 def _run(experts: Experts, tokens: Float[Tensor, "rows width"], which: Int[Tensor, " rows"]) -> Tensor:

@@ -41,25 +41,25 @@ def whole_tensor(tensor: Tensor) -> Tensor:
 
 def whole_tensors(tensors: Mapping[str, Tensor], keep: bool, to: torch.dtype) -> dict[str, Tensor]:
     """The whole tensors on the CPU, floating-point ones in dtype `to`, rounded as `rounded` does; {} if keep is False."""
-    found = {}
+    whole = {}
     for name, value in tensors.items():
         value = whole_tensor(value.detach())
         if keep:
-            found[name] = rounded(value.cpu(), to, name) if value.is_floating_point() else value.cpu()
-    return found
+            whole[name] = rounded(value.cpu(), to, name) if value.is_floating_point() else value.cpu()
+    return whole
 
 
 def gather_parameters(model: nn.Module, keep: bool) -> None:
     """Replaces a model's sharded parameters by whole ones on the CPU if keep is True; otherwise the model stays sharded. Shared
     parameters stay shared."""
-    found: dict[int, nn.Parameter] = {}
+    gathered: dict[int, nn.Parameter] = {}
     for module in list(model.modules()):
         for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
             if not isinstance(parameter, DTensor):
                 continue
-            if id(parameter) not in found:
+            if id(parameter) not in gathered:
                 whole = parameter.detach().full_tensor()
-                found[id(parameter)] = nn.Parameter(whole.cpu(), parameter.requires_grad) if keep else parameter
-            setattr(module, name, found[id(parameter)])
-    if found and keep:
+                gathered[id(parameter)] = nn.Parameter(whole.cpu(), parameter.requires_grad) if keep else parameter
+            setattr(module, name, gathered[id(parameter)])
+    if gathered and keep:
         model.cpu()

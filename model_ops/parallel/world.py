@@ -1,14 +1,12 @@
 """The processes of a training run: their shares of a step's rows, and reductions over all processes.
 
-    world = World.alone(torch.device("cpu"))            # one process
     world = World.start(settings.mesh)                  # the processes of torchrun; one without torchrun
     world.place(model, settings.precision)              # shards the model; does nothing in one process
     batches = plan.step(index, world.data_rank, world.data_ranks)
     output = world.run(loss, model, batches[0])
-    count = world.total(count)
 
-    world.parts["sync"] = engine.sync     # what the first process alone decides, and all do:
-    found = world.conduct(work)           # the first process calls work(), which calls world.ask("sync", 3)
+    world.parts["sync"] = engine.sync     # rank 0 alone decides, and all ranks do:
+    result = world.conduct(work)          # rank 0 calls work(), which calls world.ask("sync", 3)
 
 Under tensor parallelism processes take the same rows; under context parallelism they take the same rows and split their tokens.
 All processes make the same calls in the same order, also with rows without labels.
@@ -31,15 +29,16 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from model_ops.jobs import ModelError, Stopped
+from model_ops.machine import Precision
 from model_ops.parallel.context_parallel import AnyBatch, cut, pad
 from model_ops.parallel.mesh import Mesh
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.parallel.place import Task, place, place_single_unit
 from model_ops.tensors import Batch, Loss, LossOutput, Mean, torch_internals
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 DONE, STOPPED = "", " "
-"""What the first process tells in place of a part's name."""
+"""What rank 0 sends in place of a part's name."""
 LONGEST_WORK = timedelta(days=7)
 """Of `conduct` between two requests: a round of rollouts lasts as long as servers, judges and environments do."""
 
@@ -54,8 +53,8 @@ class World:
     data_rank: int = 0
     data_ranks: int = 1
     mesh: Mesh | None = None
-    told: dist.ProcessGroup | None = None
-    """By which the first process tells the others what it asks for."""
+    control_group: dist.ProcessGroup | None = None
+    """Process group over which rank 0 sends its requests to the other ranks."""
     parts: dict[str, Callable[..., Any]] = field(default_factory=dict)
     """What every process calls when the first one asks for it by name."""
     _tasks: WeakKeyDictionary[nn.Module, Task] = field(default_factory=WeakKeyDictionary)
@@ -70,7 +69,7 @@ class World:
         """The run of this process. Raises ModelError if the mesh does not match the number of processes."""
         cuda = torch.cuda.is_available()
         if not dist.is_initialized():
-            processes = mesh.resolved().processes
+            processes = math.prod(mesh.sizes().values())
             if processes > 1:
                 raise ModelError(
                     f"the mesh has {processes} processes, but this run has one: start it with `torchrun "
@@ -81,9 +80,9 @@ class World:
         if device.type == "cpu" or not cuda:
             device = torch.device("cpu")
         laid_out = Mesh.over(mesh, device.type)
-        told = dist.new_group(backend="gloo", timeout=LONGEST_WORK)
+        control_group = dist.new_group(backend="gloo", timeout=LONGEST_WORK)
         ranks = dist.get_rank(), dist.get_world_size(), laid_out.data_rank, laid_out.data_ranks
-        return cls(device, *ranks, laid_out, told)
+        return cls(device, *ranks, laid_out, control_group)
 
     @property
     def leads(self) -> bool:
@@ -101,7 +100,7 @@ class World:
         "meta" in the others, to which `place` sends their parts."""
         return self.device if self.mesh is None else torch.device("cpu" if self.leads else "meta")
 
-    def place(self, model: nn.Module, precision: str) -> None:
+    def place(self, model: nn.Module, precision: Precision) -> None:
         """Shards the model over the processes; does nothing in one process."""
         if self.mesh is not None:
             self._tasks[model] = place(model, self.mesh, precision, self.device)
@@ -150,12 +149,12 @@ class World:
         return value
 
     def greatest(self, numbers: list[float]) -> list[float]:
-        """The maximum of each number over ALL processes, so that they decide alike; in one process, the numbers."""
+        """The maximum of each number over ALL ranks, so that they decide alike."""
         if self.mesh is None:
             return numbers
-        found = torch.tensor(numbers, dtype=torch.float64)  # on the CPU: no device sync, and a longer timeout than NCCL's
-        dist.all_reduce(found, dist.ReduceOp.MAX)
-        return found.tolist()
+        maxima = torch.tensor(numbers, dtype=torch.float64)  # on the CPU: no device sync, and a longer timeout than NCCL's
+        dist.all_reduce(maxima, dist.ReduceOp.MAX)
+        return maxima.tolist()
 
     def totals(self, values: list[float]) -> list[float]:
         """`total` of several numbers, in double precision."""
@@ -171,42 +170,41 @@ class World:
         dist.all_gather_object(values, value)
         return values
 
-    def conduct(self, work: Callable[[], Found]) -> Found:
-        """What work() returns in the first process, which must be something that pickle writes; the others take part in what it
-        asks for meanwhile. Not inside another `conduct`.
+    def conduct(self, work: Callable[[], Result]) -> Result:
+        """Runs work() on rank 0; returns its picklable result on every rank. The others serve `ask` meanwhile. Does not nest.
 
-        Every process raises Stopped where the first one does. Another error ends that, and the others as those that lost it."""
+        If work() raises Stopped, every rank does. Any other error is raised on rank 0 alone, and the others lose rank 0."""
         if self.mesh is None:
             return work()
         if not self.leads:
             return self._take_part()
         try:
-            found = work()
+            result = work()
         except Stopped:
-            self._tell(STOPPED)
+            self._send(STOPPED)
             raise
-        self._tell(DONE, found)
-        return found
+        self._send(DONE, result)
+        return result
 
     def ask(self, part: str, *given: Any) -> Any:
-        """Inside `conduct`, in the first process: every process calls the part; returns what this one got."""
+        """Inside `conduct`, on rank 0: every rank calls the part; returns rank 0's result."""
         if self.mesh is not None:
-            self._tell(part, *given)
+            self._send(part, *given)
         return self.parts[part](*given)
 
     def _take_part(self) -> Any:
         while True:
-            told: list[Any] = [None]
-            dist.broadcast_object_list(told, 0, self.told)
-            part, *given = told[0]
+            request: list[Any] = [None]
+            dist.broadcast_object_list(request, 0, self.control_group)
+            part, *given = request[0]
             if part == STOPPED:
                 raise Stopped
             if part == DONE:
                 return given[0]
             self.parts[part](*given)
 
-    def _tell(self, part: str, *given: Any) -> None:
-        dist.broadcast_object_list([(part, *given)], 0, self.told)
+    def _send(self, part: str, *given: Any) -> None:
+        dist.broadcast_object_list([(part, *given)], 0, self.control_group)
 
     def norm(self, gradients: Sequence[Tensor]) -> Float[Tensor, ""]:
         """The norm of the whole gradient, of which this process has parts; equal on every process."""
@@ -247,4 +245,6 @@ def _copies(gradient: Tensor, processes: int) -> int:
 def _as_tuples(loss: Loss, model: nn.Module, batch: Batch) -> tuple[dict[str, tuple], dict[str, tuple]]:
     """A loss's output as tuples and dicts, in which FSDP finds the tensors that the backward pass begins from."""
     output = loss(model, batch)
-    return tuple({name: (mean.sum, mean.count) for name, mean in means.items()} for means in (output.terms, output.metrics))
+    means = output.terms, output.metrics
+    terms, metrics = ({name: (mean.sum, mean.count) for name, mean in each.items()} for each in means)
+    return terms, metrics

@@ -9,7 +9,7 @@ Memory per device, in bytes:
                  x ep and tp
     gradients    float32, of trained weights, sharded in the same way
     optimizer    AdamW 2 x float32, in 8 bits 2 x 1.02, Muon 1 x float32 for matrices
-    kept         activations that all blocks save for the backward pass, from a trace of the model's code (step_trace)
+    saved        activations that all blocks save for the backward pass, from a trace of the model's code (step_trace)
     at work      other tensors at the peak: the loss at the head, or the backward pass of a block; where the model answers
                  prompts meanwhile (rft), its copy that decodes and the cache, if these are more
     gathered     FSDP: two unsharded blocks, one block's gradients, the embedding and the head
@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Literal, Protocol
 
 from model_ops.machine import Device
+from model_ops.training import ActivationCheckpointing
 
 GIB = 2**30
 Method = Literal["full", "lora", "qlora"]
@@ -53,7 +54,8 @@ full held 1.7 and two with adapters 1.9 and 2.1 times what lives then; with full
 class Memory(Protocol):
     """model_ops.planning.step_trace.MicroBatchMemory."""
 
-    kept: int
+    @property
+    def saved(self) -> int: ...
 
     def peak(self, layers: int, accumulating: bool) -> int: ...
     def beyond_gradients(self, layers: int) -> int: ...
@@ -112,11 +114,11 @@ class Setup:
 
     mesh: MeshSizes
     micro_batch_tokens: int
-    checkpointing: Literal["none", "selective", "full"]
+    checkpointing: ActivationCheckpointing
     offload: bool = False
 
 
-Trace = Callable[[int, str, int], Memory]
+Trace = Callable[[int, ActivationCheckpointing, int], Memory]
 """(tokens in one process, checkpointing, tp) -> memory of a micro-batch."""
 
 
@@ -165,7 +167,7 @@ class MemoryOf:
     weights: float
     gradients: float
     optimizer: float
-    kept: float
+    saved: float
     at_work: float
     gathered: float
     teacher: float
@@ -213,17 +215,17 @@ def memory_of(needs: Needs, setup: Setup, device: Device) -> MemoryOf:
     outer = counts.outer if needs.method == "full" else 0
     optimizer = (OPTIMIZER_BYTES[needs.optimizer] * (trained - outer) + OUTER_OPTIMIZER_BYTES[needs.optimizer] * outer) / cut
     gradients = BYTES_TRAINED * trained / cut
-    kept = traced.kept * counts.layers
-    all_at_work = traced.beyond_gradients(counts.layers)
+    saved: float = traced.saved * counts.layers
+    all_at_work: float = traced.beyond_gradients(counts.layers)
     if not sharded and needs.tokens_per_step <= setup.micro_batch_tokens * mesh.data_ranks:
-        # Gradients appear while kept activations are freed: if gradients outweigh them, the peak comes after they are gone.
+        # Gradients appear while saved activations are freed: if gradients outweigh them, the peak comes after they are gone.
         all_at_work = max(0.0, traced.peak(counts.layers, accumulating=False) - gradients)
-        kept = min(kept, all_at_work)
-    at_work = max(0.0, all_at_work - kept, needs.sampling - kept - gradients)
+        saved = min(saved, all_at_work)
+    at_work = max(0.0, all_at_work - saved, needs.sampling - saved - gradients)
     if setup.offload:
         stream = 2 if needs.method != "full" else 4
-        moved = min(traced.kept, tokens * needs.hidden * stream)
-        kept -= moved * max(0, counts.layers - 2)  # one on its way out, one on its way back
+        moved = min(traced.saved, tokens * needs.hidden * stream)
+        saved -= moved * max(0, counts.layers - 2)  # one on its way out, one on its way back
     gathered = 0.0
     if sharded:
         whole = BYTES_TRAINED if needs.method == "full" else BYTES_FROZEN
@@ -232,5 +234,6 @@ def memory_of(needs: Needs, setup: Setup, device: Device) -> MemoryOf:
         if needs.method == "full":
             gathered += (BYTES_FROZEN + BYTES_TRAINED) * block + 2 * BYTES_TRAINED * counts.outer / mesh.tp
     own = CPU_PROCESS_GIB if device.is_cpu else DEVICE_GIB + (PROCESS_GROUP_GIB if mesh.processes > 1 else 0)
-    spare = HEAP_FRAGMENTATION * (kept + at_work) if device.is_cpu else FRAGMENTATION * (gradients + kept + at_work + gathered)
-    return MemoryOf(weights, gradients, optimizer, kept, at_work, gathered, needs.teacher * BYTES_TRAINED, own * GIB, spare)
+    blocks = saved + at_work
+    spare = HEAP_FRAGMENTATION * blocks if device.is_cpu else FRAGMENTATION * (gradients + blocks + gathered)
+    return MemoryOf(weights, gradients, optimizer, saved, at_work, gathered, needs.teacher * BYTES_TRAINED, own * GIB, spare)

@@ -124,26 +124,6 @@ SUPPORT: dict[str, dict[str, Support]] = {
         "sglang": Support(89, f"sglang: {_CT}w8a8_fp8.py; its weight-only path has no blocks"),
         "transformers": _TRANSFORMERS,
     },
-    "mxfp4": {
-        "vllm": Support(80, f"vllm: {_CT}w4a4_mxfp4.py; no kernel for CPUs", activations_from=100),
-        "transformers": _TRANSFORMERS,
-    },
-    "mxfp4a16": {
-        "vllm": Support(80, f"vllm: {_CT}w4a4_mxfp4.py, which from 10.0 rounds activations all the same", below=100),
-        "transformers": _TRANSFORMERS,
-    },
-    "nvfp4": {
-        "vllm": Support(
-            75, f"vllm: {_CT}w4a4_nvfp4.py (weights only by Marlin below 10.0); no kernel for CPUs", activations_from=100
-        ),
-        "sglang": Support(80, f"sglang: {_CT}w4a4_nvfp4.py, and w4a16_nvfp4.py below 10.0", activations_from=100),
-        "transformers": _TRANSFORMERS,
-    },
-    "nvfp4a16": {
-        "vllm": Support(75, f"vllm: {_CT}w4a4_nvfp4.py (Marlin); no kernel for CPUs"),
-        "sglang": Support(80, f"sglang: {_CT}w4a16_nvfp4.py (Marlin)"),
-        "transformers": _TRANSFORMERS,
-    },
     "w8a16": {
         "vllm": Support(75, f"vllm: {_CT}wNa16.py (Marlin: uint8b128); CPUWNA16LinearKernel takes 4 bits only"),
         "sglang": _SGLANG_WNA16,
@@ -185,21 +165,21 @@ def parse_place(text: str) -> ServerOnDevice:
         return ServerOnDevice(server, device, None, device == "cpu-amx")
     if numbered := re.fullmatch(r"sm_?(\d{2,3})", device):
         return ServerOnDevice(server, f"sm{numbered[1]}", int(numbered[1]))
-    found = DEVICES.get(ALSO_CALLED.get(device, device))
-    if found is None or found.capability is None:
+    listed = DEVICES.get(ALSO_CALLED.get(device, device))
+    if listed is None or listed.capability is None:
         names = ", ".join(each.name.lower() for each in DEVICES.values() if each.capability is not None)
         raise PlaceError(
             f"{text!r} names no device whose compute capability is known here: give cpu, cpu-amx, smNN (sm80: "
             f"compute capability 8.0), or one of {names}"
         )
-    return ServerOnDevice(server, found.name.lower(), found.capability)
+    return ServerOnDevice(server, listed.name.lower(), listed.capability)
 
 
 def keeps_activations(scheme: str, place: ServerOnDevice) -> bool:
     """Whether the place leaves activations in 16 bits that the scheme quantizes: it computes another function than the
     evaluation measures, a more exact one."""
-    found = SUPPORT[scheme].get(place.server)
-    return found is not None and place.capability is not None and place.capability < (found.activations_from or 0)
+    support = SUPPORT[scheme].get(place.server)
+    return support is not None and place.capability is not None and place.capability < (support.activations_from or 0)
 
 
 def loadable(place: ServerOnDevice) -> list[str]:
@@ -212,7 +192,7 @@ def why_not(scheme: str, place: ServerOnDevice) -> str | None:
     servers = SUPPORT[scheme]
     if place.server in servers and servers[place.server].loads(place):
         return None
-    others = "; ".join(f"{server} on {found.where()}" for server, found in servers.items() if found.where() != "nowhere")
+    others = "; ".join(f"{server} on {support.where()}" for server, support in servers.items() if support.where() != "nowhere")
     choice = loadable(place)
     remedy = (
         f"choose {' or '.join([', '.join(choice[:-1]), choice[-1]] if choice[1:] else choice)}"
@@ -226,7 +206,7 @@ def cache_why_not(place: ServerOnDevice) -> str | None:
     """One sentence if the place has no FP8 key-value cache; None if it has."""
     if place.server in CACHE and CACHE[place.server].loads(place):
         return None
-    others = "; ".join(f"{server} on {found.where()}" for server, found in CACHE.items())
+    others = "; ".join(f"{server} on {support.where()}" for server, support in CACHE.items())
     return f"{place} has no FP8 cache of keys and values: leave quantize.kv_cache out (it is read by {others})"
 
 
@@ -242,11 +222,11 @@ def markdown() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cell(found: Support | None) -> str:
-    if found is None:
+def _cell(support: Support | None) -> str:
+    if support is None:
         return "no"
-    weights_only = f"; 16-bit activations below {_shown(found.activations_from)}" if found.activations_from else ""
-    return found.where() + weights_only + (" ✓" if found.seen else "")
+    weights_only = f"; 16-bit activations below {_shown(support.activations_from)}" if support.activations_from else ""
+    return support.where() + weights_only + (" ✓" if support.seen else "")
 
 
 def _shown(capability: int) -> str:

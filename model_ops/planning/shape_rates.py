@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from model_ops.machine import cpu_speeds
+from model_ops.machine import Precision, cpu_speeds
 
 BLOCKS, ROUNDS, LONGEST_SECONDS = 2, 5, 0.9
 """Blocks of the measured model; times that each part runs, of which the fastest counts; seconds after which no round begins."""
@@ -76,7 +76,7 @@ class ShapeRates(NamedTuple):
         )
 
 
-def measure_shapes(values: dict[str, Any], precision: str, rank: int) -> ShapeRates:
+def measure_shapes(values: dict[str, Any], precision: Precision, rank: int) -> ShapeRates:
     """Measures with torch's threads in this process."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -85,9 +85,10 @@ def measure_shapes(values: dict[str, Any], precision: str, rank: int) -> ShapeRa
     from model_ops.calibration import gptq
     from model_ops.decoding import decoding_dtype, new_runner
     from model_ops.families import attention_with_cache
-    from model_ops.losses import Head, chunked_head, cross_entropy_rows
+    from model_ops.losses import chunked_head, cross_entropy_rows
     from model_ops.machine import decided, products_in
     from model_ops.planning.needs import count_weights
+    from model_ops.planning.step_trace import head_of
 
     torch.manual_seed(0)
     device, config = torch.device("cpu"), AutoConfig.for_model(**values)
@@ -123,16 +124,16 @@ def measure_shapes(values: dict[str, Any], precision: str, rank: int) -> ShapeRa
     def step() -> None:
         forward().float().square().mean().backward()
 
-    rows, head = fitting(config.vocab_size * config.hidden_size), Head.of(model)
+    rows, head = fitting(config.vocab_size * config.hidden_size), head_of(model)
     hidden = torch.randn(rows, config.hidden_size, dtype=dtype)
     labels, weights = torch.randint(config.vocab_size, (rows,)), torch.ones(rows)
 
     def at_head(trained: bool) -> None:
         inputs = hidden.detach().requires_grad_(trained)
         with products_in(chosen, device), torch.set_grad_enabled(trained):
-            found, _ = chunked_head(inputs, head, cross_entropy_rows(labels, weights, hits=torch.zeros_like(weights)))
+            loss, _ = chunked_head(inputs, head, cross_entropy_rows(labels, weights, hits=torch.zeros_like(weights)))
         if trained:
-            found.backward()
+            loss.backward()
 
     def rounded(outputs: int) -> None:
         inputs = torch.randn(2 * GPTQ_INPUTS, GPTQ_INPUTS)
@@ -149,7 +150,7 @@ def measure_shapes(values: dict[str, Any], precision: str, rank: int) -> ShapeRa
         forward_s, head_forward_s = fastest(forward) / tokens / BLOCKS, fastest(lambda: at_head(False)) / rows * scale
         if rank:
             model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="packed")
-        chosen, hidden, head = "float32", hidden.float(), Head.of(model)
+        chosen, hidden, head = "float32", hidden.float(), head_of(model)
         exact_s, head_exact_s = fastest(forward) / tokens / BLOCKS, fastest(lambda: at_head(False)) / rows * scale
         few_s, many_s = (fastest(lambda outputs=outputs: rounded(outputs)) for outputs in (FEW_OUTPUTS, MANY_OUTPUTS))
     output_s = max(0.0, many_s - few_s) / GPTQ_INPUTS / (MANY_OUTPUTS - FEW_OUTPUTS)
@@ -159,7 +160,7 @@ def measure_shapes(values: dict[str, Any], precision: str, rank: int) -> ShapeRa
     with torch.no_grad():
         model = AutoModelForCausalLM.from_config(config, dtype=held, attn_implementation=attention_with_cache(config))
         runner = new_runner(model.eval())
-        found = []
+        timings = []
         for count in (FEW_ROWS, MANY_ROWS):
             cache, prompt = runner.new_cache(count), torch.randint(config.vocab_size, (count, min(CACHED_TOKENS, tokens)))
             began_s = time.thread_time()
@@ -171,8 +172,8 @@ def measure_shapes(values: dict[str, Any], precision: str, rank: int) -> ShapeRa
                 runner.forward(torch.zeros(count, 1, dtype=torch.int64), cache)
 
             last = torch.randn(count, config.hidden_size, dtype=held)
-            found.append((fastest(block_round) / BLOCKS, fastest(lambda last=last: runner.logits(last)) * scale, count))
-    (few_s, head_few_s, few), (many_s, head_many_s, many) = found
+            timings.append((fastest(block_round) / BLOCKS, fastest(lambda last=last: runner.logits(last)) * scale, count))
+    (few_s, head_few_s, few), (many_s, head_many_s, many) = timings
     row_s, head_row_s = (max(0.0, (b - a) / (many - few)) for a, b in ((few_s, many_s), (head_few_s, head_many_s)))
     rounds = (max(0.0, few_s - few * row_s), row_s, max(0.0, head_few_s - few * head_row_s), head_row_s)
     return ShapeRates(
@@ -183,9 +184,9 @@ def measure_shapes(values: dict[str, Any], precision: str, rank: int) -> ShapeRa
 def fastest(work: Callable[[], object]) -> float:
     """Seconds of the fastest of some calls, after one that is not measured."""
     work()
-    found: list[float] = []
-    while not found or (len(found) < ROUNDS and sum(found) < LONGEST_SECONDS):
+    seconds: list[float] = []
+    while not seconds or (len(seconds) < ROUNDS and sum(seconds) < LONGEST_SECONDS):
         began_s = time.thread_time()
         work()
-        found.append(time.thread_time() - began_s)
-    return min(found)
+        seconds.append(time.thread_time() - began_s)
+    return min(seconds)

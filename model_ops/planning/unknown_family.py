@@ -38,7 +38,7 @@ def try_family(config: Mapping[str, Any]) -> Trial:
     try:
         small = small_model(config)
     except ModelError as error:
-        return Trial(*[str(error)] * 3)
+        return Trial(str(error), str(error), str(error))
     if small is None:
         return Trial(tried=False)
     return Trial(said(train, small), said(decode, small), said(quantize, small))

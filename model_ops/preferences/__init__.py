@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from model_ops.preferences.preference_documents import PAIR, Preferences, answer_masks, read_preferences
     from model_ops.preferences.reference_log_probs import ReferenceLogProbs
     from model_ops.preferences.reward_loss import PairStreams, RewardBatch, RewardLoss, validation_of_pairs
-    from model_ops.preferences.sampled_answer_rows import SAMPLED_ANSWER_ROWS
-    from model_ops.preferences.sampled_answers import AnswerLog
     from model_ops.preferences.sampled_pair_settings import SampledPairSettings
     from model_ops.preferences.sampled_pairs import SampledPairPlan
     from model_ops.preferences.sampled_rounds import SampledRounds

@@ -1,8 +1,7 @@
 """Rounds of a model's own answers: it answers the next prompts, a grader says how good each answer is, best and worst are a
 pair.
 
-    rounds = SampledRounds(prompts, counts, sampler, grader, tokenizer, ends, settings, training, seed=0, log=log,
-        progress=progress)
+    rounds = SampledRounds(prompts, counts, engine, maker, reader, settings, seed=0, log=log, progress=progress)
     rounds.pairs(3)                # SampledPair for each prompt of round 3 whose answers differ in grade
     rounds.counts()                # of all rounds so far
     rounds.table()                 # a row for each answer
@@ -15,27 +14,34 @@ round that gives fewer pairs than steps asks further prompts, MOST_CHUNKS times 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from transformers import PreTrainedTokenizerBase
 
+from model_ops.answers import (
+    SAMPLED_ANSWER_ROWS,
+    AnswerReader,
+    Engine,
+    Rollout,
+    RolloutChunk,
+    RolloutLog,
+    RolloutMaker,
+    SampledPrompt,
+    Tokens,
+)
 from model_ops.files import bare
-from model_ops.graders import AskedGroup, Grade, GradedAnswer, Grader
+from model_ops.graders import GradedAnswer
 from model_ops.jobs import ModelError, Progress
-from model_ops.preferences.sampled_answer_rows import SAMPLED_ANSWER_ROWS
-from model_ops.preferences.sampled_answers import AnswerLog, SampledChunk, Sides
 from model_ops.preferences.sampled_pair_settings import SampledPairSettings
-from model_ops.rollouts import AnswerReader, SampledPrompt, Sampler, Tokens
 
 MOST_CHUNKS = 4
-GRADED_AT_ONCE = 8
-"""Prompts whose answers are graded before the grades are kept: what a kill may lose."""
 TIES, NO_END, UNGRADED = "ties", "prompts_without_an_end", "ungraded_prompts"
+Sides = list[int] | str
+"""Places of a prompt's chosen and rejected answer, or why it has none."""
 
 
 class SampledPair(NamedTuple):
@@ -47,46 +53,47 @@ class SampledPair(NamedTuple):
 
 
 class SampledRounds:
-    """left_out: counts of prompts that are not asked. sampler: answers with the model's present weights. ends: tokens that end
-    an answer. training: AskedGroup.training after so many steps."""
+    """left_out: counts of prompts that are not asked. maker: grades what the engine samples with the present weights."""
 
     def __init__(
         self,
         prompts: Sequence[SampledPrompt],
         left_out: Mapping[str, int],
-        sampler: Sampler,
-        grader: Grader,
-        tokenizer: PreTrainedTokenizerBase,
-        ends: Collection[int],
+        engine: Engine,
+        maker: RolloutMaker,
+        reader: AnswerReader,
         settings: SampledPairSettings,
-        training: Callable[[int], Mapping[str, float]],
         seed: int,
-        log: AnswerLog,
+        log: RolloutLog,
         progress: Progress,
     ):
-        self.prompts, self._left_out = prompts, left_out
-        self._sampler, self._grader = sampler, grader
-        self._ends, self.settings, self._seed, self.log, self._progress = frozenset(ends), settings, seed, log, progress
-        self._reader, self._training = AnswerReader(tokenizer), training
+        self.prompts, self._left_out, self._engine, self._maker, self._reader = prompts, left_out, engine, maker, reader
+        self.settings, self._seed, self.log, self._progress = settings, seed, log, progress
+        self._sides: dict[int, list[Sides]] = {}
+        """By the first rollout of a chunk."""
 
     def pairs(self, round: int) -> list[SampledPair]:
         """The pairs of a round: from the log, else sampled now. Raises ModelError if no prompt gives one."""
-        begin, found, outcomes, values = self.log.before(round), list[SampledPair](), Counter[str](), list[float]()
+        pairs, outcomes, values = list[SampledPair](), Counter[str](), list[float]()
+        begin = sum(chunk.round < round for chunk in self.log.chunks)
         for number in range(begin, begin + MOST_CHUNKS):
             chunk = self._chunk(number, round)
-            values += [grade.value for grades in chunk.grades for grade in grades if grade.value is not None]
-            for place, answers, side in zip(chunk.prompts, chunk.answers, chunk.sides, strict=True):
+            values += [each.grade.value for group in chunk.numbers for each in group if each.grade.value is not None]
+            for place, group, side in zip(chunk.prompts, chunk.groups(), self._sides_of(chunk), strict=True):
                 if isinstance(side, str):
                     outcomes[side] += 1
                 else:
-                    found.append(SampledPair(self.prompts[place], *(answers[each] for each in side)))
-            if len(found) >= self.settings.sync_steps:
+                    pairs.append(SampledPair(self.prompts[place], *(group[each].tokens for each in side)))
+            if len(pairs) >= self.settings.sync_steps:
                 break
-        if found:
-            return found
-        said = ", ".join(f"{name} {count}" for name, count in outcomes.items())
+        if pairs:
+            return pairs
+        raise ModelError(self._why_no_pair(round, outcomes, values))
+
+    def _why_no_pair(self, round: int, outcomes: Counter[str], values: Sequence[float]) -> str:
+        reasons = ", ".join(f"{name} {count}" for name, count in outcomes.items())
         if values:
-            said += f", mean grade {fmean(values):.3g}"
+            reasons += f", mean grade {fmean(values):.3g}"
         remedy = (
             "choose prompts that the model answers well sometimes, or raise on_policy.answers, temperature or max_new_tokens"
         )
@@ -94,12 +101,12 @@ class SampledRounds:
             remedy = "the grader gave hardly any answer a grade, so choose another grader, or prompts that bring what it reads"
         if round:
             remedy += f"; `steps: {round * self.settings.sync_steps}` ends before that"
-        raise ModelError(f"none of {outcomes.total()} prompts gave a better and a worse answer ({said}): {remedy}")
+        return f"none of {outcomes.total()} prompts gave a better and a worse answer ({reasons}): {remedy}"
 
     def counts(self) -> dict[str, float]:
         """Numbers of all rounds, and mean grade and length of the answers of the first and the last one."""
-        table, sides = self.table(), [side for chunk in self.log.chunks for side in chunk.sides]
-        found: dict[str, float] = {
+        table, sides = self.table(), [side for chunk in self.log.chunks for side in self._sides_of(chunk)]
+        counts: dict[str, float] = {
             **self._left_out,
             "sampled_prompts": len(sides),
             "sampled_answers": len(table),
@@ -111,66 +118,45 @@ class SampledRounds:
         }
         for when, step in zip(("first", "last"), pc.min_max(table["step"]).as_py().values(), strict=True):
             answers = table.filter(pc.equal(table["step"], step))
-            found |= {f"{when}_grade": pc.mean(answers["grade"]).as_py(), f"{when}_tokens": pc.mean(answers["tokens"]).as_py()}
-        return found
+            counts |= {f"{when}_grade": pc.mean(answers["grade"]).as_py(), f"{when}_tokens": pc.mean(answers["tokens"]).as_py()}
+        return counts
 
     def table(self) -> pa.Table:
         """Every graded answer. step: steps after which the model gave it. side: chosen, rejected or ''."""
-        return pa.Table.from_pylist(
-            [row for chunk in self.log.chunks for row in self._rows(chunk)], schema=bare(SAMPLED_ANSWER_ROWS)
-        )
+        rows = [row for chunk in self.log.chunks for row in self._rows(chunk)]
+        return pa.Table.from_pylist(rows, schema=bare(SAMPLED_ANSWER_ROWS))
 
-    def _rows(self, chunk: SampledChunk) -> Iterator[dict[str, Any]]:
-        for place, answers, grades, side in zip(chunk.prompts, chunk.answers, chunk.grades, chunk.sides, strict=False):
-            sides = {} if isinstance(side, str) else dict(zip(side, ("chosen", "rejected"), strict=True))
-            for number, (tokens, grade) in enumerate(zip(answers, grades, strict=True)):
-                yield {
-                    "row_id": self.prompts[place].row_id,
-                    "interaction_ids": self.prompts[place].columns.get("interaction_ids") or [],
-                    "step": chunk.round * self.settings.sync_steps,
-                    "answer": number,
-                    "grade": grade.value,
-                    "parts": list(grade.parts.items()),
-                    "problem": grade.problem,
-                    "side": sides.get(number, ""),
-                    "tokens": len(tokens),
-                    "ended": int(tokens[-1]) in self._ends,
-                }
+    def _rows(self, chunk: RolloutChunk) -> Iterator[dict[str, Any]]:
+        sides = iter(self._sides_of(chunk))
+        places: dict[int, str] = {}
+        for row in self.log.rows(chunk, self.prompts, self.settings.sync_steps):
+            if row["answer"] == 0:
+                side = next(sides)
+                places = {} if isinstance(side, str) else dict(zip(side, ("chosen", "rejected"), strict=True))
+            yield {**row, "side": places.get(row["answer"], "")}
 
-    def _chunk(self, number: int, round: int) -> SampledChunk:
-        """A chunk with its answers and grades, of which the log may have some already."""
-        each = self.settings.answers
+    def _sides_of(self, chunk: RolloutChunk) -> list[Sides]:
+        if chunk.first not in self._sides:
+            self._sides[chunk.first] = [
+                self._side(self.prompts[place], group)
+                for place, group in zip(chunk.prompts, chunk.groups(), strict=True)
+            ]  # fmt: skip
+        return self._sides[chunk.first]
+
+    def _side(self, prompt: SampledPrompt, group: Sequence[Rollout]) -> Sides:
+        read = [self._reader.read(prompt, rollout.tokens, rollout.ended) for rollout in group]
+        answers, ended = [answer for answer, _ in read], [whole for _, whole in read]
+        return best_and_worst([rollout.grade.value for rollout in group], answers, ended, self.settings.least_difference)
+
+    def _chunk(self, number: int, round: int) -> RolloutChunk:
         if number == len(self.log.chunks):
             self._progress.report("answers of the model", round, round + 1, "rounds")
             places = self._places(number)
-            names = [f"{number}:{place}:{answer}" for place in range(len(places)) for answer in range(each)]
-            said = self._sampler([self.prompts[place].ids for place in places for _ in range(each)], names, self._seed)
-            self.log.add_answers(round, places, [said[begin : begin + each] for begin in range(0, len(said), each)])
-        chunk = self.log.chunks[number]
-        while (begin := len(chunk.grades)) < len(chunk.prompts):
-            self._progress.stop_if_requested()
-            self._progress.report("grades", begin, len(chunk.prompts), "prompts")
-            part = slice(begin, begin + GRADED_AT_ONCE)
-            asked = [
-                (prompt := self.prompts[place], [self._reader.read(prompt, ids, int(ids[-1]) in self._ends) for ids in answers])
-                for place, answers in zip(chunk.prompts[part], chunk.answers[part], strict=True)
-            ]
-            training = self._training(round * self.settings.sync_steps)
-            grades = self._grader.grade(
-                [
-                    AskedGroup(
-                        prompt.row_id, prompt.messages, prompt.tools, prompt.columns, [each for each, _ in said], training
-                    )
-                    for prompt, said in asked
-                ]
-            )
-            least = self.settings.least_difference
-            sides = [
-                best_and_worst(of, [answer for answer, _ in said], [ended for _, ended in said], least)
-                for of, (_, said) in zip(grades, asked, strict=True)
-            ]
-            self.log.add_grades(number, grades, sides)
-        return chunk
+            names = [f"{number}:{place}" for place in range(len(places))]
+            self._engine.sync(round * self.settings.sync_steps)
+            groups = self._maker.rollouts([self.prompts[place] for place in places], names, self._engine, self._seed)
+            self.log.add_chunk(round, places, names, groups)
+        return self.log.chunks[number]
 
     def _places(self, chunk: int) -> list[int]:
         """Prompts of a chunk: the next ones in an endless sequence that is shuffled in every pass."""
@@ -184,20 +170,16 @@ class SampledRounds:
 
 
 def best_and_worst(
-    grades: Sequence[Grade], answers: Sequence[GradedAnswer], ended: Sequence[bool], least_difference: float
+    grades: Sequence[float | None], answers: Sequence[GradedAnswer], ended: Sequence[bool], least_difference: float
 ) -> Sides:
     """Places of the best answer that ended and of the worst one, or why there is no pair: TIES, NO_END, UNGRADED. The first of
     several equal ones, which is a fair draw, because answers are alike before they are sampled."""
-    graded = [place for place, grade in enumerate(grades) if grade.value is not None]
-    if len(graded) < 2:
+    values = {place: grade for place, grade in enumerate(grades) if grade is not None}
+    if len(values) < 2:
         return UNGRADED
-    whole = [place for place in graded if ended[place]]
+    whole = [place for place in values if ended[place]]
     if not whole:
         return NO_END
-
-    def value(place: int) -> float:
-        return grades[place].value
-
-    best, worst = max(whole, key=value), min(graded, key=value)
+    best, worst = max(whole, key=values.__getitem__), min(values, key=values.__getitem__)
     same = answers[best].message == answers[worst].message
-    return TIES if same or value(best) - value(worst) <= least_difference else [best, worst]
+    return TIES if same or values[best] - values[worst] <= least_difference else [best, worst]

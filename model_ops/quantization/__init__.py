@@ -1,7 +1,7 @@
 """Quantization schemes: what each stores, in the layout of compressed-tensors, and layers that compute what a server computes
 with it.
 
-Choosing codes and scales from data is in `calibration`. `schemes/__init__.py` lists the schemes, `registry.py` finds one by
+Choosing codes and scales from data is in `calibration`. `schemes.py` lists the schemes, `registry.py` finds one by
 name or config, and each `*_linear.py` is the layer of one format, with `encode`, `decode` and `forward`. Start with
 `scheme.py`, then `int4_linear.py`. `quantized_model.py` loads a quantized directory.
 """
@@ -21,6 +21,6 @@ if TYPE_CHECKING:
     from model_ops.quantization.registry import SCHEMES, Quantization, announce, quantization_of
     from model_ops.quantization.scheme import Scheme
     from model_ops.quantization.separate_experts import EACH, PARTS, SeparateExperts, separated
-    from model_ops.quantization.straight_through import SharedCodes, compute_rounded, served_layer, share_codes
+    from model_ops.quantization.straight_through import compute_rounded, served_layer, share_codes
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

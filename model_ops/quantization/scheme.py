@@ -8,7 +8,7 @@ Importing this module imports no torch; `load_layer` does.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from model_ops.files import Layout
@@ -24,15 +24,13 @@ class Precision:
     num_bits: int
     type: str
     strategy: str
-    """Which values share a scale (tensor, channel, group, tensor_group, block, token)."""
+    """Which values share a scale (tensor, channel, group, block, token)."""
     symmetric: bool = True
-    dynamic: bool | str = False
+    dynamic: bool = False
     """Whether scales are computed as values arrive."""
     group_size: int | None = None
     block_structure: tuple[int, int] | None = None
     """Rows and columns of a block."""
-    scale_dtype: str | None = field(default=None, compare=False)
-    """Passed to the library when it writes. The format of the weights implies it, so it does not distinguish schemes."""
 
     @classmethod
     def read(cls, args: Mapping[str, Any] | None) -> Precision | None:
@@ -48,7 +46,7 @@ class Precision:
             str(strategy).lower(),
             args.get("symmetric", True),
             args.get("dynamic", False),
-            size if strategy in ("group", "tensor_group") else None,
+            size if strategy == "group" else None,
             tuple(block) if block else None,
         )
 
@@ -75,13 +73,8 @@ class Scheme:
     """Imports the layer that encodes a weight and computes what a server computes."""
     calibrated: bool = False
     """Whether codes of weights are chosen from the layers' inputs (GPTQ)."""
-    shares_range: bool = False
-    """Layers that servers join into one (`fused_layers`) must have one global scale; the layer's `encode` then takes the
-    largest absolute weight of them."""
     output_block: int = 1
     """Layers that servers join, all but the last, must have a multiple of this number of outputs."""
-    input_scale: str | None = None
-    """Stored tensor with the global scale of a layer's inputs, measured on calibration rows; None without one."""
 
     def describes(self, group: Any, default_format: str | None = None) -> bool:
         """Whether a group of a quantization_config describes this scheme: same weights, activations and format.

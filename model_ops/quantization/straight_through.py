@@ -1,16 +1,13 @@
 """Linear layers that compute with rounded weights and learn as if they did not ("straight-through", Bengio et al., arXiv
 1308.3432).
 
-    compute_rounded(model, ["model.layers.0.mlp.up_proj"], scheme)      # in place; parameters keep their names
-    with share_codes(layers): train(model, ...)                        # each layer is encoded once a step
-
 Forward is what the scheme's own layer computes, activations included. Backward takes rounding for the identity: the gradient by
 the inputs is that of the rounded weights, the gradient by the weights that of the unrounded inputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -22,31 +19,14 @@ from model_ops.quantization.quantized_linear import QuantizedLinear
 from model_ops.quantization.scheme import Scheme
 
 
-class SharedCodes:
-    """A layer that encodes its weight. Within `share_codes`, the micro-batches and passes of a step share the codes."""
-
-    encode: Callable[[], Mapping[str, Tensor]]
-    _shares = False
-    _kept: Mapping[str, Tensor] | None = None
-
-    def encoded(self) -> Mapping[str, Tensor]:
-        """The stored tensors of the present weight."""
-        if self._kept is not None:
-            return self._kept
-        with torch.no_grad():
-            stored = self.encode()
-        self._kept = stored if self._shares else None
-        return stored
-
-
 @contextmanager
-def share_codes(layers: Collection[SharedCodes]) -> Iterator[None]:
+def share_codes(layers: Collection[RoundedLinear]) -> Iterator[None]:
     """Inside, layers keep their codes until an optimizer's next step has ended. Nothing else may change the weights there: the
     version counter of a parameter does not tell the updates of all optimizers."""
 
     def begin(shares: bool) -> None:
         for layer in layers:
-            layer._shares, layer._kept = shares, None
+            layer.shares, layer.stored = shares, None
 
     handle = register_optimizer_step_post_hook(lambda *_: begin(True))
     begin(True)
@@ -57,8 +37,13 @@ def share_codes(layers: Collection[SharedCodes]) -> Iterator[None]:
         begin(False)
 
 
-class RoundedLinear(SharedCodes, nn.Linear):
-    """A Linear layer whose weight is rounded in each forward. It shares weight and bias with the layer that it stands for."""
+class RoundedLinear(nn.Linear):
+    """A Linear layer whose weight is rounded in each forward. It shares weight and bias with the layer that it stands for.
+
+    Within `share_codes`, the micro-batches and passes of a step share the codes."""
+
+    shares = False
+    stored: Mapping[str, Tensor] | None = None
 
     def __init__(self, layer: nn.Linear, scheme: Scheme):
         nn.Module.__init__(self)
@@ -66,8 +51,14 @@ class RoundedLinear(SharedCodes, nn.Linear):
         self.weight, self.bias, self.scheme = layer.weight, layer.bias, scheme
         self.kind = scheme.load_layer()
 
-    def encode(self) -> Mapping[str, Tensor]:
-        return self.kind.encode(self.weight.float())
+    def encoded(self) -> Mapping[str, Tensor]:
+        """The stored tensors of the present weight."""
+        if self.stored is not None:
+            return self.stored
+        with torch.no_grad():
+            stored = self.kind.encode(self.weight.float())
+        self.stored = stored if self.shares else None
+        return stored
 
     def forward(self, hidden: Tensor) -> Tensor:
         with torch.no_grad():
@@ -95,9 +86,9 @@ def served_layer(
 
 def compute_rounded(model: nn.Module, modules: Iterable[str], scheme: Scheme) -> dict[str, RoundedLinear]:
     """Replaces Linear modules by rounded ones. Returns these by name."""
-    found = {}
+    rounded = {}
     for name in modules:
         parent, _, child = name.rpartition(".")
-        found[name] = RoundedLinear(model.get_submodule(name), scheme)
-        setattr(model.get_submodule(parent), child, found[name])
-    return found
+        rounded[name] = RoundedLinear(model.get_submodule(name), scheme)
+        setattr(model.get_submodule(parent), child, rounded[name])
+    return rounded

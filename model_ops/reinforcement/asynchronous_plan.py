@@ -25,10 +25,10 @@ from typing import Any
 
 import numpy as np
 
+from model_ops.answers import EngineProcesses, Rollout, RolloutMaker, SampledPrompt
 from model_ops.reinforcement.canary import canary_rollouts
 from model_ops.reinforcement.rollout_batches import Numbers
-from model_ops.reinforcement.rollout_plan import Group, LearntGroup, RolloutPlan
-from model_ops.rollouts import EngineProcesses, Rollout, RolloutMaker, SampledPrompt
+from model_ops.reinforcement.rollout_plan import Group, LearntGroup, RolloutPlan, chunk_names
 
 LANES = 2
 """Threads that ask for single answers: one has its answers graded while the engines answer the other."""
@@ -62,7 +62,7 @@ class AsynchronousPlan(RolloutPlan):
 
     def counts(self) -> dict[str, float]:
         """As RolloutPlan.counts, and how old the weights were that sampled what was learnt: of first tokens, in steps."""
-        rows = [row for chunk in self.log.chunks for row in self._rows(chunk) if row["learnt"]]
+        rows = [row for chunk in self.log.chunks for row in self.log.rows(chunk, self.prompts, 1) if row["learnt"]]
         ages = [row["step"] - row["version"] for row in rows] or [0]
         return {**super().counts(), "staleness": float(np.mean(ages)), "largest_staleness": max(ages)}
 
@@ -109,7 +109,8 @@ class AsynchronousPlan(RolloutPlan):
         for chunk in self.log.chunks:
             if chunk.round >= number:
                 self._ready[chunk.round] += self._groups(chunk)
-        self._places = itertools.count(len(self.log.chunks))
+        places = [int(name.partition(":")[0]) for chunk in self.log.chunks for name in chunk.names]
+        self._places = itertools.count(max(places, default=-1) + 1)  # chunks may end in another order than they began
         for maker in self._makers:
             self._lanes.append(threading.Thread(target=self._lane, args=(maker,), name="rollouts", daemon=True))
             self._lanes[-1].start()
@@ -118,7 +119,7 @@ class AsynchronousPlan(RolloutPlan):
         try:
             while (asked := self._admitted()) is not None:
                 number, place, chosen = asked
-                self._keep(number, chosen, self._made(maker, place, chosen))
+                self._keep(number, place, chosen, self._made(maker, place, chosen))
         except BaseException as error:
             with self._news:
                 self._failure = self._failure or error
@@ -140,14 +141,14 @@ class AsynchronousPlan(RolloutPlan):
                 self._news.wait()
         return None
 
-    def _keep(self, number: int, chosen: list[int], made: list[list[Rollout]]) -> None:
+    def _keep(self, number: int, place: int, chosen: list[int], made: list[list[Rollout]]) -> None:
         """Adds a chunk to the log. Where all of it has the present weights the canary reads it first; the training waits for it
         then."""
         with self._news:
             each = canary_rollouts(made)
             if number == self._version and all((rollout.versions[rollout.sampled] == number).all() for rollout in each):
                 self._canary(each, number)
-            self.log.add(number, chosen, made)
+            self.log.add_chunk(number, chosen, chunk_names(place, chosen), made)
             self._ready[number] += self._groups(self.log.chunks[-1])
             self._running[number] -= len(chosen)
             self._news.notify_all()

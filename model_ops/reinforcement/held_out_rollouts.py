@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from model_ops.rollouts import Engine, RolloutMaker, SampledPrompt, last_of_attempts
+from model_ops.answers import Engine, RolloutMaker, SampledPrompt, last_of_attempts
 
 
 class HeldOutRollouts:

@@ -17,8 +17,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from model_ops.answers import Rollout, Tokens
 from model_ops.documents import Branch, Document, to_batches
-from model_ops.rollouts import Rollout, Tokens
 from model_ops.tensors import Batch
 
 NO_ROLLOUT = -1

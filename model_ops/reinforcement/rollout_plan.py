@@ -34,6 +34,19 @@ import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
+from model_ops.answers import (
+    ROLLOUT_ROWS,
+    Engine,
+    Rollout,
+    RolloutChunk,
+    RolloutLog,
+    RolloutMaker,
+    RolloutOutcome,
+    Sampled,
+    SampledPrompt,
+    last_of_attempts,
+    sampled_text,
+)
 from model_ops.documents import MICRO_BATCH_TOKENS, Document
 from model_ops.files import bare
 from model_ops.graders import Grade
@@ -56,19 +69,6 @@ from model_ops.reinforcement.rollout_batches import (
     rollout_batches,
 )
 from model_ops.reinforcement.rollout_watch import RolloutWatch
-from model_ops.rollouts import (
-    ROLLOUT_ROWS,
-    Engine,
-    Rollout,
-    RolloutChunk,
-    RolloutLog,
-    RolloutMaker,
-    RolloutOutcome,
-    Sampled,
-    SampledPrompt,
-    last_of_attempts,
-    sampled_text,
-)
 from model_ops.training import StartWeights
 
 LearntGroup = tuple[str, list[LearntRollout]]
@@ -176,13 +176,14 @@ class RolloutPlan:
         """Every rollout, a table for each chunk."""
         for chunk in self.log.chunks:
             texts = [sampled_text(tokenizer, each.tokens, each.ended) for group in chunk.groups() for each in group]
-            rows = [{**row, "text": text} for row, text in zip(self._rows(chunk), texts, strict=True)]
+            known = self.log.rows(chunk, self.prompts, self.settings.sync_steps)
+            rows = [{**row, "text": text} for row, text in zip(known, texts, strict=True)]
             yield pa.Table.from_pylist(rows, schema=bare(ROLLOUT_ROWS))
 
     def counts(self) -> dict[str, float]:
         """Numbers of the whole run, and mean grade and length of the first and the last round."""
         by_prompt = [
-            (place, group) for chunk in self.log.chunks for place, group in zip(chunk.prompts, chunk.kept, strict=True)
+            (place, group) for chunk in self.log.chunks for place, group in zip(chunk.prompts, chunk.numbers, strict=True)
         ]
         groups, asked = [group for _, group in by_prompt], {place for place, _ in by_prompt}
         each = [rollout for group in groups for rollout in group]
@@ -202,44 +203,22 @@ class RolloutPlan:
         }
         rounds = {chunk.round for chunk in self.log.chunks}
         for when, round in (("first", min(rounds)), ("last", max(rounds))):
-            kept = [rollout for chunk in self.log.of_round(round) for group in chunk.kept for rollout in group]
-            attempts = [each for chunk in self.log.of_round(round) for group in chunk.kept for each in last_of_attempts(group)]
+            groups = [group for chunk in self.log.of_round(round) for group in chunk.numbers]
+            attempts = [attempt for group in groups for attempt in last_of_attempts(group)]
             grades = [attempt.grade.value for attempt in attempts if attempt.grade.value is not None]
             found[f"{when}_grade"] = float(np.mean(grades)) if grades else math.nan
-            found[f"{when}_tokens"] = sum(rollout.tokens for rollout in kept) / len(attempts)
+            found[f"{when}_tokens"] = sum(rollout.tokens for group in groups for rollout in group) / len(attempts)
         return found
 
     def values(self) -> list[float]:
         """Every grade that was given."""
-        each = (kept.grade.value for chunk in self.log.chunks for group in chunk.kept for kept in group)
+        each = (kept.grade.value for chunk in self.log.chunks for group in chunk.numbers for kept in group)
         return [value for value in each if value is not None]
 
     def last_grades(self) -> list[Grade]:
         """Grades of the last quarter of the chunks."""
         chunks = self.log.chunks[-max(1, len(self.log.chunks) // 4) :]
-        return [kept.grade for chunk in chunks for group in chunk.kept for kept in group]
-
-    def _rows(self, chunk: RolloutChunk) -> Iterator[dict[str, Any]]:
-        number = chunk.first
-        for place, group in zip(chunk.prompts, chunk.kept, strict=True):
-            last = {id(kept) for kept in last_of_attempts(group)}
-            for kept in group:
-                outcome = self.log.outcomes.get(number, RolloutOutcome(False, None))
-                number += 1
-                yield {
-                    "row_id": self.prompts[place].row_id,
-                    "interaction_ids": self.prompts[place].columns.get("interaction_ids") or [],
-                    "step": chunk.round * self.settings.sync_steps,
-                    "answer": kept.attempt,
-                    "last": id(kept) in last,
-                    "version": kept.version,
-                    "grade": kept.grade.value,
-                    "parts": list(kept.grade.parts.items()),
-                    "problem": kept.grade.problem,
-                    "tokens": kept.tokens,
-                    "ended": kept.ended,
-                    **outcome._asdict(),
-                }
+        return [kept.grade for chunk in chunks for group in chunk.numbers for kept in group]
 
     def _sampling(self, round: int) -> RftSettings:
         """The settings with the temperature and the longest answer of a round."""
@@ -300,21 +279,21 @@ class RolloutPlan:
         made = self._made(self._maker, place, chosen)
         self._engine.settings = self.settings  # held-out answers are sampled alike at any step
         gap = self._canary(canary_rollouts(made), number) if reads_canary else math.nan
-        self.log.add(number, chosen, made)
+        self.log.add_chunk(number, chosen, chunk_names(place, chosen), made)
         return self._groups(self.log.chunks[-1]), gap
 
     def _drawn(self, place: int, count: int) -> list[int]:
         """The prompts of a chunk, by the grades so far."""
         for chunk in self.log.chunks[self._seen :]:
-            for prompt, group in zip(chunk.prompts, chunk.kept, strict=True):
+            for prompt, group in zip(chunk.prompts, chunk.numbers, strict=True):
                 self._pool.see(prompt, [rollout.grade.value for rollout in last_of_attempts(group)])
         self._seen = len(self.log.chunks)
         return self._pool.draw(place, count)
 
     def _made(self, maker: RolloutMaker, place: int, chosen: Sequence[int]) -> list[list[Rollout]]:
-        names = [f"{place}:{prompt}" for prompt in chosen]
         began_s = time.monotonic()
-        made = maker.rollouts([self.prompts[prompt] for prompt in chosen], names, self._engine, self.settings.seed)
+        asked = [self.prompts[prompt] for prompt in chosen]
+        made = maker.rollouts(asked, chunk_names(place, chosen), self._engine, self.settings.seed)
         tokens = sum(int(each.sampled.sum()) for group in made for each in group)
         self._sampled_per_second = self._lanes_at_once * tokens / max(time.monotonic() - began_s, 1e-9)
         return made
@@ -459,3 +438,8 @@ class RolloutPlan:
         if self._pending and self._world.leads:
             self.log.add_outcomes({number: RolloutOutcome(True, gaps.get(number)) for number in self._pending})
         self._pending = []
+
+
+def chunk_names(place: int, prompts: Sequence[int]) -> list[str]:
+    """Names of the prompts of a chunk, which decide random numbers and name attempts in the log."""
+    return [f"{place}:{prompt}" for prompt in prompts]

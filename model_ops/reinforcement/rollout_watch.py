@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from model_ops.answers import Rollout
 from model_ops.graders import Grade, GraderSettings
 from model_ops.jobs import Progress
-from model_ops.rollouts import Rollout
 
 SILENT_ROUNDS, MOSTLY = 5, 0.9
 """A warning after so many rounds in a row in which at least this share of groups taught nothing."""

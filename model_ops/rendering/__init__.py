@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from model_ops.rendering.chat_template import ChatTemplate, Unrenderable
     from model_ops.rendering.contexts import RenderedRow, rendered_rows
     from model_ops.rendering.end_of_turn import special_tokens
+    from model_ops.rendering.endpoint_tokens import PADDED, EndpointTokens
     from model_ops.rendering.picture import Picture
     from model_ops.rendering.reasoning_budget import ReasoningBudget
     from model_ops.rendering.row import LEARNT_REQUEST, ROWS_AT_ONCE, Row, Split, iterate_rows, read_rows, request_of
     from model_ops.rendering.settings import RenderingSettings
     from model_ops.rendering.tokens import Context, ServedTokens, TurnEncoder, end_of_turn_ids
-    from model_ops.rendering.told_tokens import PADDED, ToldTokens
     from model_ops.rendering.turns import learnt_turns
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

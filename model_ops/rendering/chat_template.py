@@ -79,10 +79,10 @@ class ChatTemplate:
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase) -> ChatTemplate:
         """The template of a tokenizer; what was found out about it is kept as long as the tokenizer."""
-        kept = _TEMPLATES.get(tokenizer)
-        if kept is None or kept[0] != tokenizer.chat_template:
-            kept = _TEMPLATES[tokenizer] = (tokenizer.chat_template, cls(tokenizer))
-        return kept[1]
+        cached = _TEMPLATES.get(tokenizer)
+        if cached is None or cached[0] != tokenizer.chat_template:
+            cached = _TEMPLATES[tokenizer] = (tokenizer.chat_template, cls(tokenizer))
+        return cached[1]
 
     def prompt(self, row: Row, before: int) -> str:
         """What a server renders from the messages before message `before`, with the generation prompt; the last message stays
@@ -99,7 +99,7 @@ class ChatTemplate:
     def arguments(self) -> Arguments:
         """The form of tool calls' arguments that the template takes. A server gives an object; a few templates take only text,
         or print an object in Python's form, which no parser of tool calls reads."""
-        call = [QUESTION, {"role": "assistant", "content": "", "tool_calls": [PROBE_CALL]}]
+        call: list[dict[str, Any]] = [QUESTION, {"role": "assistant", "content": "", "tool_calls": [PROBE_CALL]}]
         for form in ("object", "text"):
             try:
                 text = self._text(server_messages(call, form, False, False), [PROBE_TOOL], {}, False)
@@ -220,7 +220,7 @@ class ChatTemplate:
     ) -> str:
         source = self._source(bool(tools))
         dates = {
-            found["format"]: (ts or DATE_OF_ROWS_WITHOUT_TIME).strftime(found["format"]) for found in DATE_CALL.finditer(source)
+            call["format"]: (ts or DATE_OF_ROWS_WITHOUT_TIME).strftime(call["format"]) for call in DATE_CALL.finditer(source)
         }
         rendered, _ = render_jinja_template(
             conversations=[messages],
@@ -256,15 +256,15 @@ def template_variables(row: Row) -> dict[str, Any]:
     """Template arguments of the row's request, besides messages and tools."""
     request = row.request or {}
     given = request.get("chat_template_kwargs")
-    found = {name: value for name, value in given.items() if isinstance(name, str)} if isinstance(given, dict) else {}
+    variables = {name: value for name, value in given.items() if isinstance(name, str)} if isinstance(given, dict) else {}
     if isinstance(request.get("documents"), list):
-        found["documents"] = [document for document in request["documents"] if isinstance(document, dict)]
+        variables["documents"] = [document for document in request["documents"] if isinstance(document, dict)]
     for name in ("reasoning_effort", "response_format"):
         if request.get(name) is not None:
-            found[name] = request[name]
+            variables[name] = request[name]
     if isinstance(request.get("reasoning_effort"), str):
-        found.setdefault("enable_thinking", request["reasoning_effort"] != "none")
-    return {name: value for name, value in found.items() if name not in RESERVED and not name.startswith("_")}
+        variables.setdefault("enable_thinking", request["reasoning_effort"] != "none")
+    return {name: value for name, value in variables.items() if name not in RESERVED and not name.startswith("_")}
 
 
 def shared_beginning(one: str, other: str) -> str:

@@ -18,11 +18,11 @@ from transformers import PreTrainedTokenizerBase
 
 from model_ops.jobs import ModelError
 from model_ops.rendering.chat_template import ChatTemplate, Unrenderable
+from model_ops.rendering.endpoint_tokens import EndpointTokens
 from model_ops.rendering.reasoning_budget import ReasoningBudget, unfinished_reasoning
 from model_ops.rendering.row import ROWS_AT_ONCE, Row
 from model_ops.rendering.settings import RenderingSettings
 from model_ops.rendering.tokens import Context, ServedTokens, TurnEncoder, TurnTokens, joined
-from model_ops.rendering.told_tokens import ToldTokens
 from model_ops.rendering.turns import LearntTurn, learnt_turns
 from model_ops.tensors import IGNORED
 
@@ -43,7 +43,7 @@ def rendered_rows(
     rows: Iterable[Row],
     tokenizer: PreTrainedTokenizerBase,
     rendering: RenderingSettings,
-    served: ServedTokens | ToldTokens | None = None,
+    served: ServedTokens | EndpointTokens | None = None,
     budget: ReasoningBudget | None = None,
 ) -> Iterator[RenderedRow]:
     """The contexts of every row, in order, processing a few hundred rows at a time.
@@ -57,21 +57,21 @@ def rendered_rows(
     while part := list(islice(rest, ROWS_AT_ONCE)):
         part = part if budget is None else [unfinished_reasoning(row) for row in part]
         turns = [_turns(row, tokenizer, rendering) for row in part]
-        tokens = encoder.turns([[] if isinstance(found, Unrenderable) else found for found in turns])
+        tokens = encoder.turns([[] if isinstance(of_row, Unrenderable) else of_row for of_row in turns])
         texts = iter(encoder.texts([row.text for row in part if row.token_ids is None and row.text is not None]))
-        for row, found, rendered in zip(part, turns, tokens, strict=True):
-            if isinstance(found, Unrenderable):
-                yield RenderedRow(row, [], found)
+        for row, of_row, rendered in zip(part, turns, tokens, strict=True):
+            if isinstance(of_row, Unrenderable):
+                yield RenderedRow(row, [], of_row)
             elif row.token_ids is not None:
                 yield RenderedRow(row, [_given(row, tokenizer)] if budget is None else [])
             elif row.text is not None:
                 input_ids = next(texts)
                 yield RenderedRow(row, [(input_ids, np.full(len(input_ids), budget is None))])
             else:
-                exact = [_exact(row, turn, of_turn, tokenizer, served) for turn, of_turn in zip(found, rendered, strict=True)]
+                exact = [_exact(row, turn, of_turn, tokenizer, served) for turn, of_turn in zip(of_row, rendered, strict=True)]
                 used = [exact_turn or of_turn for exact_turn, of_turn in zip(exact, rendered, strict=True)]
                 if budget is not None:
-                    used = [budget.closed(row, turn, tokens, encoder) for turn, tokens in zip(found, used, strict=True)]
+                    used = [budget.closed(row, turn, tokens, encoder) for turn, tokens in zip(of_row, used, strict=True)]
                 yield RenderedRow(row, joined(used), served_answers=sum(each is not None for each in exact))
 
 
@@ -87,14 +87,14 @@ def _exact(
     turn: LearntTurn,
     rendered: TurnTokens,
     tokenizer: PreTrainedTokenizerBase,
-    served: ServedTokens | ToldTokens | None,
+    served: ServedTokens | EndpointTokens | None,
 ) -> TurnTokens | None:
     return None if served is None else served.exact_of(row, turn, rendered, tokenizer)
 
 
 def _given(row: Row, tokenizer: PreTrainedTokenizerBase) -> tuple[np.ndarray, np.ndarray]:
     """Tokens and targets of a pre-tokenized row. Raises ModelError if an id is outside this tokenizer's vocabulary."""
-    input_ids = _integers(row, "token_ids", row.token_ids)
+    input_ids = _integers(row, "token_ids", row.token_ids or [])
     strange = input_ids[(input_ids < 0) | (input_ids >= len(tokenizer))]
     if len(strange):
         raise ModelError(

@@ -1,10 +1,6 @@
-"""How an answer ends: the text after which the model stops, found by rendering a short conversation without and with a next
-turn.
+"""How an answer ends: the text after which the model stops, by rendering a short conversation without and with a next turn.
 
-    end = end_of_turn(question, alone, followed, special_tokens(tokenizer))
-    end.applied("It is 4.<|im_end|>\\n", eos="<|im_end|>")       # "It is 4.<|im_end|>"
-
-Usually the rendering of an answer ends with a special token. Three kinds of templates need more:
+Usually that is the last special token of an answer. Three kinds of templates need more:
 
 - The end comes only with the next message (GLM, Apertus): it is the first special token of what follows.
 - More follows when the conversation ends (Phi-3 adds eos after <|end|>; Command R7B always adds a generation prompt): that is
@@ -71,11 +67,11 @@ def end_of_turn(question: str, alone: str, followed: str, specials: Sequence[str
     always = _generation_prompt(question, alone, tokens)
     if always:
         return EndOfTurn(always, "", tokens)
-    kept = alone[:shared]
-    while kept and not kept.rstrip().endswith(tokens) and _inside_special(alone, len(kept), tokens):
-        kept = kept[:-1]
-    if kept.rstrip().endswith(tokens) and not alone[len(kept.rstrip()) :].startswith(tokens):
-        return EndOfTurn(alone[len(kept.rstrip()) :], "", tokens)
+    end = alone[:shared]
+    while end and not end.rstrip().endswith(tokens) and _inside_special(alone, len(end), tokens):
+        end = end[:-1]
+    if end.rstrip().endswith(tokens) and not alone[len(end.rstrip()) :].startswith(tokens):
+        return EndOfTurn(alone[len(end.rstrip()) :], "", tokens)
     return EndOfTurn("", "", tokens)
 
 

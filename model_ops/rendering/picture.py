@@ -90,7 +90,7 @@ class Picture:
         rows: Iterator[Row] = iterate_rows(dataset, split)
         rows = (row for row in rows if row.row_id == row_id) if row_id is not None else islice(rows, ROWS_LOOKED_AT)
         shown: list[ShownRow] = []
-        counts, dropped, kept = Counter[str](), Counter[str](), Counter[bool]()
+        counts, dropped, pictures = Counter[str](), Counter[str](), Counter[bool]()
         for rendered in rendered_rows(rows, tokenizer, RenderingSettings.read(dataset), served):
             reason = reason_of(rendered)
             counts["rows"] += 1
@@ -100,8 +100,8 @@ class Picture:
                 counts["learnt"] += int(targets.sum())
             if reason:
                 dropped[reason] += 1
-            kept[bool(reason)] += 1
-            if kept[bool(reason)] <= count:
+            pictures[bool(reason)] += 1
+            if pictures[bool(reason)] <= count:
                 shown.append(
                     ShownRow(
                         rendered.row.row_id,
@@ -162,9 +162,9 @@ def runs(tokenizer: PreTrainedTokenizerBase, context: Context) -> list[TokenSpan
     """The runs of a context, in order."""
     input_ids, targets = context
     ends = [*(np.flatnonzero(targets[1:] != targets[:-1]) + 1), len(input_ids)]
-    found, begin = [], 0
+    spans, begin = [], 0
     for end in ends:
         if end > begin:
-            found.append(TokenSpan(tokenizer.decode(input_ids[begin:end]), bool(targets[begin]), int(end - begin)))
+            spans.append(TokenSpan(tokenizer.decode(input_ids[begin:end]), bool(targets[begin]), int(end - begin)))
         begin = end
-    return found
+    return spans

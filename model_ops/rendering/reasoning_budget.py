@@ -35,9 +35,9 @@ class ReasoningBudget:
     closed_answers: int = 0
     longest_reasoning: int = 0
 
-    def closed(self, row: Row, turn: LearntTurn, found: TurnTokens, encoder: TurnEncoder) -> TurnTokens:
+    def closed(self, row: Row, turn: LearntTurn, tokens: TurnTokens, encoder: TurnEncoder) -> TurnTokens:
         """The turn with its reasoning closed if it is longer than the budget; else the turn with nothing to learn."""
-        nothing, answer = replace(found, learnt=np.zeros(len(found.answer), dtype=bool)), found.answer
+        nothing, answer = replace(tokens, learnt=np.zeros(len(tokens.answer), dtype=bool)), tokens.answer
         marks = _marks(turn, ChatTemplate.of(encoder.tokenizer))
         if marks is None:
             return nothing
@@ -49,18 +49,18 @@ class ReasoningBudget:
         if length <= self.tokens:
             return nothing
         self.closed_answers += 1
-        kept = answer[: start + self.tokens]
-        while encoder.tokenizer.decode(kept[-4:]).endswith("\ufffd"):  # never within the bytes of a character
-            kept = kept[:-1]
+        thought = answer[: start + self.tokens]
+        while encoder.tokenizer.decode(thought[-4:]).endswith("\ufffd"):  # never within the bytes of a character
+            thought = thought[:-1]
         last_token = encoder.tokenizer.decode(answer[start:stop]).partition(end)[2]  # may hold more than the mark
         mark = _within_text(space + end + last_token, encoder)
         message = row.messages[turn.message]
         is_answered = not says_nothing(without_reasoning(message))
-        whole = np.concatenate([kept, mark, answer[stop:] if is_answered else mark[:0]])
-        learnt = np.arange(len(whole)) >= len(kept)
-        learnt[len(kept) + len(mark) :] = False
+        whole = np.concatenate([thought, mark, answer[stop:] if is_answered else mark[:0]])
+        learnt = np.arange(len(whole)) >= len(thought)
+        learnt[len(thought) + len(mark) :] = False
         learnt[-1] |= is_answered and not message.get(LEARNT_CUT)
-        return TurnTokens(found.prompt, whole, learnt)
+        return TurnTokens(tokens.prompt, whole, learnt)
 
     def check(self, rows: int, template: ChatTemplate) -> None:
         """Raises ModelError if no reasoning of the rows was longer than the budget."""

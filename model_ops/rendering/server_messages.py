@@ -38,9 +38,9 @@ def server_messages(
     takes_parts: whether the template takes a list of parts as content. Raises ValueError for a part that is not text, where the
     template takes only text.
     """
-    found = [_message(message, arguments, has_developer, takes_parts) for message in messages]
+    rendered = [_message(message, arguments, has_developer, takes_parts) for message in messages]
     renamed = not has_developer and any(message.get("role") == "developer" for message in messages)
-    return _with_one_system(found) if renamed else found
+    return _with_one_system(rendered) if renamed else rendered
 
 
 def as_read(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -92,7 +92,7 @@ def _message(message: dict[str, Any], arguments: Arguments, has_developer: bool,
     role = message.get("role")
     if role == "developer" and not has_developer:
         role = "system"
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "role": "tool" if role == "function" else role,
         "content": _content(message.get("content"), takes_parts and role != "tool"),
     }
@@ -102,14 +102,14 @@ def _message(message: dict[str, Any], arguments: Arguments, has_developer: bool,
             for call in _calls(message)
         ]
         if calls:
-            found["tool_calls"] = calls
+            fields["tool_calls"] = calls
         reasoning = reasoning_of(message)
         if reasoning is not None:
-            found.update(dict.fromkeys(THOUGHTS, reasoning))
+            fields.update(dict.fromkeys(THOUGHTS, reasoning))
     for name in ("tool_call_id", "name"):
         if isinstance(message.get(name), str):
-            found[name] = message[name]
-    return found
+            fields[name] = message[name]
+    return fields
 
 
 def _with_one_system(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -131,30 +131,32 @@ def _content(content: Any, takes_parts: bool) -> Any:
         return ""
     if not isinstance(content, list):
         return content
-    texts = [part if isinstance(part, str) else part.get("text") for part in content if isinstance(part, str | dict)]
-    if len(texts) < len(content) or not all(isinstance(text, str) for text in texts):
+    parts = [part.get("text") if isinstance(part, dict) else part for part in content]
+    texts = [text for text in parts if isinstance(text, str)]
+    if len(texts) < len(content):
         raise ValueError("a part of the content is not text")
     return "\n".join(texts)
 
 
 def _calls(message: dict[str, Any]) -> list[dict[str, Any]]:
     """Tool calls in today's form, with an object `function`."""
-    calls = message.get("tool_calls")
-    if not calls and isinstance(message.get("function_call"), dict):
-        calls = [{"type": "function", "function": message["function_call"]}]
-    found = []
-    for call in calls if isinstance(calls, list) else []:
+    given = message.get("tool_calls")
+    if not given and isinstance(message.get("function_call"), dict):
+        given = [{"type": "function", "function": message["function_call"]}]
+    calls = []
+    for call in given if isinstance(given, list) else []:
         if not isinstance(call, dict):
             raise ValueError("a tool call is not an object")
-        function = call.get("function") if isinstance(call.get("function"), dict) else call
-        found.append(
+        function = call.get("function")
+        function = function if isinstance(function, dict) else call
+        calls.append(
             {
                 "type": "function",
                 **{name: call[name] for name in ("id", "type") if isinstance(call.get(name), str)},
                 "function": {name: value for name, value in function.items() if name in ("name", "arguments")},
             }
         )
-    return found
+    return calls
 
 
 def _read(arguments: Any) -> Any:

@@ -69,7 +69,7 @@ def opens_block(text: str) -> bool:
 def empty_block(text: str) -> tuple[int, int] | None:
     """(first character inside, first character of the end mark) of an empty block of reasoning at the beginning of a text."""
     for begin, end in MARKS:
-        found = re.match(rf"\s*{re.escape(begin)}(\s*){re.escape(end)}", text)
-        if found:
-            return found.span(1)
+        block = re.match(rf"\s*{re.escape(begin)}(\s*){re.escape(end)}", text)
+        if block:
+            return block.span(1)
     return None

@@ -38,17 +38,17 @@ class TokenBytes:
         content = json.loads(tokenizer.backend_tokenizer.to_str())
         spelling = json.dumps([content.get("decoder"), content.get("pre_tokenizer")])
         if '"ByteLevel"' in spelling:
-            found = _byte_level(tokenizer)
+            by_id = _byte_level(tokenizer)
         elif "\\u2581" in spelling:
-            found = _sentence_piece(tokenizer)
+            by_id = _sentence_piece(tokenizer)
         else:
             raise ModelError(
                 "the tokenizer is neither a byte-level BPE nor of SentencePiece's kind, so the bytes of its "
                 "tokens are not known; give a model with one of them"
             )
-        found |= {token_id: token.content.encode() for token_id, token in tokenizer.added_tokens_decoder.items()}
+        by_id |= {token_id: token.content.encode() for token_id, token in tokenizer.added_tokens_decoder.items()}
         spelt = {token_id for token, token_id in tokenizer.get_vocab().items() if _BYTE.fullmatch(token)}
-        return cls(found, frozenset(spelt))
+        return cls(by_id, frozenset(spelt))
 
 
 def _byte_level(tokenizer: PreTrainedTokenizerBase) -> dict[int, bytes]:
@@ -62,8 +62,8 @@ def _byte_level(tokenizer: PreTrainedTokenizerBase) -> dict[int, bytes]:
 
 
 def _sentence_piece(tokenizer: PreTrainedTokenizerBase) -> dict[int, bytes]:
-    found = {}
+    by_id = {}
     for token, token_id in tokenizer.get_vocab().items():
         byte = _BYTE.fullmatch(token)
-        found[token_id] = bytes([int(byte[1], 16)]) if byte else token.replace("▁", " ").encode()
-    return found
+        by_id[token_id] = bytes([int(byte[1], 16)]) if byte else token.replace("▁", " ").encode()
+    return by_id

@@ -1,21 +1,16 @@
 """Token ids of learnt turns, as a server sees its prompt and as the model has to answer.
 
-    encoder = TurnEncoder(tokenizer)
-    turns = encoder.turns([turns_of_row_1, turns_of_row_2])      # for each row its turns: prompt and answer ids
+    turns = TurnEncoder(tokenizer).turns([turns_of_row_1, turns_of_row_2])      # for each row its turns: prompt and answer ids
     joined(turns[0])                                             # contexts: [(input_ids, targets), ...]
     end_of_turn_ids(tokenizer)                                   # [151645]: where the chat template ends the model's turns
-    served = ServedTokens.read(folder / "served.parquet")
-    served.exact(turn, found, interaction_id, tokenizer)         # TurnTokens with the ids of the log, or None
 
-A server tokenizes a prompt by itself, and the model answers with tokens of its own. So the prompt and the answer are tokenized
-apart: a token never spans both. Turns of one conversation share a context if the text of the next prompt begins with the text
-before it, that is, if the template keeps earlier turns as they were. The answer then stays in the context as the model gave it;
-a server that tokenizes the history again may merge its first token with the prompt's last one. Text between special tokens is
-tokenized by itself, so only the part of a prompt that is new since the last special token is tokenized again.
+A server tokenizes a prompt by itself, and the model answers with tokens of its own, so prompt and answer are tokenized apart: a
+token never spans both. Turns share a context if the text of the next prompt begins with the text before it. Text between
+special tokens is tokenized by itself, so only what is new since the last special token is tokenized again.
 
-Ids of the log beat rendering: they are what the model was given and what it said. They are used if the log's prompt is the one
-that this tokenizer and this chat template give (the same ids, or ids of the same text), which proves that the server had both.
-served.parquet is made by resources/composing/served_answers.py; its ids are null where personal data was replaced.
+Ids of the log (served.parquet, made by resources/composing/served_answers.py) beat rendering, if the log's prompt is the one
+that this tokenizer and chat template give, which proves that the server had both. They are null where personal data was
+replaced.
 """
 
 from __future__ import annotations
@@ -98,12 +93,12 @@ class TurnEncoder:
     def _of_row(
         self, count: int, parts: Iterator[tuple[tuple[LearntTurn, int], Any]], answers: Iterator[tuple[Ids, Any]]
     ) -> list[TurnTokens]:
-        found: list[TurnTokens] = []
+        of_turns: list[TurnTokens] = []
         for _ in range(count):
             ((turn, begin), new), (tail, whole) = next(parts), next(answers)
-            before = [found[-1].prompt, found[-1].answer[:-1]] if begin else []
-            found.append(TurnTokens(np.concatenate([*before, _ids(new)]), self._answer(turn, tail, _ids(whole))))
-        return found
+            before = [of_turns[-1].prompt, of_turns[-1].answer[:-1]] if begin else []
+            of_turns.append(TurnTokens(np.concatenate([*before, _ids(new)]), self._answer(turn, tail, _ids(whole))))
+        return of_turns
 
     def _begins(self, row: Sequence[LearntTurn]) -> list[int]:
         """For each turn the first character of its prompt that has to be tokenized: the special token that ends the turn
@@ -142,35 +137,35 @@ class TurnEncoder:
         new = sorted(set(tails) - self._tails.keys())
         for tail, encoding in zip(new, self._encode(new), strict=True):
             self._tails[tail] = _ids(encoding)
-        found = [self._tails[tail] for tail in tails]
+        ids = [self._tails[tail] for tail in tails]
         if len(self._tails) > 10_000:
             self._tails.clear()
-        return found
+        return ids
 
     def _encode(self, texts: Sequence[str]) -> list[Any]:
         """Encodes texts without special tokens at their ends. The post-processor is skipped, because one that trims offsets
         would give tokens of spaces an empty range."""
-        kept, self.backend.post_processor = self.backend.post_processor, None
+        processor, self.backend.post_processor = self.backend.post_processor, None
         try:
             return self.backend.encode_batch(list(texts), add_special_tokens=False)
         finally:
-            self.backend.post_processor = kept
+            self.backend.post_processor = processor
 
 
 def joined(turns: Sequence[TurnTokens]) -> list[Context]:
     """Turns as contexts: a turn whose prompt begins with exactly the tokens before it continues their context."""
-    found: list[Context] = []
+    contexts: list[Context] = []
     for turn in turns:
         ids = np.concatenate([turn.prompt, turn.answer]).astype(np.int32)
         targets = np.zeros(len(ids), dtype=bool)
         targets[len(turn.prompt) :] = True if turn.learnt is None else turn.learnt
-        if found:
-            before, learnt = found[-1]
+        if contexts:
+            before, learnt = contexts[-1]
             if len(before) <= len(turn.prompt) and np.array_equal(before, turn.prompt[: len(before)]):
                 targets[: len(before)] = learnt
-                found.pop()
-        found.append((ids, targets))
-    return found
+                contexts.pop()
+        contexts.append((ids, targets))
+    return contexts
 
 
 def _ids(encoding: Any) -> Ids:
@@ -196,14 +191,14 @@ def end_of_turn_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     or a template that refuses a single question and answer."""
     if not tokenizer.chat_template:
         return []
-    template, encoder, found = ChatTemplate.of(tokenizer), TurnEncoder(tokenizer), []
+    template, encoder, ends = ChatTemplate.of(tokenizer), TurnEncoder(tokenizer), []
     for answer in ENDED:
         row = Row("probe", [{"role": "user", "content": "a"}, answer], TOOLS if "tool_calls" in answer else None)
         try:
-            found += [int(turn.answer[-1]) for turn in encoder.turns([learnt_turns(row, template)])[0] if len(turn.answer)]
+            ends += [int(turn.answer[-1]) for turn in encoder.turns([learnt_turns(row, template)])[0] if len(turn.answer)]
         except Unrenderable:  # the template needs rows of another form, so its end of turn is unknown
             continue
-    return [token for token in dict.fromkeys(found) if tokenizer.convert_ids_to_tokens(token) in encoder.specials]
+    return [token for token in dict.fromkeys(ends) if tokenizer.convert_ids_to_tokens(token) in encoder.specials]
 
 
 COLUMNS = ("interaction_id", "finish_reason", "prompt_token_ids", "completion_token_ids")
@@ -225,12 +220,12 @@ class ServedTokens:
         held = table.filter(pa.compute.is_valid(table["completion_token_ids"]))
         return cls({row["interaction_id"]: row for row in held.to_pylist() if row["prompt_token_ids"]})
 
-    def exact_of(self, row: Row, turn: LearntTurn, found: TurnTokens, tokenizer: PreTrainedTokenizerBase) -> TurnTokens | None:
+    def exact_of(self, row: Row, turn: LearntTurn, tokens: TurnTokens, tokenizer: PreTrainedTokenizerBase) -> TurnTokens | None:
         """The served tokens of a row's turn; see `exact`."""
-        return self.exact(turn, found, row.interaction_of(turn.message), tokenizer)
+        return self.exact(turn, tokens, row.interaction_of(turn.message), tokenizer)
 
     def exact(
-        self, turn: LearntTurn, found: TurnTokens, interaction_id: str | None, tokenizer: PreTrainedTokenizerBase
+        self, turn: LearntTurn, tokens: TurnTokens, interaction_id: str | None, tokenizer: PreTrainedTokenizerBase
     ) -> TurnTokens | None:
         """The served tokens of a turn; None if there are none, or if its prompt was not rendered as here."""
         row = self.rows.get(interaction_id or "")
@@ -239,8 +234,8 @@ class ServedTokens:
         prompt, answer = np.array(row["prompt_token_ids"], np.int32), np.array(row["completion_token_ids"], np.int32)
         if min(prompt.min(), answer.min()) < 0 or max(prompt.max(), answer.max()) >= len(tokenizer):
             return None
-        if not np.array_equal(prompt, found.prompt) and tokenizer.decode(prompt) != turn.context:
+        if not np.array_equal(prompt, tokens.prompt) and tokenizer.decode(prompt) != turn.context:
             return None
-        if row["finish_reason"] != "length" and answer[-1] != found.answer[-1]:
-            answer = np.append(answer, found.answer[-1:])  # many servers leave the end of turn out
+        if row["finish_reason"] != "length" and answer[-1] != tokens.answer[-1]:
+            answer = np.append(answer, tokens.answer[-1:])  # many servers leave the end of turn out
         return TurnTokens(prompt, answer.astype(np.int32))

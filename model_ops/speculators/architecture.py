@@ -1,9 +1,9 @@
 """Description of a kind of drafter: name, settings, network, checks, and the servers that run it.
 
-    MTP = Architecture(name="mtp", settings=MtpSettings, build=build, model_class=model_class, ...)
+    MTP = Architecture(name="mtp", settings=MtpSettings, model_class=model_class, ...)
 
 One file of `architectures/` describes each; `registry.py` lists them. Recipes are checked with these descriptions, so
-importing one must not import torch: `build`, `model_class` and `check_target` import what they need when they are called.
+importing one must not import torch: `model_class` and `check_target` import what they need when they are called.
 """
 
 from __future__ import annotations
@@ -19,9 +19,6 @@ from model_ops.speculators.serving import DrafterServing, SglangOptions, VllmOpt
 from model_ops.speculators.settings import SpeculatorSettings
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from model_ops.decoding import Runner
     from model_ops.speculators.draft_model import DraftModel
 
 Config = Mapping[str, Any]
@@ -74,10 +71,8 @@ class Architecture:
     """Name in recipes and reports."""
     settings: type[SpeculatorSettings]
     """The recipe's `speculator` section for it."""
-    build: Callable[[Any, Runner, Tensor], DraftModel]
-    """A new drafter from resolved settings, the target, and the target's ids of the draft vocabulary."""
     model_class: Callable[[], type[DraftModel]]
-    """The network's class, which reads config.json (`DraftModel.from_config`)."""
+    """The network's class, which makes a drafter from settings (`new`) or from a config.json (`from_config`)."""
     recognises: Callable[[Config], bool]
     """Whether a config.json is of this architecture. At most one architecture recognises a config."""
     verify: Verify

@@ -1,17 +1,11 @@
 """The interface of every drafter: batches of documents, training forward, decoding, saving and loading.
 
-    model = new_draft_model(settings, target, target_ids)         # weights begin from the target's
     outputs = model.unroll(documents, steps)                      # training: what each draft step's head reads
     rows, weight = model.scored(outputs[0].flatten(0, 1), 0)      # logits of step 0 are rows @ weight.T
     answers = decode(target, ..., drafter=model.drafter(), num_speculative_tokens=3)
-    model.save(directory, 3)
-    model = load_draft_model(directory).attach(target)
 
 At index j of a document a drafter knows the target's hidden states at j and before, and the tokens up to x[j+1]; its step k
-predicts x[j+2+k]. A server hands over the same after each verification: the states of the accepted tokens, and the token
-sampled from the last one.
-
-`model_ops.speculators.registry` lists the architectures.
+predicts x[j+2+k]. A server hands over the same after each verification.
 """
 
 from __future__ import annotations
@@ -84,7 +78,6 @@ class DraftModel(nn.Module, ABC):
         """The drafter for the decoder. greedy: always propose the most likely token, as servers do that do not sample drafts
         (vLLM's default); otherwise sample at the temperature of the answers."""
 
-    @abstractmethod
     def save(
         self,
         directory: Path,
@@ -95,6 +88,17 @@ class DraftModel(nn.Module, ABC):
     ) -> None:
         """Write the directory that servers load, weights in `dtype`. verifier: path or Hub id of the target, for the server's
         config."""
+        self.write(directory, SaveOptions(num_speculative_tokens, dtype, verifier, verifier_architectures or []))
+
+    @abstractmethod
+    def write(self, directory: Path, options: SaveOptions) -> None:
+        """See `save`."""
+
+    @classmethod
+    @abstractmethod
+    def new(cls, settings: Any, target: Runner, target_ids: Int[Tensor, " draft_vocab"]) -> DraftModel:
+        """A new drafter on the target's device from resolved settings of its architecture. target_ids: of the draft
+        vocabulary."""
 
     @classmethod
     @abstractmethod
@@ -104,6 +108,16 @@ class DraftModel(nn.Module, ABC):
     def stored(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         """The module's state dict from the tensors of a file; override where the file's names differ."""
         return weights
+
+
+@dataclass(frozen=True)
+class SaveOptions:
+    """How a drafter is saved, as `DraftModel.save` says."""
+
+    num_speculative_tokens: int
+    dtype: torch.dtype
+    verifier: str
+    verifier_architectures: list[str]
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from model_ops.files import renamed_when_complete, tensor_files
-from model_ops.speculators.dflash.config import DFlashConfig
-from model_ops.speculators.eagle3.config import Eagle3Config
+from model_ops.speculators.decoder_config import DecoderConfig
+from model_ops.speculators.draft_model import SaveOptions
+from model_ops.speculators.verify_layers import SPECULATORS_LAYOUT, TRAINED_WITH
 
 
 def in_dtype(weights: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
@@ -39,6 +40,46 @@ def write_directory(
     (directory / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
+def write_both_layouts(
+    directory: Path,
+    weights: dict[str, Tensor],
+    config: dict[str, Any],
+    in_speculators_layout: tuple[dict[str, Tensor], dict[str, Any]],
+    trained_with: dict[str, Any],
+) -> None:
+    """Writes a drafter's directory, and below it the same weights in the speculators layout (tensors, config.json).
+    trained_with: values of training that the weights depend on, for the header of both files."""
+    metadata = {TRAINED_WITH: json.dumps(trained_with)}
+    write_directory(directory / SPECULATORS_LAYOUT, *in_speculators_layout, metadata)
+    write_directory(directory, weights, config, metadata)
+
+
+def speculators_fields(algorithm: str, options: SaveOptions, layers: dict[str, Any]) -> dict[str, Any]:
+    """Fields that config.json of the speculators layout has for every algorithm. layers: the config of its decoder layers."""
+    proposal = {
+        "accept_tolerance": 0.0,
+        "proposal_type": "greedy",
+        "speculative_tokens": options.num_speculative_tokens,
+        "verifier_accept_k": 1,
+    }
+    return {
+        "dtype": name_of(options.dtype),
+        "has_no_defaults_at_init": False,
+        "speculators_config": {
+            "algorithm": algorithm,
+            "default_proposal_method": "greedy",
+            "proposal_methods": [proposal],
+            "verifier": {"architectures": options.verifier_architectures, "name_or_path": options.verifier},
+        },
+        "speculators_model_type": algorithm,
+        "speculators_version": "0.6.0",
+        "target_hidden_size": None,
+        "tie_word_embeddings": False,
+        "torch_dtype": name_of(options.dtype),
+        "transformer_layer_config": layers,
+    }
+
+
 def name_of(dtype: torch.dtype) -> str:
     """The name of a dtype in config.json, such as bfloat16."""
     return str(dtype).removeprefix("torch.")
@@ -55,7 +96,7 @@ ROPE_KEYS_OF_V4 = (
 )
 
 
-def decoder_fields(config: Eagle3Config | DFlashConfig, dtype: torch.dtype) -> dict[str, Any]:
+def decoder_fields(config: DecoderConfig, dtype: torch.dtype) -> dict[str, Any]:
     """Fields of all kinds of layers: shapes, positions, eos ids. dtype: of the weights."""
     rope = config.rope_parameters
     kind = rope.get("rope_type", "default")
@@ -90,7 +131,7 @@ def decoder_fields(config: Eagle3Config | DFlashConfig, dtype: torch.dtype) -> d
     }
 
 
-def rotary_embedding(config: Eagle3Config | DFlashConfig) -> nn.Module:
+def rotary_embedding(config: DecoderConfig) -> nn.Module:
     """transformers' rotary embedding for the positions of a drafter's decoder layers."""
     from transformers import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding

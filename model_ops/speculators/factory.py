@@ -28,7 +28,7 @@ def new_draft_model(settings: SpeculatorSettings, target: Runner, target_ids: In
     settings: resolved. Raises ModelError if the architecture does not fit the target.
     """
     torch.manual_seed(settings.seed)
-    model = ARCHITECTURES[settings.architecture].build(settings, target, target_ids)
+    model = ARCHITECTURES[settings.architecture].model_class().new(settings, target, target_ids)
     model.kind = settings.architecture
     return model
 
@@ -62,7 +62,7 @@ def load_draft_model(directory: Path, dtype: torch.dtype = torch.float32) -> Dra
     weights, expected = model.stored(weights), model.state_dict()
     for name, tensor in expected.items():
         if name not in weights or weights[name].shape != tensor.shape:
-            found = "is missing" if name not in weights else f"is {list(weights[name].shape)}"
-            raise ModelError(f"{directory}: {name} {found}, but config.json requires {list(tensor.shape)}: copy both again")
+            shape = "is missing" if name not in weights else f"is {list(weights[name].shape)}"
+            raise ModelError(f"{directory}: {name} {shape}, but config.json requires {list(tensor.shape)}: copy both again")
     model.load_state_dict({name: weights[name] for name in expected})
     return model.ready_to_draft(dtype)

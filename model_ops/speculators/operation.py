@@ -2,17 +2,10 @@
 
     {"operation": "speculator", "inputs": {"target": MODEL, "dataset": ANSWERS}, "output": DIR, "settings": {...}}
 
-ANSWERS is the output of `generate`. settings.architecture selects the kind of drafter (`model_ops.speculators.registry`). The
-target's hidden states over the answers are cached in output/.work, or computed for each batch (settings.hidden_states). The
-draft vocabulary is counted on the answers. Weights are initialised from the target and, if given, from the input "previous", a
-drafter of the same target. Architecture draft_model starts from the input "draft_model" (a small language model), mtp from the
-input "mtp_layer" (the model with the layer), or from a directory in the settings. Every generated token is supervised at every
-draft step, against the target's distribution over its full vocabulary. The output directory is in the format of the
-architecture's servers; EAGLE-3 and DFlash also have the speculators layout in `speculators/`, for `vllm serve` with one
-argument.
-
-Under torchrun (settings.mesh) every process loads the frozen target, computes its share of the hidden states, and takes its
-share of each step's rows. The drafter is replicated (dp_replicate) or sharded (dp_shard). The first process writes the files.
+ANSWERS is the output of `generate`. Weights are initialised from the target, from the input "previous" (a drafter of the same
+target), or from the model that the architecture starts from (inputs "draft_model", "mtp_layer"). Every generated token is
+supervised at every draft step, against the target's distribution over its full vocabulary. Under torchrun (settings.mesh) every
+process loads the frozen target and takes its share of the rows; the drafter is replicated or sharded.
 """
 
 from __future__ import annotations
@@ -81,8 +74,8 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
 
     def accepted() -> float:
         answers_read = (held_out, held_out_states) if held_out else (rows[:VALIDATION_ROWS], states)
-        found = measure_alpha(model, teacher, *answers_read, settings.num_speculative_tokens, world)
-        measured.append(found.get("validation_expected_tau", 1 + found.get("validation_alpha_0", 0.0)))
+        alphas = measure_alpha(model, teacher, *answers_read, settings.num_speculative_tokens, world)
+        measured.append(alphas.get("validation_expected_tau", 1 + alphas.get("validation_alpha_0", 0.0)))
         return measured[-1]
 
     if previous is not None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from model_ops.files import TensorHeader, tensor_files
-from model_ops.models import Defect
+from model_ops.models import Defect, Shapes
 
 NUMBERS = (
     "hidden_size",
@@ -31,10 +31,34 @@ TRAINED_WITH = "trained_with"
 """Header field of the weights' file: config values of training that no tensor's shape shows, as JSON."""
 
 
-def verify_trained_with(found: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -> list[Defect]:
-    """Problems of a config (`found`) that differs from the config of training in the weights' file.
+def problem(sentence: str) -> Defect:
+    """A problem of config.json."""
+    return Defect("config.json", sentence)
 
-    A false flag may be missing from `found`. Files of other tools lack the field and pass.
+
+def layer_shapes(config: Mapping[str, Any], name: str, width: int | None = None) -> Shapes:
+    """Shapes of a decoder layer without biases, by tensor. width: of what q, k and v read; None: the hidden size."""
+    hidden, inner, heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
+    head_dim = config.get("head_dim") or hidden // heads
+    kv, width = config["num_key_value_heads"] * head_dim, width or hidden
+    shapes: Shapes = {
+        "input_layernorm": (hidden,),
+        "post_attention_layernorm": (hidden,),
+        "self_attn.q_proj": (heads * head_dim, width),
+        "self_attn.k_proj": (kv, width),
+        "self_attn.v_proj": (kv, width),
+        "self_attn.o_proj": (hidden, heads * head_dim),
+        "mlp.gate_proj": (inner, hidden),
+        "mlp.up_proj": (inner, hidden),
+        "mlp.down_proj": (hidden, inner),
+    }
+    return {f"{name}.{part}.weight": shape for part, shape in shapes.items()}
+
+
+def verify_trained_with(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -> list[Defect]:
+    """Problems of a config that differs from the config of training in the weights' file.
+
+    A false flag may be missing. Files of other tools lack the field and pass.
     """
     for file in {tensor.file for tensor in tensors.values()}:
         try:
@@ -42,9 +66,9 @@ def verify_trained_with(found: Mapping[str, Any], tensors: Mapping[str, TensorHe
         except ValueError:
             return [Defect(file.name, f"{TRAINED_WITH} in the header of {file.name} is not JSON: copy it again")]
         for name, wanted in _mapping(trained).items():
-            value = found.get(name)
+            value = config.get(name)
             if (bool(value) if isinstance(wanted, bool) else value) != wanted:
-                return [Defect("config.json", f"{name} is {value!r}, the weights were trained with {wanted!r}")]
+                return [problem(f"{name} is {value!r}, the weights were trained with {wanted!r}")]
     return []
 
 
@@ -52,20 +76,15 @@ def verify_rope(config: Mapping[str, Any]) -> list[Defect]:
     """Problems of RoPE base and scaling, which two fields hold for servers with transformers 4 and 5; they must agree."""
     modern, legacy = _mapping(config.get("rope_parameters")), config.get("rope_theta")
     if legacy is None or modern.get("rope_theta", legacy) != legacy:
-        return [
-            Defect(
-                "config.json",
-                f"rope_theta is {legacy!r} and rope_parameters.rope_theta {modern.get('rope_theta')!r}; write both, equal",
-            )
-        ]
+        own = modern.get("rope_theta")
+        return [problem(f"rope_theta is {legacy!r} and rope_parameters.rope_theta {own!r}; write both, equal")]
     older = dict(_mapping(config.get("rope_scaling")))
     kinds = older.pop("rope_type", older.pop("type", "default")), modern.get("rope_type", "default")
     if modern and (kinds[0] != kinds[1] or any(modern.get(name) != value for name, value in older.items())):
         return [
-            Defect(
-                "config.json",
+            problem(
                 f"rope_scaling is {config.get('rope_scaling')!r}, where servers of transformers 4 look, "
-                f"and rope_parameters.rope_type {kinds[1]!r}; write both, equal",
+                f"and rope_parameters.rope_type {kinds[1]!r}; write both, equal"
             )
         ]
     return []
@@ -76,38 +95,38 @@ def verify_against_target(config: Mapping[str, Any], target: Mapping[str, Any] |
     if not isinstance(target, Mapping):
         return []
     problems = [
-        Defect("config.json", f"{name} is {config.get(name)}, the target's is {target.get(name)}")
+        problem(f"{name} is {config.get(name)}, the target's is {target.get(name)}")
         for name in ("vocab_size", "hidden_size")
         if config.get(name) != target.get(name)
     ]
     longest = target.get("max_position_embeddings")
     if type(longest) is int and config["max_position_embeddings"] < longest:
         problems.append(
-            Defect(
-                "config.json",
-                f"max_position_embeddings is {config['max_position_embeddings']}, "
-                f"below the target's {longest}: long answers would be drafted badly",
+            problem(
+                f"max_position_embeddings is {config['max_position_embeddings']}, below the target's {longest}: long answers "
+                "would be drafted badly"
             )
         )
     theta = _mapping(target.get("rope_parameters")).get("rope_theta", target.get("rope_theta"))
     if theta is not None and config.get("rope_theta") != theta:
         own = config.get("rope_theta")
-        problems.append(Defect("config.json", f"rope_theta is {own}, the target's is {theta}"))
+        problems.append(problem(f"rope_theta is {own}, the target's is {theta}"))
     return problems
 
 
 def verify_proposals(config: Mapping[str, Any]) -> list[Defect]:
     """The fields of speculators_config that servers read."""
-    speculators, problems = config.get("speculators_config"), []
+    problems = []
     try:
+        speculators = config["speculators_config"]
         tokens = speculators["proposal_methods"][0]["speculative_tokens"]
         named = speculators["verifier"]["name_or_path"]
     except (KeyError, TypeError, IndexError):
         tokens = named = None
     if type(tokens) is not int or tokens < 1:
-        problems.append(Defect("config.json", "speculators_config names no number of speculative_tokens"))
+        problems.append(problem("speculators_config names no number of speculative_tokens"))
     if not isinstance(named, str) or not named:
-        problems.append(Defect("config.json", "speculators_config.verifier.name_or_path does not name the target"))
+        problems.append(problem("speculators_config.verifier.name_or_path does not name the target"))
     return problems
 
 
@@ -132,13 +151,8 @@ def verify_same_vocabulary(
     """Problems of a language model that drafts for another: vLLM and SGLang require vocabularies of equal size."""
     if not isinstance(target, Mapping) or config.get("vocab_size") == target.get("vocab_size"):
         return []
-    return [
-        Defect(
-            "config.json",
-            f"vocab_size is {config.get('vocab_size')}, the target's is {target.get('vocab_size')}: "
-            "servers refuse the two together",
-        )
-    ]
+    sizes = f"vocab_size is {config.get('vocab_size')}, the target's is {target.get('vocab_size')}"
+    return [problem(f"{sizes}: servers refuse the two together")]
 
 
 def is_in_speculators_layout(config: Mapping[str, Any]) -> bool:

@@ -1,16 +1,9 @@
 """CUDA's flash attention over documents laid end to end (variable lengths), forward and backward.
 
-    layout = Boundaries.of([120, 64, 200], device)
-    output, normaliser = varlen_forward(query, key, value, layout, scale, window=None)
-    gradients = varlen_backward(gradient, query, key, value, output, normaliser, layout, scale, window=None)
-
 torch's public `torch.nn.attention.varlen.varlen_attn` calls the same operations, but its backward pass ignores the gradient of
 the log-sum-exp. Callers that merge further scores into the softmax (sinks, later draft steps) call `varlen_backward` with the
 merged output and log-sum-exp instead: the kernel recomputes probabilities as exp(score - log-sum-exp) and uses the output only
 in sum(gradient * output) (FlashAttention-2, arXiv 2307.08691, section 3).
-
-The operations are torch's FlashAttention-2. On Hopper they become FlashAttention-3 (arXiv 2407.08608) where the package
-`flash_attn_interface` is installed and gives the same numbers there.
 """
 
 from __future__ import annotations
@@ -19,21 +12,16 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.util import find_spec
 
 import torch
 from jaxtyping import Float, Float32, Int32
 from torch import Tensor
 from torch.backends.cuda import SDPAParams, can_use_flash_attention
-from torch.nn.attention import activate_flash_attention_impl, current_flash_attention_impl, restore_flash_attention_impl
 
-from model_ops.tensors.cuda_rows import near_twins
 from model_ops.tensors.torch_internals import FakeTensor, device_kind
 
 WIDEST_HEAD = 256
 """Largest head_dim of the kernel; head_dim must also be a multiple of 8."""
-FLASH_3 = "flash_attn_interface"
-"""The module of FlashAttention-3, from which torch takes its kernels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,43 +84,10 @@ def takes_varlen_kernel(
     )
     if not fits or planned:
         return fits
-    flash_3_suits(query.device)
     # One token of each, since torch refuses a causal mask over streams of different lengths, which this kernel supports.
     # requires_grad: some devices lack the backward pass of wide heads.
     asked = [stream.detach()[:1].requires_grad_().transpose(0, 1)[None] for stream in (query, key, value)]
     return can_use_flash_attention(SDPAParams(*asked, None, 0.0, True, query.shape[1] != key.shape[1]))
-
-
-@lru_cache(maxsize=8)
-def flash_3_suits(device: torch.device) -> bool:
-    """Whether the operations are FlashAttention-3 on this device: there it is installed, the device is of compute capability
-    9.x, and it gives the numbers of FlashAttention-2. Tried once; what the user has activated stays."""
-    active = current_flash_attention_impl()
-    if active is not None or find_spec(FLASH_3) is None or torch.cuda.get_device_capability(device)[0] != 9:
-        return active == "FA3"
-
-    def pairs() -> list[tuple[list[Tensor], list[Tensor]]]:
-        wanted = _samples(device)
-        activate_flash_attention_impl("FA3")
-        return list(zip(_samples(device), wanted, strict=True))
-
-    suits = near_twins("FlashAttention-3's kernels", device, pairs)
-    if not suits and current_flash_attention_impl() is not None:
-        restore_flash_attention_impl()
-    return suits
-
-
-def _samples(device: torch.device) -> list[list[Tensor]]:
-    """Outputs, log-sum-exps and gradients for heads of each width: documents, windows, and fewer queries than keys."""
-    generator, made, ends = torch.Generator(device).manual_seed(0), [], [0, 100, 300]
-    for head_dim, (starts, window) in itertools.product((64, 128, 256), ((ends, None), (ends, 9), ([0, 50, 150], None))):
-        shapes = ((rows, heads, head_dim) for rows, heads in ((starts[-1], 4), (300, 2), (300, 2)))
-        query, key, value = (torch.randn(shape, device=device, generator=generator).bfloat16() for shape in shapes)
-        layout = Boundaries.of_starts(starts, ends, device)
-        output, normaliser = varlen_forward(query, key, value, layout, head_dim**-0.5, window)
-        gradients = varlen_backward(query, query, key, value, output, normaliser, layout, head_dim**-0.5, window)
-        made.append([output, normaliser, *gradients])
-    return made
 
 
 def varlen_forward(

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from model_ops.training.activations import checkpoint_activations
     from model_ops.training.dropout import without_dropout
     from model_ops.training.flops import MatrixWork, attention_widths, matrix_work, needed_flops
-    from model_ops.training.learning_curve import Point, Rise, rise_a_doubling, upper_quantile
     from model_ops.training.settings import (
         MOST_VALIDATION_TOKENS,
         SAME_RESULTS,

@@ -1,18 +1,13 @@
 """Activation checkpointing and offloading of a model's blocks.
 
-    checkpoint_activations(model, "full", offload=False)    # before training; does not change model.forward or names of weights
-
 - none: autograd saves what it needs. Fastest, most memory.
-- selective: saves the results of matrix products and fused attention; recomputes cheap operations (norms, rotations,
-  activation functions, copies) in the backward pass (after arXiv 2205.05198, by kind of operation instead of by module).
+- selective: saves results of matrix products and fused attention; recomputes cheap operations in the backward pass (after arXiv
+  2205.05198, by kind of operation instead of by module).
 - full: saves only the input of each block; the backward pass runs the block forward again (arXiv 1604.06174).
 
-Offloading moves the saved block inputs to pinned host memory while later blocks run, and fetches each input during the backward
-pass of the next block. It needs checkpointing and works on CUDA only; elsewhere the inputs are in host memory anyway, and
-`checkpoint_activations` says so.
-
-Gradients are the same in all cases. Blocks may have trained weights, frozen weights or adapters. Recomputation calls a block
-with the same arguments, so packed documents stay separate.
+Offloading moves the saved inputs to pinned host memory while later blocks run, and fetches each during the backward pass of the
+next block. Gradients are the same in all cases. Recomputation calls a block with the same arguments, so packed documents stay
+separate.
 """
 
 from __future__ import annotations
@@ -91,6 +86,8 @@ class _Checkpointed:
     def _forward(self, *arguments: Any, **named: Any) -> Any:
         """Runs the block without autocast's weight cache, which would hold a copy of every block's weights until the loss."""
         block = self._block()
+        if block is None:
+            raise ReferenceError("the block of a checkpointed forward no longer exists")
         kind = next(block.parameters()).device.type
         if not torch.is_autocast_enabled(kind):
             return type(block).forward(block, *arguments, **named)
@@ -114,30 +111,30 @@ class OffloadedInputs:
 
     def __init__(self, stream: torch.cuda.Stream | None):
         self._stream = stream
-        self._kept: list[_Kept] = []
+        self._copies: list[_HostCopy] = []
 
     def hooks(self) -> AbstractContextManager:
         """The hooks to set around the call of a checkpointed block."""
         return saved_tensors_hooks(self._put_away, self._fetch)
 
-    def _put_away(self, tensor: Tensor) -> _Kept | Tensor:
+    def _put_away(self, tensor: Tensor) -> _HostCopy | Tensor:
         if not tensor.is_floating_point() or tensor.numel() == 0:
             return tensor
-        kept = _Kept(tensor, self._stream)
-        self._kept.append(kept)
-        return kept
+        copy = _HostCopy(tensor, self._stream)
+        self._copies.append(copy)
+        return copy
 
-    def _fetch(self, kept: _Kept | Tensor) -> Tensor:
-        if isinstance(kept, Tensor):
-            return kept
-        self._kept = [other for other in self._kept if other is not kept]
-        tensor = kept.take()
-        if self._kept:
-            self._kept[-1].fetch()
+    def _fetch(self, copy: _HostCopy | Tensor) -> Tensor:
+        if isinstance(copy, Tensor):
+            return copy
+        self._copies = [other for other in self._copies if other is not copy]
+        tensor = copy.take()
+        if self._copies:
+            self._copies[-1].fetch()
         return tensor
 
 
-class _Kept:
+class _HostCopy:
     """One tensor in host memory."""
 
     def __init__(self, tensor: Tensor, stream: torch.cuda.Stream | None):
@@ -152,21 +149,21 @@ class _Kept:
             self._host.copy_(tensor, non_blocking=True)
         tensor.record_stream(stream)
 
-    def fetch(self) -> None:
+    def fetch(self) -> Tensor:
         """Starts to copy the tensor back to its device."""
         if self._back is not None:
-            return
+            return self._back
         if self._stream is None:
             self._back = self._host.to(self._device, copy=True)
-            return
+            return self._back
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             self._back = self._host.to(self._device, non_blocking=True)
+        return self._back
 
     def take(self) -> Tensor:
         """The tensor on its device, safe to use on the caller's stream."""
-        self.fetch()
-        back, self._back = self._back, None
+        back, self._back = self.fetch(), None
         if self._stream is not None:
             torch.cuda.current_stream().wait_stream(self._stream)
             back.record_stream(torch.cuda.current_stream())

@@ -1,23 +1,18 @@
 """QK-Clip: bounds attention logits by scaling query and key weights after the optimizer's step (Kimi K2, arXiv 2507.20534).
 
-    clip = QkClip(model, settings, world)               # settings.qk_clip: the bound; None: nothing is measured or scaled
     with clip.watch():                                  # around every forward pass of a step
         ...
     numbers |= clip.after_step(changed=True)            # scales; returns attention_logit and clipped_heads
 
-S of a head is the largest logit (scaled q.k, causal and within the document, without sinks) over the forward passes of a step
-that have gradients, and so belongs to the weights before the step's update. Where S is above the bound, the head's logits are
-multiplied by gamma = bound / S:
+A head whose largest logit of the step (scaled q.k, causal, within the document, without sinks) is above the bound has its
+logits multiplied by gamma = bound / logit:
 
 - A query head with its own key head: both projections and their biases times sqrt(gamma), as in the paper.
 - Query heads that share a key head: keys times r = sqrt(the smallest gamma of the group), queries of each head times gamma / r.
-  Every head gets exactly its own gamma, so a head below the bound computes the same logits as before.
+  A head below the bound computes the same logits as before.
 - MLA: parts without rotation times sqrt(gamma), rotated queries times gamma; the rotated key, which all heads share, stays.
 
-MaxText's qk_clip_utils supports MLA only, with the same factors, except that it adds 1e-6 to S.
-
-Nothing is kept from one step to the next, so checkpoints have no state of it. Norms of queries and keys undo any scaling, and a
-soft cap is a bound already: models with either are refused.
+Models that normalise queries and keys (which undoes any scaling) or cap logits are refused.
 """
 
 from __future__ import annotations
@@ -69,25 +64,25 @@ class QkClip:
         changed: whether the step changed the weights; if not, none is scaled."""
         if not self.largest:
             return {}
-        attentions, found = zip(*self.largest.items(), strict=True)
+        attentions, maxima = zip(*self.largest.items(), strict=True)
         self.largest = {}
-        every = torch.tensor(self.world.greatest(torch.cat(found).tolist()))
+        every = torch.tensor(self.world.greatest(torch.cat(maxima).tolist()))
         gammas = torch.where(every > self.bound, self.bound / every, 1.0) if changed else torch.ones_like(every)
-        for attention, gamma in zip(attentions, gammas.split([len(heads) for heads in found]), strict=True):
+        for attention, gamma in zip(attentions, gammas.split([len(heads) for heads in maxima]), strict=True):
             if (gamma < 1).any():
                 _scale(attention, gamma)
         return {"attention_logit": float(every.max()), "clipped_heads": int((gammas < 1).sum())}
 
     def _measured_attention(self, module: nn.Module, query: Tensor, key: Tensor, *others: Any, **options: Any) -> Any:
         if module in self.attentions and torch.is_grad_enabled():
-            found = largest_logits(query, key, **options)
-            self.largest[module] = torch.maximum(found, self.largest.get(module, found))
+            logits = largest_logits(query, key, **options)
+            self.largest[module] = torch.maximum(logits, self.largest.get(module, logits))
         return packed_attention(module, query, key, *others, **options)
 
 
 def _attentions(model: nn.Module) -> set[nn.Module]:
     """The modules that compute packed attention. Raises ModelError if there is none, or one that cannot be scaled."""
-    found = set()
+    attentions = set()
     for module in model.modules():
         config, layers = getattr(module, "config", None), _projections(module)
         if not layers or getattr(config, "_attn_implementation", None) != "packed":
@@ -102,19 +97,19 @@ def _attentions(model: nn.Module) -> set[nn.Module]:
             raise ModelError(f"qk_clip: {kind} has a soft cap, which bounds attention logits already; leave qk_clip out")
         if any(type(layer) is not nn.Linear or not layer.weight.requires_grad for layer in layers.values()):
             raise ModelError(f"qk_clip: query and key weights of {kind} are frozen or quantized; leave qk_clip out")
-        found.add(module)
-    if not found:
+        attentions.add(module)
+    if not attentions:
         raise ModelError(
             f"qk_clip: {type(model).__name__} has no attention with known query and key weights; leave qk_clip out"
         )
-    return found
+    return attentions
 
 
 def _projections(module: nn.Module) -> dict[str, nn.Linear]:
     for names in LAYOUTS:
-        found = {name: layer for name in names if (layer := getattr(module, name, None)) is not None}
-        if len(found) == len(names):
-            return found
+        layers = {name: layer for name in names if (layer := getattr(module, name, None)) is not None}
+        if len(layers) == len(names):
+            return layers
     return {}
 
 

@@ -39,10 +39,10 @@ class StartWeights:
 
     @torch.no_grad()
     def _exchange(self) -> None:
-        for parameter, kept in zip(self._trained, self._start, strict=True):
+        for parameter, begin in zip(self._trained, self._start, strict=True):
             if (mine := local_part(parameter)) is parameter:
-                parameter.data, kept.data = kept.data, parameter.data
+                parameter.data, begin.data = begin.data, parameter.data
             else:  # FSDP gathers from the memory that it shards, so the values move
-                own, start = mine.clone(), local_part(kept)
+                own, start = mine.clone(), local_part(begin)
                 mine.copy_(start)
                 start.copy_(own)

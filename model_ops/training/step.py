@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
-from model_ops.jobs import ModelError, Progress
+from model_ops.jobs import ModelError, Progress, filled
 from model_ops.machine import products_in
 from model_ops.parallel import World, local_part
 from model_ops.tensors import Batch, Loss, LossOfTerms, LossOutput, Mean, torch_internals
@@ -74,7 +74,7 @@ def optimizer_step(
         optimizer.zero_grad(set_to_none=True)
         return {**numbers, "skipped": 1}
     torch_internals.foreach_multiply(
-        [local_part(gradient) for gradient in gradients], min(1.0, settings.gradient_clip / (norm + 1e-6)) / divisor
+        [local_part(gradient) for gradient in gradients], min(1.0, filled(settings.gradient_clip) / (norm + 1e-6)) / divisor
     )
     optimizer.step()
     return numbers
@@ -130,20 +130,20 @@ def _over_all_processes(
     mine = [number for place, name in names for number in (groups[place].sums[name], groups[place].counts[name])]
     *mine, of_gradients = _on_the_host([*mine, norm])
     totals = iter(world.totals(mine))
-    found: list[dict[str, tuple[float, float]]] = [{} for _ in groups]
+    means: list[dict[str, tuple[float, float]]] = [{} for _ in groups]
     for place, name in names:
-        found[place][name] = (next(totals), next(totals))
-    return found, of_gradients
+        means[place][name] = (next(totals), next(totals))
+    return means, of_gradients
 
 
 def _on_the_host(numbers: list[Tensor | float]) -> list[float]:
     """The numbers as floats. Those of an accelerator arrive in one transfer, because each transfer waits for the device."""
     held = [number.detach().reshape(()).double() for number in numbers if isinstance(number, Tensor)]
-    found = {
+    by_device = {
         device: iter(torch.stack([number for number in held if number.device == device]).tolist())
         for device in {number.device for number in held}
     }
-    return [next(found[number.device]) if isinstance(number, Tensor) else float(number) for number in numbers]
+    return [next(by_device[number.device]) if isinstance(number, Tensor) else float(number) for number in numbers]
 
 
 def _mean(total: float, count: float) -> float:

@@ -30,13 +30,13 @@ TOOL = {
         "parameters": {"type": "object", "properties": {"reference": {"type": "string"}}, "required": ["reference"]},
     },
 }
-TURNS = [
+TURNS: list[dict[str, Any]] = [
     {"role": "user", "content": "first question"},
     {"role": "assistant", "content": "first answer"},
     {"role": "user", "content": "second question"},
     {"role": "assistant", "content": "second answer"},
 ]
-CALLS = [
+CALLS: list[dict[str, Any]] = [
     {"role": "user", "content": "where is it"},
     {
         "role": "assistant",
@@ -55,10 +55,10 @@ def check_base_model(recipe: Recipe, system_share: float, has_tools: bool) -> li
     try:
         base, revision = look_at_base(recipe.base_model), recipe.base_revision
         while base.kind == "hub":
-            found, revision = _hub(base.name, revision), None  # the recipe's revision is of the model that it names
-            if isinstance(found, CheckFinding):
-                return [found]
-            local = look_at_base(str(found))  # an adapter's snapshot leads on to the model under it
+            snapshot, revision = _hub(base.name, revision), None  # the recipe's revision is of the model that it names
+            if isinstance(snapshot, CheckFinding):
+                return [snapshot]
+            local = look_at_base(str(snapshot))  # an adapter's snapshot leads on to the model under it
             base = replace(local, adapter=base.adapter or local.adapter)
     except BaseModelError as error:
         return [problem(CHECK, str(error), "correct base_model")]
@@ -114,25 +114,16 @@ def _hub(name: str, revision: str | None) -> Path | CheckFinding:
         return copy
     meant = f"{name} at revision {revision}" if revision else name
     if hub.is_offline():
-        return problem(
-            CHECK,
-            f"{meant} is not in the local cache, and HF_HUB_OFFLINE forbids to fetch it",
-            "unset HF_HUB_OFFLINE, or name a directory",
-        )
+        said = f"{meant} is not in the local cache, and HF_HUB_OFFLINE forbids to fetch it"
+        return problem(CHECK, said, "unset HF_HUB_OFFLINE, or name a directory")
     try:
         HfApi().model_info(name, revision=revision, timeout=HUB_SECONDS)
     except GatedRepoError:
-        return problem(
-            CHECK,
-            f"access to {name} on the Hugging Face Hub needs an agreement",
-            "accept its terms there and set HF_TOKEN, or name a directory",
-        )
+        message = f"access to {name} on the Hugging Face Hub needs an agreement"
+        return problem(CHECK, message, "accept its terms there and set HF_TOKEN, or name a directory")
     except RevisionNotFoundError:
-        return problem(
-            CHECK,
-            f"the Hugging Face Hub has no revision {revision} of {name}",
-            "correct base_revision: a branch, a tag or a commit",
-        )
+        words = f"the Hugging Face Hub has no revision {revision} of {name}"
+        return problem(CHECK, words, "correct base_revision: a branch, a tag or a commit")
     except RepositoryNotFoundError:
         return problem(
             CHECK,
@@ -167,7 +158,7 @@ def _whole(directory: Path, base: Base) -> list[CheckFinding]:
             return [problem(CHECK, str(error).partition("; name")[0], "name the model before it was quantized")]
         tensors, config = form.headers(), {**config, "quantization_config": None, "dtype": "bfloat16"}
         size = f", {form.title}; the first run writes {form.bytes / 1e9:,.2f} GB of bfloat16 weights"
-    found = [
+    findings = [
         ok(
             CHECK,
             f"{base.model_type} of {base.layers or '?'} layers, {len(tensors):,} tensors, "
@@ -176,14 +167,14 @@ def _whole(directory: Path, base: Base) -> list[CheckFinding]:
     ]
     for fault in _first(verify_model.verify_weights(config, tensors)):
         bad = fault.breaks_loading
-        found.append(
+        findings.append(
             (problem if bad else warning)(CHECK, fault.sentence, remedy if bad else "check that this is the model you mean")
         )
     for fault in verify_model.verify_files_to_serve(directory, base.config):
         grave = fault.file in ("tokenizer.json", "chat_template.jinja")
         mend = "put the file into the model's directory" if grave else "copy the one it came with"
-        found.append((problem if grave else warning)(CHECK, fault.sentence, mend))
-    return found
+        findings.append((problem if grave else warning)(CHECK, fault.sentence, mend))
+    return findings
 
 
 def _first(faults: list[Defect], most: int = 3) -> list[Defect]:
@@ -198,13 +189,8 @@ def _adapter(base: Base) -> list[CheckFinding]:
     if not base.adapter:
         return []
     if base.config.get("quantization_config") is not None:
-        return [
-            problem(
-                "adapter",
-                f"{base.name}, the adapter's base model, is quantized",
-                "name its unquantized form in adapter_config.json",
-            )
-        ]
+        said = f"{base.name}, the adapter's base model, is quantized"
+        return [problem("adapter", said, "name its unquantized form in adapter_config.json")]
     weights = Path(base.adapter) / WEIGHTS
     remedy = "save the adapter as safetensors and name its directory"
     if not weights.is_file():
@@ -218,40 +204,30 @@ def _adapter(base: Base) -> list[CheckFinding]:
 
 def _families(recipe: Recipe, base: Base) -> list[CheckFinding]:
     kind, body = base.model_type, "qwen2" if has_layers(base.config) else base.model_type
-    found = []
+    findings = []
     if body not in FAMILIES:
-        found += _tried(recipe, base)
+        findings += _tried(recipe, base)
     elif FAMILIES[body].rows == "packed":
-        found.append(ok("architecture", f"{kind} ({FAMILIES[body].title}): attention keeps the documents of a row apart"))
+        findings.append(ok("architecture", f"{kind} ({FAMILIES[body].title}): attention keeps the documents of a row apart"))
     else:
-        found.append(
-            ok(
-                "architecture",
-                f"{kind} ({FAMILIES[body].title}): every document of a row is computed on its own, "
-                "because the model carries a state along the row",
-            )
+        words = (
+            f"{kind} ({FAMILIES[body].title}): every document of a row is computed on its own, "
+            "because the model carries a state along the row"
         )
+        findings.append(ok("architecture", words))
     drafter = recipe.speculator
     start = ARCHITECTURES[drafter.architecture].starts_from
-    if recipe.drafter_from == "base_model" and (lacking := start.lacking_in(base.config)):
-        found.append(
-            problem(
-                "architecture",
-                f"speculator.architecture {drafter.architecture} {lacking}",
-                "take another architecture, such as eagle3",
-            )
-        )
+    if start is not None and recipe.drafter_from == "base_model" and (lacking := start.lacking_in(base.config)):
+        said = f"speculator.architecture {drafter.architecture} {lacking}"
+        findings.append(problem("architecture", said, "take another architecture, such as eagle3"))
     vocabulary = base.config.get("vocab_size")
     if drafter.enabled and isinstance(vocabulary, int) and (getattr(drafter, "draft_vocab_size", None) or 0) > vocabulary:
-        found.append(
-            problem(
-                "architecture",
-                f"speculator.draft_vocab_size is {drafter.draft_vocab_size:,}, and the base model's vocabulary has "
-                f"{vocabulary:,} tokens",
-                "leave the key out, and it is chosen from the traffic",
-            )
+        message = (
+            f"speculator.draft_vocab_size is {drafter.draft_vocab_size:,}, and the base model's vocabulary has "
+            f"{vocabulary:,} tokens"
         )
-    return found
+        findings.append(problem("architecture", message, "leave the key out, and it is chosen from the traffic"))
+    return findings
 
 
 def _targets(recipe: Recipe, base: Base) -> list[CheckFinding]:
@@ -265,16 +241,18 @@ def _targets(recipe: Recipe, base: Base) -> list[CheckFinding]:
     from model_ops.models import FAILURES
     from model_ops.planning import refuse_unmatched_targets
 
-    found = []
+    findings = []
     for name, targets in named.items():
         try:
             refuse_unmatched_targets(AutoConfig.for_model(**{**base.config, "quantization_config": None}), targets)
-            found.append(ok("adapter", f"{name}.lora.targets {', '.join(targets)} match layers of the model"))
+            findings.append(ok("adapter", f"{name}.lora.targets {', '.join(targets)} match layers of the model"))
         except ModelError as error:
-            found.append(problem("adapter", str(error), f"correct {name}.lora.targets, or leave it out for all linear layers"))
+            findings.append(
+                problem("adapter", str(error), f"correct {name}.lora.targets, or leave it out for all linear layers")
+            )
         except FAILURES:  # not a model that transformers builds, which the family's check says
             return []
-    return found
+    return findings
 
 
 def _tried(recipe: Recipe, base: Base) -> list[CheckFinding]:
@@ -283,14 +261,11 @@ def _tried(recipe: Recipe, base: Base) -> list[CheckFinding]:
 
     kind, trial = base.model_type, try_family(base.config)
     if not trial.tried:
+        message = f"{kind} is not among the families that are known ({', '.join(FAMILIES)}), and too large to be tried here"
         return [
-            warning(
-                "architecture",
-                f"{kind} is not among the families that are known ({', '.join(FAMILIES)}), and too large to be tried here",
-                "it is tried when training begins, and refused where documents see each other",
-            )
+            warning("architecture", message, "it is tried when training begins, and refused where documents see each other")
         ]
-    found = []
+    findings = []
     uses = (
         ("training", trial.train, True, "name a model of another family"),
         ("decoding", trial.decode, recipe.speculator.enabled, "set speculator: {enabled: false}"),
@@ -298,8 +273,8 @@ def _tried(recipe: Recipe, base: Base) -> list[CheckFinding]:
     )
     for use, said, wanted, remedy in uses:
         if wanted and said is not None:
-            found.append(problem("architecture", f"{use}: {said}", remedy))
-    return found or [
+            findings.append(problem("architecture", f"{use}: {said}", remedy))
+    return findings or [
         ok(
             "architecture",
             f"{kind} is in no table, and was tried on a small model: documents stay apart, "
@@ -396,14 +371,14 @@ def _template(recipe: Recipe, directory: Path, system_share: float, has_tools: b
         return [problem("chat template", str(error), "put tokenizer.json and chat_template.jinja into the model's directory")]
     if not tokenizer.chat_template:
         return []  # reported with the files
-    found = [_rendered(tokenizer, "two turns", TURNS, None, ("first answer", "second answer"), True)]
+    findings = [_rendered(tokenizer, "two turns", TURNS, None, ("first answer", "second answer"), True)]
     if system_share:
         system = [{"role": "system", "content": "stay polite"}, *TURNS[:2]]
         too_many = system_share > recipe.datasets.sft.most_unrenderable
-        found.append(_rendered(tokenizer, "a system prompt", system, None, ("stay polite",), too_many))
+        findings.append(_rendered(tokenizer, "a system prompt", system, None, ("stay polite",), too_many))
     if has_tools:
-        found.append(_rendered(tokenizer, "tools and a call", CALLS, [TOOL], ("find_booking", "QX7", "seat 12A"), False))
-    return found
+        findings.append(_rendered(tokenizer, "tools and a call", CALLS, [TOOL], ("find_booking", "QX7", "seat 12A"), False))
+    return findings
 
 
 def _rendered(

@@ -1,10 +1,5 @@
-"""`millrace check`: checks a recipe, its logs and this machine before anything is run, and prints the findings.
-
-    report = check(recipe_path, lake_place)
-    report.findings, report.problems            # lines of ok, warning, problem, each with its remedy
-
-Nothing is written: not even the lake's folder. Objects are listed up to a bound and a few of them opened; a server that does
-not answer costs seconds, not the whole check. pipelines/checks holds the checks themselves.
+"""`millrace check`: checks a recipe, its logs and this machine before anything is run, and prints the findings. Writes
+nothing; opens a few objects of each source; a server that does not answer costs seconds, not the whole check.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def check_packages(recipe: Recipe) -> list[CheckFinding]:
         ("tensorboard", "tracking", "millrace[tensorboard]", recipe.tracking == "tensorboard"),
         *((service, "tracking", service, recipe.tracking == service) for service in ("wandb", "mlflow")),
     ]
-    found = [
+    findings = [
         problem("packages", f"{what} needs the package {package}, which is not installed", f"pip install '{extra}'")
         for package, what, extra, on in needs
         if on and importlib.util.find_spec(package) is None
@@ -55,33 +55,28 @@ def check_packages(recipe: Recipe) -> list[CheckFinding]:
         try:
             presidio_finder()
         except PresidioError as error:
-            found.append(problem("packages", str(error).partition(": ")[0], str(error).partition(": ")[2]))
-    return found or [ok("packages", "all that the recipe's settings need are installed")]
+            findings.append(problem("packages", str(error).partition(": ")[0], str(error).partition(": ")[2]))
+    return findings or [ok("packages", "all that the recipe's settings need are installed")]
 
 
 def check_endpoints(recipe: Recipe) -> list[CheckFinding]:
     """The servers that the recipe names: GET /models, once, for a few seconds."""
-    found = []
+    findings = []
     if recipe.curation.judge is not None:
-        found += _server("judge", "curation.judge", recipe.curation.judge, needed=True)
+        findings += _server("judge", "curation.judge", recipe.curation.judge, needed=True)
     if recipe.teacher is not None and recipe.teacher.base is None:
-        found += _server("teacher", "teacher", recipe.teacher.endpoint, needed=True)
+        findings += _server("teacher", "teacher", recipe.teacher.endpoint, needed=True)
     answers = recipe.speculator.answers.endpoint
     if recipe.speculator.enabled and answers is not None:
-        found += _server("answers", "speculator.answers.endpoint", answers, needed=False)
+        findings += _server("answers", "speculator.answers.endpoint", answers, needed=False)
     judge = recipe.evaluation.tasks.judge
     asked = [name for name, suite in recipe.evals.items() if suite.task == "judge"]
-    if asked and judge is None:
-        found.append(
-            warning(
-                "answer judge",
-                f"nobody judges the answers to evals.{asked[0]}, so its items are not asked",
-                "name a server: evaluation.tasks.judge",
-            )
-        )
+    if asked and judge is not None:
+        findings += _server("answer judge", "evaluation.tasks.judge", judge, needed=False)
     elif asked:
-        found += _server("answer judge", "evaluation.tasks.judge", judge, needed=False)
-    return found
+        said = f"nobody judges the answers to evals.{asked[0]}, so its items are not asked"
+        findings.append(warning("answer judge", said, "name a server: evaluation.tasks.judge"))
+    return findings
 
 
 def _server(check: str, where: str, settings: EndpointSettings, needed: bool) -> list[CheckFinding]:
@@ -111,13 +106,8 @@ def _server(check: str, where: str, settings: EndpointSettings, needed: bool) ->
     except (ValueError, KeyError, TypeError):
         return [warning(check, f"{settings.base_url}/models gives no list of models", not_one)]
     if settings.model not in served:
-        return [
-            warning(
-                check,
-                f"{settings.base_url} serves {', '.join(served[:5]) or 'nothing'}, not {settings.model}",
-                f"correct {where}.model",
-            )
-        ]
+        said = f"{settings.base_url} serves {', '.join(served[:5]) or 'nothing'}, not {settings.model}"
+        return [warning(check, said, f"correct {where}.model")]
     return [ok(check, f"{settings.base_url} serves {settings.model}")]
 
 
@@ -128,22 +118,14 @@ def check_serving(recipe: Recipe) -> list[CheckFinding]:
     place, scheme = parse_place(recipe.release.serve_on), recipe.quantize.scheme
     coarser = [name for name in recipe.quantize.schemes if keeps_activations(name, place)]
     if place.server == LLAMA_CPP:
-        return [
-            warning(
-                "serving",
-                f"{place} serves the Q8_0 file, and the evaluation measures scheme {scheme}",
-                "compare the two, or choose scheme w8a16, whose error is the most alike",
-            )
-        ]
+        said = f"{place} serves the Q8_0 file, and the evaluation measures scheme {scheme}"
+        return [warning("serving", said, "compare the two, or choose scheme w8a16, whose error is the most alike")]
     if coarser:
-        return [
-            warning(
-                "serving",
-                f"{place} loads the weights of scheme {coarser[0]} and leaves activations in 16 bits: the "
-                "evaluation, which quantizes them, understates the endpoint",
-                "leave it so, or choose a scheme without quantized activations, such as w4a16",
-            )
-        ]
+        message = (
+            f"{place} loads the weights of scheme {coarser[0]} and leaves activations in 16 bits: the "
+            "evaluation, which quantizes them, understates the endpoint"
+        )
+        return [warning("serving", message, "leave it so, or choose a scheme without quantized activations, such as w4a16")]
     return [ok("serving", f"{place} loads scheme {scheme}")]
 
 
@@ -207,7 +189,7 @@ def _signers(recipe: Recipe) -> list[CheckFinding]:
         return [problem("signature", str(error), "docs/releases.md says how keys are made")]
     if key is not None and trusted is not None:
         return [ok("signature", f"the run signs releases with the key {key.id[:12]}; {trusted.place} says who is trusted")]
-    missing = [name for name, found in ((SIGNING_KEY, key), (TRUSTED_KEYS, trusted)) if found is None]
+    missing = [name for name, value in ((SIGNING_KEY, key), (TRUSTED_KEYS, trusted)) if value is None]
     what = f"release.signed wants a signature, and {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set"
     if recipe.release.approval == "automatic":
         return [problem("signature", f"{what}: an automatic approval would fail", "set them where the recipe runs")]
@@ -218,31 +200,23 @@ def check_devices(recipe: Recipe, path: Path, parameters: int | None, plan: bool
     """Checks this machine's accelerators and, with `plan`, whether each training stage fits their memory."""
     devices = accelerators()
     count = sum(devices.values())
-    found = []
+    findings = []
     if count and _torch_without_accelerators():
-        found.append(
-            problem(
-                "devices",
-                f"this machine has {_named(devices)}, and the installed torch is for CPUs only",
-                "install a torch build for this machine's accelerators (docs/training.md)",
-            )
-        )
+        said = f"this machine has {_named(devices)}, and the installed torch is for CPUs only"
+        findings.append(problem("devices", said, "install a torch build for this machine's accelerators (docs/training.md)"))
         count = 0
     elif count:
-        found.append(ok("devices", _named(devices)))
+        findings.append(ok("devices", _named(devices)))
     else:
-        found.append(ok("devices", "no accelerator here: training runs on the CPU"))
-    if not count and (parameters or 0) >= LARGE:
-        found.append(
-            warning(
-                "devices",
-                f"{parameters / 1e9:.1f} billion parameters on a CPU: training would take days",
-                "run on a machine with an accelerator; millrace plan says which one is large enough",
-            )
+        findings.append(ok("devices", "no accelerator here: training runs on the CPU"))
+    if not count and parameters is not None and parameters >= LARGE:
+        message = f"{parameters / 1e9:.1f} billion parameters on a CPU: training would take days"
+        findings.append(
+            warning("devices", message, "run on a machine with an accelerator; millrace plan says which one is large enough")
         )
-        return found
+        return findings
     stages = [name for name in sections() if name in recipe.trained] if plan else []
-    return [*found, *_planned(recipe, path, stages, devices if count else Counter())]
+    return [*findings, *_planned(recipe, path, stages, devices if count else Counter())]
 
 
 def _planned(recipe: Recipe, path: Path, stages: list[str], devices: Counter[str]) -> Iterator[CheckFinding]:
@@ -258,11 +232,8 @@ def _planned(recipe: Recipe, path: Path, stages: list[str], devices: Counter[str
             yield problem(check, str(error), f"correct {stage}.mesh")
             return
         if have and processes > have:
-            yield problem(
-                check,
-                f"{stage}.mesh asks for {processes} processes, and this machine has {have} accelerators",
-                "make the mesh smaller, or run on a larger machine",
-            )
+            said = f"{stage}.mesh asks for {processes} processes, and this machine has {have} accelerators"
+            yield problem(check, said, "make the mesh smaller, or run on a larger machine")
             return
         groups.setdefault(f"{processes if have else 1}x{next(iter(devices))}" if have else "cpu", []).append(stage)
     for name, group in groups.items():

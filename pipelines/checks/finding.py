@@ -1,8 +1,5 @@
-"""A finding of `millrace check`: one sentence, its severity, and the remedy.
-
-    findings = run_checks([CheckStep("lake", lambda: [ok("lake", "...")])])
-
-A check that raises an unexpected error, or does not answer, becomes a finding, not a traceback.
+"""Findings of `millrace check` (one sentence, its severity, the remedy), and the threads in which checks run. A check that
+raises an unexpected error, or does not answer, becomes a finding.
 """
 
 from __future__ import annotations

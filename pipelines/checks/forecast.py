@@ -1,12 +1,7 @@
-"""What a run of a recipe takes on this machine, stage by stage: time, memory, disk, money. `check` and `run` begin with it.
+"""Predicts what a run takes, stage by stage: time, memory, disk, money. `check` and `run` begin with it.
 
-    found = forecast(recipe, looks, lake_place)       # None where the model's size, the logs or the speed are not known
-    print_forecast(found, console)
-    said = keep_measured(found, outcome, seconds)     # after the run: "3 min ...; 2 min were predicted (1.5 times as long)"
-
-A prediction is the planner's estimate, of time and of the worker's memory, times what the stage took over its own estimate when
-this lake last made it. Estimates, predictions and what was measured are kept beside Dagster's history, which belongs to one
-machine: forecasts/<workload>.json.
+A prediction is the planner's estimate times what the stage took over its own estimate when this lake last made it; both are in
+forecasts/<workload>.json beside Dagster's history, which belongs to one machine.
 """
 
 from __future__ import annotations
@@ -91,12 +86,12 @@ class Forecast:
     """Bytes that come and go while a stage trains."""
     last: str = ""
     """How well the last run was predicted; "" for a first one."""
-    kept_in: Path | None = None
-    """Where the outcome is kept, below the key `made_with`; None without a lake."""
+    file: Path | None = None
+    """Where the outcome is kept, below the key `conditions`; None without a lake."""
     measured: dict[str, dict[str, float]] = field(default_factory=dict)
     """What exists already."""
     speed: Speed | None = None
-    made_with: str = ""
+    conditions: str = ""
 
     @property
     def seconds(self) -> float:
@@ -134,21 +129,26 @@ class Forecast:
 def forecast_of_run(recipe: Recipe, place: Path) -> Forecast | None:
     """The forecast at the beginning of a run. Sources that do not answer in some seconds cost no more than these."""
     looks: dict[str, FirstLook] = {}
-    found: list[Forecast | None] = []
+    forecasts: list[Forecast | None] = []
     run_checks(
         [CheckStep(name, partial(check_source, "source", name, source, looks)) for name, source in recipe.sources.items()],
         seconds=10,
     )
-    run_checks([CheckStep("time", lambda: found.append(forecast(recipe, dict(looks), place)) or [])], seconds=60)
-    return found[0] if found else None
+
+    def predict() -> list[CheckFinding]:
+        forecasts.append(forecast(recipe, dict(looks), place))
+        return []
+
+    run_checks([CheckStep("time", predict)], seconds=60)
+    return forecasts[0] if forecasts else None
 
 
 def forecast(recipe: Recipe, looks: Mapping[str, FirstLook], place: Path) -> Forecast | None:
     characters = [count for look in looks.values() if look.holds_logs for count in look.characters]
-    kept_in = _kept_in(recipe, place)
+    file = _file_of(recipe, place)
     devices = accelerators()
-    made_with = _made_with(recipe, devices)
-    past = _read(kept_in).get(made_with, {})
+    conditions = _conditions(recipe, devices)
+    past = _read(file).get(conditions, {})
     try:
         known = _speed(recipe, devices, past.get("speed")) if characters else None
     except BaseModelError:
@@ -176,17 +176,17 @@ def forecast(recipe: Recipe, looks: Mapping[str, FirstLook], place: Path) -> For
     ]
     at_least = "at least " if any(look.has_more for look in looks.values()) else ""
     basis = f"for {at_least}about {traffic.records:,} records of {traffic.tokens:,} tokens, {measured_by}"
-    return Forecast(lines, basis, disk["checkpoints"], past.get("said", ""), kept_in, past.get("stages", {}), speed, made_with)
+    return Forecast(lines, basis, disk["checkpoints"], past.get("said", ""), file, past.get("stages", {}), speed, conditions)
 
 
-def _made_with(recipe: Recipe, devices: Mapping[str, int]) -> str:
+def _conditions(recipe: Recipe, devices: Mapping[str, int]) -> str:
     """What seconds and memory depend on, as one key: those of other devices or of another base model say nothing."""
     precisions = sorted({settings.resolved().precision for settings in recipe.trained.values()})
     where = [f"{count}x{name}" for name, count in devices.items()] or ["cpu"]
     return " ".join([*where, *precisions, f"{recipe.threads} threads", recipe.base_model])
 
 
-def _speed(recipe: Recipe, devices: Mapping[str, int], kept: Mapping[str, Any] | None) -> tuple[Speed, str] | None:
+def _speed(recipe: Recipe, devices: Mapping[str, int], earlier: Mapping[str, Any] | None) -> tuple[Speed, str] | None:
     """The speed and where it is from; None for an accelerator that no table names. kept: of an earlier run, whose corrections
     are relative to it; its memory may be of other settings. Raises BaseModelError."""
     if devices:
@@ -195,7 +195,7 @@ def _speed(recipe: Recipe, devices: Mapping[str, int], kept: Mapping[str, Any] |
         return None if device is None else (speed_of(recipe, device), f"one of {count}x{name} by its data sheet, not measured")
     speed = speed_of(recipe)
     with suppress(TypeError, KeyError, AttributeError):
-        speed = replace(Speed.read(kept or {}), memory=speed.memory)
+        speed = replace(Speed.read(earlier or {}), memory=speed.memory)
     return speed, f"{speed.gflops:,.0f} GFLOP/s in {speed.precision}, measured here"
 
 
@@ -222,33 +222,33 @@ def _line(
     return StageForecast(name, estimated, seconds, corrected, on_disk.get(name), money, memory)
 
 
-def print_forecast(found: Forecast, console: Console) -> None:
+def print_forecast(predicted: Forecast, console: Console) -> None:
     """Prints the table. Stages of a second or so that hold no model share one line."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for column in ("stage", "what it does"):
         table.add_column(column, overflow="fold")
-    for column in ("about", "memory", "disk", *(("money",) if found.money is not None else ())):
+    for column in ("about", "memory", "disk", *(("money",) if predicted.money is not None else ())):
         table.add_column(column, justify="right", no_wrap=True)
-    short = [line for line in found.lines if line.seconds < 2 and line.stage not in WORKERS and not line.disk_bytes]
-    for line in found.lines:
+    short = [line for line in predicted.lines if line.seconds < 2 and line.stage not in WORKERS and not line.disk_bytes]
+    for line in predicted.lines:
         if line not in short:
             _row(table, line.stage, line.does, line.seconds, line.memory_bytes, line.disk_bytes, line.money)
     if short:
         _row(table, f"{len(short)} more", "short ones", sum(line.seconds for line in short), None, None, None)
-    disk = sum(line.disk_bytes or 0 for line in found.lines)
-    memory = max((line.memory_bytes or 0 for line in found.lines), default=0)
-    _row(table, Text("in all", style="bold"), "", found.seconds, memory, disk, found.money)
+    disk = sum(line.disk_bytes or 0 for line in predicted.lines)
+    memory = max((line.memory_bytes or 0 for line in predicted.lines), default=0)
+    _row(table, Text("in all", style="bold"), "", predicted.seconds, memory, disk, predicted.money)
     console.print(table)
     say(
         console,
-        f"Predicted {found.basis}; steps that are current are reused and take seconds."
-        + (f" While a stage trains, checkpoints take {size(found.checkpoints)} more." if found.checkpoints else "")
-        + (f" {found.last}" if found.last else ""),
+        f"Predicted {predicted.basis}; steps that are current are reused and take seconds."
+        + (f" While a stage trains, checkpoints take {size(predicted.checkpoints)} more." if predicted.checkpoints else "")
+        + (f" {predicted.last}" if predicted.last else ""),
         "dim",
     )
-    measured = sum(line.seconds for line in found.lines if line.stage == "evaluation_report")
-    if measured > max(CHEAP_S, found.seconds / 3):
-        say(console, f"evaluation_report takes {measured / found.seconds:z.0%} of the time. {CHEAPER}")
+    measured = sum(line.seconds for line in predicted.lines if line.stage == "evaluation_report")
+    if measured > max(CHEAP_S, predicted.seconds / 3):
+        say(console, f"evaluation_report takes {measured / predicted.seconds:z.0%} of the time. {CHEAPER}")
 
 
 def _row(
@@ -258,42 +258,42 @@ def _row(
     table.add_row(*cells, *([f"{money:,.2f}" if money is not None else ""] if len(table.columns) > 5 else []))
 
 
-def time_finding(found: Forecast) -> CheckFinding:
+def time_finding(predicted: Forecast) -> CheckFinding:
     """The whole time as a finding of `check`."""
-    return ok("time", f"about {duration(found.seconds)} in all, estimated {found.basis}")
+    return ok("time", f"about {duration(predicted.seconds)} in all, estimated {predicted.basis}")
 
 
-def keep_measured(found: Forecast, outcome: Outcome, whole_s: float) -> str:
+def keep_measured(expected: Forecast, outcome: Outcome, whole_s: float) -> str:
     """Keeps what the stages took, and returns how long the run took and what was predicted. whole_s: of the run."""
     took = {name: outcome.seconds[name] for name in outcome.finished if name not in outcome.reused}
     took[AROUND] = max(0.0, whole_s - sum(outcome.seconds.values()))
-    made = [line for line in found.lines if line.stage in took and (line.stage != AROUND or outcome.exit_code == 0)]
+    lines = [line for line in expected.lines if line.stage in took and (line.stage != AROUND or outcome.exit_code == 0)]
     said = f"the run took {duration(whole_s)}"
-    if len(made) > 1:
-        predicted, real = sum(line.seconds for line in made), sum(took[line.stage] for line in made)
+    if len(lines) > 1:
+        predicted, real = sum(line.seconds for line in lines), sum(took[line.stage] for line in lines)
         ratio = real / predicted
         how = f"{ratio:.1f} times as long" if ratio >= 1.05 else f"{ratio:z.0%} of that" if ratio <= 0.95 else "as predicted"
         said = f"{duration(real)} for what was made; {duration(predicted)} were predicted ({how})"
-        worst = max((line for line in made if line.stage != AROUND), key=lambda line: abs(took[line.stage] - line.seconds))
+        worst = max((line for line in lines if line.stage != AROUND), key=lambda line: abs(took[line.stage] - line.seconds))
         said += f", most of it {worst.stage}: predicted {duration(worst.seconds)}, took {duration(took[worst.stage])}"
-    if found.kept_in is not None and made:
+    if expected.file is not None and lines:
         new: dict[str, dict[str, float]] = {}
-        for line in made:
+        for line in lines:
             new[line.stage] = {"estimated": line.estimated, "predicted": line.seconds, "took": round(took[line.stage], 2)}
             if line.planned_bytes is not None and line.memory_bytes is not None:
                 new[line.stage] |= {"planned_bytes": line.planned_bytes, "predicted_memory_bytes": line.memory_bytes}
             if (peak := outcome.step_peak_memory_mb.get(line.stage)) is not None:
                 new[line.stage]["memory_bytes"] = peak * 2**20
-        last = f"The last run took {said}." if len(made) > 1 else found.last
-        content = {"speed": found.speed and found.speed.as_dict(), "stages": {**found.measured, **new}, "said": last}
-        content = {**_read(found.kept_in), found.made_with: content}
+        last = f"The last run took {said}." if len(lines) > 1 else expected.last
+        content = {"speed": expected.speed and expected.speed.as_dict(), "stages": {**expected.measured, **new}, "said": last}
+        content = {**_read(expected.file), expected.conditions: content}
         with suppress(OSError):  # the run is over: its work counts, not this note
-            found.kept_in.parent.mkdir(parents=True, exist_ok=True)
-            write_json(found.kept_in, content)
+            expected.file.parent.mkdir(parents=True, exist_ok=True)
+            write_json(expected.file, content)
     return said
 
 
-def _kept_in(recipe: Recipe, place: Path) -> Path | None:
+def _file_of(recipe: Recipe, place: Path) -> Path | None:
     try:
         return home_of(LakeLayout.open(place, create=False)) / "forecasts" / f"{recipe.workload}.json"
     except LakeError:
@@ -303,6 +303,6 @@ def _kept_in(recipe: Recipe, place: Path) -> Path | None:
 def _read(place: Path | None) -> dict[str, Any]:
     if place is not None:
         with suppress(OSError, ValueError):
-            found = json.loads(place.read_text(encoding="utf-8"))
-            return found if isinstance(found, dict) else {}
+            content = json.loads(place.read_text(encoding="utf-8"))
+            return content if isinstance(content, dict) else {}
     return {}

@@ -1,7 +1,4 @@
-"""Checks the lengths of rows against the recipe's limits and the base model's positions.
-
-worth.py counts them on some rows; a run counts all, before it trains anything (`length_report`).
-"""
+"""Checks the lengths of rows against the recipe's limits and the base model's positions, on some rows; a run counts all."""
 
 from __future__ import annotations
 
@@ -23,13 +20,8 @@ def check_lengths(recipe: Recipe, tokens: list[int]) -> list[CheckFinding]:
         return []
     name, length, typical = f"{trained}.max_length", recipe.trained[trained].resolved().max_length, round(median(tokens))
     if typical > 1.5 * length:
-        return [
-            warning(
-                "lengths",
-                f"half of the rows have about {typical:,} tokens or more, and {name} is {length:,}",
-                f"raise {name}, or most of each conversation is cut off",
-            )
-        ]
+        said = f"half of the rows have about {typical:,} tokens or more, and {name} is {length:,}"
+        return [warning("lengths", said, f"raise {name}, or most of each conversation is cut off")]
     return [ok("lengths", f"half of the rows have at most about {typical:,} tokens; {name} is {length:,}")]
 
 
@@ -42,16 +34,11 @@ def check_room(recipe: Recipe, tokens: list[int], positions: int | None) -> list
         answers["speculator.answers.max_new_tokens"] = recipe.speculator.answers.max_new_tokens
     full = [f"{name} {tokens:,}" for name, tokens in answers.items() if tokens >= positions]
     if full:
-        return [
-            problem(
-                "room",
-                f"{' and '.join(full)} leave no room for a prompt in the base model's {positions:,} positions",
-                "lower them, or take a base model with more positions",
-            )
-        ]
+        message = f"{' and '.join(full)} leave no room for a prompt in the base model's {positions:,} positions"
+        return [problem("room", message, "lower them, or take a base model with more positions")]
     if not tokens:
         return []
-    longer = sum(found > positions for found in tokens)
+    longer = sum(count > positions for count in tokens)
     said = f"about {longer:,} of {len(tokens):,} rows are longer than the base model's {positions:,} positions"
     if 2 * longer >= len(tokens):
         return [

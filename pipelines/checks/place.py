@@ -75,22 +75,17 @@ def _key(lake: LakeLayout) -> list[CheckFinding]:
 
 
 def _at_work(lake: LakeLayout) -> list[CheckFinding]:
-    found = []
+    findings = []
     for run in running(lake):
         if run.is_alive is False:
-            found.append(ok("lake", f"run {run.run_id[:8]} was killed; the next run continues its work"))
+            findings.append(ok("lake", f"run {run.run_id[:8]} was killed; the next run continues its work"))
         else:
             since = f" since {run.started_at:%Y-%m-%d %H:%M} UTC" if run.started_at else ""
-            found.append(
-                warning(
-                    "lake",
-                    f"run {run.run_id[:8]} ({run.job}) is running on it{since}",
-                    "wait for its end: two runs on one lake wait for each other",
-                )
-            )
+            said = f"run {run.run_id[:8]} ({run.job}) is running on it{since}"
+            findings.append(warning("lake", said, "wait for its end: two runs on one lake wait for each other"))
     if holder := _ingesting(lake):
-        found.append(warning("lake", f"{holder} reads logs into it", "wait for its end"))
-    return found
+        findings.append(warning("lake", f"{holder} reads logs into it", "wait for its end"))
+    return findings
 
 
 def _ingesting(lake: LakeLayout) -> str:
@@ -132,13 +127,13 @@ def bytes_needed(recipe: Recipe, base: Base, looks: dict[str, FirstLook]) -> dic
     sizes = model_sizes(recipe, base)
     parameters, drafter = sizes.base, sizes.drafter
     tuned = [
-        found
-        for found in (recipe.sft, recipe.second_sft, recipe.preference, recipe.rft, recipe.reward_model)
-        if found is not None and found.enabled
+        settings
+        for settings in (recipe.sft, recipe.second_sft, recipe.preference, recipe.rft, recipe.reward_model)
+        if settings is not None and settings.enabled
     ]
     checkpoints = (
         max(
-            *(found.keep_checkpoints * parameters * (1 if found.method == "full" else 0.05) for found in tuned),
+            *(settings.keep_checkpoints * parameters * (1 if settings.method == "full" else 0.05) for settings in tuned),
             recipe.student.keep_checkpoints * sizes.student,
             recipe.speculator.keep_checkpoints * drafter,
         )

@@ -1,10 +1,7 @@
 """Checks whether a run is worth its hours: rows and steps of each training, whose rows are read, and gates that can hold.
 
-    lengths = []
-    for finding in check_worth(recipe, lengths): ...         # lengths: gets the tokens of some rows
-
-The datasets are rehearsed on the logs (resources/inspecting/rehearsal.py), and tokens counted with the base model's tokenizer
-and chat template where these are at hand.
+The datasets are rehearsed on the logs, and tokens counted with the base model's tokenizer and template where these are at
+hand.
 """
 
 from __future__ import annotations
@@ -19,6 +16,7 @@ from tempfile import TemporaryDirectory
 
 from model_ops.adapters import tokenizer_directory
 from model_ops.jobs import ModelError, counted
+from model_ops.operations import PreferenceTuningSettings
 from model_ops.training import TrainingSettings
 from pipelines.checks.base_model import local_base
 from pipelines.checks.finding import CheckFinding, ok, problem, warning
@@ -53,28 +51,28 @@ def check_worth(recipe: Recipe, lengths: list[int]) -> list[CheckFinding]:
     )
     with TemporaryDirectory(prefix="millrace-check-") as folder:
         try:
-            found = rehearse(asked, Path(folder))
+            rehearsal = rehearse(asked, Path(folder))
         except (EvalSuiteError, SeedError, SourceError):
             return []  # said of the suite, the seed or the source
         except DatasetError as error:
             what, _, remedy = str(error).partition("; ")
             return [problem("rows", what, remedy or "add rows")]
-        if found is None:
+        if rehearsal is None:
             return [ok("rows", "not counted: the logs are large, and have no lines of which a part can be read")]
         counted_by = "the base model's tokenizer and template"
         lengths += _rendered(recipe, Path(folder) / "sft")
     if not lengths:
         counted_by = f"{CHARACTERS_A_TOKEN} characters a token"
-        lengths += [size // CHARACTERS_A_TOKEN for size in found.characters]
+        lengths += [size // CHARACTERS_A_TOKEN for size in rehearsal.characters]
     tokens = fmean(lengths)
-    about = "about " if found.share < 1 else ""
-    train, validation, test = (found.rows[name] for name in ("train", "validation", "test"))
+    about = "about " if rehearsal.share < 1 else ""
+    train, validation, test = (rehearsal.rows[name] for name in ("train", "validation", "test"))
     split = f"{train:,} to train, {validation:,} to validate, {test:,} to test"
     return [
         ok("rows", f"{about}{split}, of {about}{tokens:,.0f} tokens each by {counted_by}"),
-        _people(found),
-        *_steps(recipe, found, tokens),
-        *(_gates(recipe, found) if recipe.release.enabled else []),
+        _people(rehearsal),
+        *_steps(recipe, rehearsal, tokens),
+        *(_gates(recipe, rehearsal) if recipe.release.enabled else []),
     ]
 
 
@@ -103,11 +101,13 @@ def _rendered(recipe: Recipe, dataset: Path) -> list[int]:
     return lengths
 
 
-def _people(found: Rehearsal) -> CheckFinding:
+def _people(rehearsal: Rehearsal) -> CheckFinding:
     """Whose rows were read: rows of one user, and of one session, go into one split."""
-    read = {"user": found.with_user, "session": found.with_session}
-    said = ", ".join(f"{name}s read: {f'{count:,} of {found.requests:,}' if count else 'none'}" for name, count in read.items())
-    for source, keys in found.unread.items():
+    read = {"user": rehearsal.with_user, "session": rehearsal.with_session}
+    said = ", ".join(
+        f"{name}s read: {f'{count:,} of {rehearsal.requests:,}' if count else 'none'}" for name, count in read.items()
+    )
+    for source, keys in rehearsal.unread.items():
         proposed = {name: path for name, path in fields_of(keys).items() if not read.get(name, 1)}
         if proposed:
             return warning(
@@ -115,20 +115,17 @@ def _people(found: Rehearsal) -> CheckFinding:
             )
     if any(read.values()):
         return ok("users", said)
-    return warning(
-        "users",
-        f"{said}; rows of one person may be in training and in test",
-        "name their fields under fields of a source: {user: PATH, session: PATH}",
-    )
+    message = f"{said}; rows of one person may be in training and in test"
+    return warning("users", message, "name their fields under fields of a source: {user: PATH, session: PATH}")
 
 
-def _steps(recipe: Recipe, found: Rehearsal, tokens: float) -> Iterator[CheckFinding]:
+def _steps(recipe: Recipe, rehearsal: Rehearsal, tokens: float) -> Iterator[CheckFinding]:
     """Rows, steps and passes of each training."""
-    each_pair = tokens * found.pair_characters / max(1.0, fmean(found.characters))
+    each_pair = tokens * rehearsal.pair_characters / max(1.0, fmean(rehearsal.characters))
     for section, given in recipe.trained.items():
         settings = given.resolved()
-        count, word, each = _learnt(recipe, section, settings, found)
-        each = each_pair if each == "pair" else tokens
+        count, word, kind = _learnt(recipe, section, settings, rehearsal)
+        each = each_pair if kind == "pair" else tokens
         if section == "tiny" or not count:
             continue
         if asks := settings.prompts_a_step:
@@ -149,63 +146,67 @@ def _steps(recipe: Recipe, found: Rehearsal, tokens: float) -> Iterator[CheckFin
         yield warning(section, f"{said}: too few steps to learn from", remedy)
 
 
-def _learnt(recipe: Recipe, section: str, settings: TrainingSettings, found: Rehearsal) -> tuple[int, str, str]:
+def _learnt(recipe: Recipe, section: str, settings: TrainingSettings, rehearsal: Rehearsal) -> tuple[int, str, str]:
     """What a section's training reads: number, word, and whether it is rows or pairs."""
-    prompts = found.prompts.get("train", 0)
+    prompts = rehearsal.prompts.get("train", 0)
     if section == "rft":
         return prompts, "prompt", "row"
-    if section == "preference" and settings.on_policy is not None:
-        return (prompts if settings.on_policy.prompts == "rl_prompts" else found.pairs.get("train", 0)), "prompt", "row"
+    tuned = settings if isinstance(settings, PreferenceTuningSettings) else None
+    if tuned is not None and tuned.on_policy is not None:
+        return (prompts if tuned.on_policy.prompts == "rl_prompts" else rehearsal.pairs.get("train", 0)), "prompt", "row"
     if section in ("preference", "reward_model"):
-        rows = settings.rows_read if section == "preference" else "pairs"
-        kinds = {"pairs": (found.pairs,), "unpaired": (found.unpaired,), "both": (found.pairs, found.unpaired)}[rows]
-        return sum(kind.get("train", 0) for kind in kinds), "pair" if rows == "pairs" else "answer", "pair"
-    rows = found.rows["train"]
+        read = tuned.rows_read if tuned is not None else "pairs"
+        kinds = {"pairs": (rehearsal.pairs,), "unpaired": (rehearsal.unpaired,)}.get(
+            read, (rehearsal.pairs, rehearsal.unpaired)
+        )
+        return sum(kind.get("train", 0) for kind in kinds), "pair" if read == "pairs" else "answer", "pair"
+    rows = rehearsal.rows["train"]
     if section == "speculator":
         rows = min(rows, recipe.speculator.answers.prompts or rows)
     return rows, "row", "row"
 
 
-def _gates(recipe: Recipe, found: Rehearsal) -> list[CheckFinding]:
+def _gates(recipe: Recipe, rehearsal: Rehearsal) -> list[CheckFinding]:
     """Gates that too few held-out rows let no model pass, whatever it learnt."""
     short = []
-    for gate, have, least, what, key in _needs(recipe, found):
+    for gate, have, least, what, key in _needs(recipe, rehearsal):
         if have < least:
             more = (
                 f"set datasets.sft.test_share to {min(0.5, recipe.datasets.sft.test_share * least / have):.2g}, "
                 if have and key
                 else ""
             )
-            short.append(
-                warning(
-                    "gates",
-                    f"{gate} cannot hold before there are {least} held-out {what}, and there will be {have}",
-                    f"add {what}, {more}or set {gate.partition('/')[0]}: null",
-                )
-            )
+            said = f"{gate} cannot hold before there are {least} held-out {what}, and there will be {have}"
+            short.append(warning("gates", said, f"add {what}, {more}or set {gate.partition('/')[0]}: null"))
     return short or [ok("gates", "there are enough held-out rows for every gate to hold")]
 
 
-def _needs(recipe: Recipe, found: Rehearsal) -> Iterator[tuple[str, int, int, str, bool]]:
+def _needs(recipe: Recipe, rehearsal: Rehearsal) -> Iterator[tuple[str, int, int, str, bool]]:
     """(gate, number that there will be, least number, of what, whether test_share decides) for each gate of the recipe."""
     gates, trained = recipe.release.gates, recipe.trained
-    rows, pairs, prompts = (split.get("test", 0) for split in (found.rows, found.pairs, found.prompts))
+    rows, pairs, prompts = (split.get("test", 0) for split in (rehearsal.rows, rehearsal.pairs, rehearsal.prompts))
     if gates.loss_above_base is not None:
         yield "release.gates.loss_above_base", rows, 2, "rows", True
-    if "preference" in trained and found.pairs:
+    if "preference" in trained and rehearsal.pairs:
         if gates.preference_accuracy is not None:
             yield "release.gates.preference_accuracy", pairs, _alike(gates.preference_accuracy), "pairs", True
         if gates.divergence_from_parent is not None:
             yield "release.gates.divergence_from_parent", pairs, 2, "pairs", True
     if "rft" in trained and gates.rft_gain is not None:
-        yield "release.gates.rft_gain", prompts or found.prompts.get("validation", 0), _alike(gates.rft_gain), "prompts", True
-    if "reward_model" in trained:
+        yield (
+            "release.gates.rft_gain",
+            prompts or rehearsal.prompts.get("validation", 0),
+            _alike(gates.rft_gain),
+            "prompts",
+            True,
+        )
+    if recipe.reward_model is not None and "reward_model" in trained:
         gate = recipe.reward_model.gate
         if gate.accuracy is not None and gate.accuracy < 1:
             wilson = math.ceil(gate.accuracy * Z**2 / (1 - gate.accuracy))  # all right: the lower end is n / (n + z^2)
             yield "reward_model.gate.accuracy", pairs, max(2, wilson), "pairs", True
     margin = gates.accuracy_below_base
-    for suite, items in found.items.items():
+    for suite, items in rehearsal.items.items():
         if margin is not None:  # a model that answers as its base does: 3 / n below it
             least = math.ceil(RULE_OF_THREE / margin - 1e-9) if margin else RULE_OF_THREE
             have = min(items, recipe.evaluation.tasks.items)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -42,14 +42,12 @@ def forget(
     from resources.erasing import forget as erase
     from resources.lake import Tables
 
-    named = [
-        (kind, given)
-        for kind, given in (("user", user), ("session", session), ("interaction", interaction))
-        if given is not None
-    ]
-    if len(named) != 1:
+    if sum(given is not None for given in (user, session, interaction)) != 1:
         raise ForgetError("say what to forget with one of --user, --session and --interaction")
-    [(kind, identifier)] = named
+    kind: Literal["user", "session", "interaction"] = "user" if user is not None else "session"
+    if interaction is not None:
+        kind = "interaction"
+    identifier = user or session or interaction or ""
     place, by = open_lake(lake), Actor.of_command(reason)
     completed = complete_unfinished(place) if apply else 0
     asked = ask_for(Tables(place), kind, identifier)

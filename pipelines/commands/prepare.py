@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 from rich.text import Text
 
-from pipelines.terminal import LakeOption, ReportFormat, WidthOption, app, console, errors
+from pipelines.terminal import LakeOption, RecipeArgument, ReportFormat, WidthOption, app, console, errors
 
 PANEL = "Before a run"
 
@@ -32,10 +32,10 @@ def inspect(
     if html is not None:
         require_writable(html.absolute().parent)  # fail before minutes are spent on a report that cannot be written
     with errors.status("") as status:
-        found = look(uris, log_format, sample, limit_objects, lambda doing: status.update(f"{doing} ..."))
-    print_inspection(found, console, width)
+        inspection = look(uris, log_format, sample, limit_objects, lambda doing: status.update(f"{doing} ..."))
+    print_inspection(inspection, console, width)
     if html is not None:
-        write_page(found, html)
+        write_page(inspection, html)
         console.print(Text.assemble("\n", ("✓", "green"), f" {html}"), soft_wrap=True)
 
 
@@ -61,20 +61,20 @@ def init(
     """Writes a recipe for your logs, with the reason for each value in a comment."""
     import sys
 
-    from pipelines.init import RecipeWishes, ask, print_made, write_recipe
+    from pipelines.init import RecipeWishes, ask, print_new_recipe, write_recipe
 
     wanted = RecipeWishes(list(uris or []), output, base_model or "tiny", workload, force, limit_objects)
     if not wanted.uris:
         wanted = ask(wanted, base_model is not None, console, sys.stdin.isatty() and sys.stdout.isatty())
     with errors.status("") as status:
-        made = write_recipe(wanted, lambda doing: status.update(f"{doing} ..."))
-    print_made(made, console)
-    raise typer.Exit(0 if made.trainable else 1)
+        new_recipe = write_recipe(wanted, lambda doing: status.update(f"{doing} ..."))
+    print_new_recipe(new_recipe, console)
+    raise typer.Exit(0 if new_recipe.trainable else 1)
 
 
 @app.command(rich_help_panel=PANEL)
 def check(
-    recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
+    recipe: RecipeArgument,
     lake: LakeOption = None,
     plan: Annotated[
         bool, typer.Option(help="also count rows and steps, and predict memory and time of the stages (some seconds more)")
@@ -97,7 +97,7 @@ def check(
 
 @app.command(rich_help_panel=PANEL)
 def show(
-    recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
+    recipe: RecipeArgument,
     row: Annotated[str | None, typer.Option(help="only the row of this id")] = None,
     count: Annotated[int, typer.Option(help="rows to show, and as many of those left out", min=1, max=10_000)] = 3,
     split: Annotated[Literal["train", "validation", "test"], typer.Option(help="split of the dataset")] = "train",
@@ -132,7 +132,7 @@ def show(
 
 @app.command(rich_help_panel=PANEL)
 def plan(
-    recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
+    recipe: RecipeArgument,
     gpus: Annotated[str, typer.Option(help="devices: 8xH100, A100-40, 4x24GB (memory only), or cpu")],
     stage: Annotated[
         list[str] | None,
@@ -151,7 +151,7 @@ def plan(
     from resources.stages import sections
 
     read = load_recipe(recipe)
-    stages = [planned_stage(read, each) for each in stage or [None]]
+    stages = [planned_stage(read, each) for each in stage] if stage else [planned_stage(read, None)]
     place = lake_location(recipe, lake)
     is_named = lake is not None and lake != os.environ.get("MILLRACE_LAKE")  # that of the environment may be made later
     holds_rows = LakeLayout.open(place, create=False) if is_named or (place / "lake.json").exists() else None
@@ -167,7 +167,7 @@ def plan(
 
 @app.command(rich_help_panel=PANEL)
 def sweep(
-    recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
+    recipe: RecipeArgument,
     stage: Annotated[str | None, typer.Option(help="sft or student (default: the first one that the recipe trains)")] = None,
     learning_rates: Annotated[str | None, typer.Option(help="learning rates to try, such as 1e-5,3e-5,1e-4")] = None,
     around: Annotated[float | None, typer.Option(help="try rates around this one (default: the recipe's)")] = None,
@@ -220,5 +220,5 @@ def taskset(
         raise Misuse('--env is a JSON object, such as {"agent": {"harness": {"id": "null"}}}') from error
     require_writable(output.absolute().parent)
     with errors.status(f"reading tasks of {name} ..."):
-        found = write_taskset(given, output, count, None if python is None else str(python.absolute()))
-    console.print(Text.assemble(("✓", "green"), f" {output}: {found:,} tasks"), soft_wrap=True)
+        tasks = write_taskset(given, output, count, None if python is None else str(python.absolute()))
+    console.print(Text.assemble(("✓", "green"), f" {output}: {tasks:,} tasks"), soft_wrap=True)

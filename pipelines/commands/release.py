@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from model_ops.jobs import counted, size
-from pipelines.terminal import LakeOption, ReportFormat, app, console, errors, open_lake
+from pipelines.terminal import LakeOption, ReportFormat, app, console, errors, open_lake, print_line
 
 PANEL = "Check and release"
 
@@ -46,11 +46,11 @@ def verify(
         directory = Path(lake) / directory
     problems = verify_directory(directory)
     for problem in problems:
-        console.print(f"✗ {problem}", style="red", markup=False, highlight=False, soft_wrap=True)
+        print_line(f"✗ {problem}", style="red")
     if not problems:
         console.print(Text.assemble(("✓", "green"), f" {directory}: files, digests and contents agree"), soft_wrap=True)
         for note in notes_on_erasures(directory):
-            console.print(f"! {note}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+            print_line(f"! {note}", style="yellow")
     raise typer.Exit(1 if problems else 0)
 
 
@@ -181,8 +181,8 @@ def releases(
     """Lists releases, newest first: decision, aliases, gates, signature, erased rows."""
     from pipelines.releasing import print_releases, releases_as_json, releases_of
 
-    found = releases_of(open_lake(lake), workload)
-    print(releases_as_json(found)) if format == ReportFormat.json else print_releases(found, console)
+    rows = releases_of(open_lake(lake), workload)
+    print(releases_as_json(rows)) if format == ReportFormat.json else print_releases(rows, console)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -199,8 +199,8 @@ def compare(
 
     place = open_lake(lake)
     named = find_release(place, release).directory
-    found = compare_releases(place, named, find_release(place, other).directory if other else None)
-    print(comparison_as_json(found)) if format == ReportFormat.json else print_comparison(found, console)
+    comparison = compare_releases(place, named, find_release(place, other).directory if other else None)
+    print(comparison_as_json(comparison)) if format == ReportFormat.json else print_comparison(comparison, console)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -230,7 +230,7 @@ def rollback(
     show(console, place, named.directory, seen)
     taint = taint_of(place, named.directory, seen.champion)
     if taint:
-        console.print(f"! {taint}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+        print_line(f"! {taint}", style="yellow")
     _confirm(named, yes, f"Roll {workload} back from {seen.champion} to release {named.directory.name}?", bool(taint))
     aliases = roll_back(place, named.directory, by, seen, though_tainted=yes or (bool(taint) and sys.stdin.isatty()))
     say_rolled_back(console, place, seen, aliases, by)
@@ -256,13 +256,13 @@ def measure(
     asked = read_prompts(prompts, count)
     levels = read_concurrency(concurrency)
     with errors.status("asking the server ..."):
-        found = measure_servers(
+        speeds = measure_servers(
             [server, *([against] if against else [])], asked, levels, max_tokens, temperature, model, api_key_env
         )
     if format == ReportFormat.json:
-        print(speeds_as_json(found))
+        print(speeds_as_json(speeds))
     else:
-        print_speeds(found, console)
+        print_speeds(speeds, console)
 
 
 def _asked_about(lake, release: str, yes: bool, what: str, always: bool = False):

@@ -1,10 +1,4 @@
-"""Looks up a recipe's base model (a Hub id, a directory, or `tiny`) from its config, without loading weights.
-
-    base = look_at_base("tiny")                 # or a directory, or a Hugging Face id (owner/name)
-    base.kind, base.context, base.parameters, base.served
-
-Imports no torch.
-"""
+"""Looks up a recipe's base model (a Hub id, a directory, or `tiny`) from its config, without loading weights or torch."""
 
 from __future__ import annotations
 
@@ -50,15 +44,15 @@ class Base:
     def context(self) -> int | None:
         if self.kind == "tiny":
             return TINY_CONTEXT
-        found = self.config.get("max_position_embeddings")
+        length = self.config.get("max_position_embeddings")
         text = self.config.get("text_config")
-        found = found or (text.get("max_position_embeddings") if isinstance(text, dict) else None)
-        return found if type(found) is int else None
+        length = length or (text.get("max_position_embeddings") if isinstance(text, dict) else None)
+        return length if type(length) is int else None
 
     @property
     def layers(self) -> int | None:
-        found = self.config.get("num_hidden_layers")
-        return found if type(found) is int else None
+        count = self.config.get("num_hidden_layers")
+        return count if type(count) is int else None
 
     @property
     def parameters(self) -> int | None:
@@ -115,8 +109,8 @@ def cached_config(name: str) -> dict[str, Any] | None:
     from huggingface_hub import try_to_load_from_cache
 
     with suppress(OSError, ValueError):  # no repository of that name, or a damaged file: fetching the model reports it
-        found = try_to_load_from_cache(name, "config.json")
-        config = json.loads(Path(found).read_text(encoding="utf-8")) if isinstance(found, str) else None
+        file = try_to_load_from_cache(name, "config.json")
+        config = json.loads(Path(file).read_text(encoding="utf-8")) if isinstance(file, str) else None
         return config if isinstance(config, dict) else None
     return None
 

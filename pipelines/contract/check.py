@@ -1,9 +1,6 @@
-"""Turns wrong values of a recipe into problems: wrong types, and pydantic's errors as sentences.
-
-    problems_in(Recipe, text, error)        # error: the ValidationError of text.content, if there was one
+"""Turns wrong values of a recipe into problems that name the key, its value unless it may be a secret, and what is accepted.
 
 pydantic accepts `"8"` and `true` for a number; a recipe does not, because the JSON schema that editors use does not either.
-Messages name the dotted key, its value unless it may be a secret, and what would be accepted.
 """
 
 from __future__ import annotations
@@ -16,6 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from annotated_types import MinLen
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from pipelines.contract.keys import (
     INSTEAD,
@@ -32,8 +30,7 @@ from pipelines.contract.keys import (
     takes_null,
     without_tags,
 )
-from pipelines.contract.problems import RecipeProblem
-from pipelines.contract.text import Place, RecipeText, dotted
+from pipelines.contract.text import Place, RecipeProblem, RecipeText, dotted
 
 NOT_SHOWN = {"uri", "base_url", "api_key_env", "prompt", "request"}
 """Keys whose values may hold a secret or a person's text."""
@@ -47,7 +44,7 @@ YES_NO = ("yes", "no", "on", "off")
 def problems_in(model: type[BaseModel], text: RecipeText, error: ValidationError | None) -> list[RecipeProblem]:
     """All problems with the values of a recipe, unordered."""
     wrong = dict(_wrong_kinds(Kind(model), text.content, ()))
-    found = [
+    problems = [
         RecipeProblem(_sentence(model, place, value), dotted(place), text.line_of(place)) for place, value in wrong.items()
     ]
     said = {(problem.key, problem.line) for problem in text.problems}
@@ -57,8 +54,8 @@ def problems_in(model: type[BaseModel], text: RecipeText, error: ValidationError
         place = without_tags(model, item["loc"])
         misspelt = item["type"] == "missing" and any(_explains(model, text, other, place) for other in unknown)
         if not misspelt and not any(place[: len(known)] == known for known in wrong):
-            found.extend(_problems_of(model, text, place, item))
-    return [problem for problem in found if (problem.key, problem.line) not in said]
+            problems.extend(_problems_of(model, text, place, item))
+    return [problem for problem in problems if (problem.key, problem.line) not in said]
 
 
 def _explains(model: type[BaseModel], text: RecipeText, unknown: Place, missing: Place) -> bool:
@@ -94,9 +91,9 @@ def _wrong_kinds(kind: Kind, value: Any, place: Place) -> Iterator[tuple[Place, 
         yield place, value
 
 
-def _problems_of(model: type[BaseModel], text: RecipeText, place: Place, item: dict[str, Any]) -> Iterator[RecipeProblem]:
+def _problems_of(model: type[BaseModel], text: RecipeText, place: Place, item: ErrorDetails) -> Iterator[RecipeProblem]:
     """One pydantic error as problems."""
-    kind, value = item["type"], item.get("input")
+    kind, value = item["type"], item["input"]
     if kind == "broken_rules":
         yield from placed(item["ctx"]["problems"], text)
     elif kind == "extra_forbidden":
@@ -240,13 +237,9 @@ def _unknown_key(model: type[BaseModel], text: RecipeText, place: Place) -> str:
         *sections, last = str(name).split(".")
         if kind_at(model, (*above, *sections, last)):
             return f"a key holds no dot; write {last} below {'.'.join(sections)}"
-    meant = _meant(model, text, place)
-    if len(meant) > 4:  # keys of the nearest sections: those of training stages before those of a part of a stage
-        meant = [key for key in meant if len(key.path) == min(len(other.path) for other in meant)]
-        meant = [key for key in meant if key.path[:-1] in text.lines or not _is_left_out(model, key)]
     if ":" in str(name):
         return "there is no such key; write one colon after a key, and a space after the colon"
-    if meant and len(meant) <= 4:
+    if 0 < len(meant := _meant(model, text, place)) <= 4:
         words = [key.name if key.path[:-1] == section.path else _as_written(key.path, above) for key in meant]
         return f"there is no such key; did you mean {' or '.join([', '.join(words[:-1]), words[-1]] if words[1:] else words)}?"
     known = sorted(getattr(section_in(section.annotation), "model_fields", {}))
@@ -260,12 +253,6 @@ def _meant(model: type[BaseModel], text: RecipeText, place: Place) -> list[Key]:
     section = kind_at(model, tuple(above)) or Kind(model)
     given = {str(other[-1]) for other in text.lines if other[:-1] == tuple(above)}
     return meant_by(model, section.path, str(name), frozenset(given - {str(name)}))
-
-
-def _is_left_out(model: type[BaseModel], key: Key) -> bool:
-    """Whether a key belongs to a section that a recipe has only where it names it."""
-    section = kind_at(model, key.path[:-1])
-    return section is not None and section.field is not None and section.field.default is None
 
 
 def _as_written(path: tuple[str, ...], above: list[str | int]) -> str:

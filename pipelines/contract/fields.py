@@ -1,7 +1,4 @@
-"""The keys of a recipe: the fields of each section, values derived from them, and the check of cron schedules.
-
-`RecipeFields` has the types, bounds and descriptions; `pipelines.contract.recipe.Recipe` adds the rules between keys.
-"""
+"""The fields of a recipe's sections with types, bounds and descriptions; `Recipe` adds the rules between keys."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import json
 import re
 from datetime import date
 from operator import attrgetter
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator
@@ -82,7 +78,7 @@ def _ever_comes(schedule: str) -> bool:
 
 _FIRST_YEAR = 2000
 
-TRAINED_STAGES = {found.name: section for section, found in sections().items()}
+TRAINED_STAGES = {line.name: section for section, line in sections().items()}
 """Stages that train on the rows of a dataset -> their section."""
 TAUGHT_BY_BOTH = ("sft", "student")
 """Sections that learn a teacher's answers where `teacher.trains` is both."""
@@ -250,7 +246,7 @@ class RecipeFields(Settings):
     @property
     def policy(self) -> ModelPolicy:
         """The recipe's models, and which model each starts from."""
-        switches = {found.switch for found in STAGES if found.switch}
+        switches = {line.switch for line in STAGES if line.switch}
         off = frozenset(name for name in switches if not self._is_on(name))
         trains = self.teacher.trains if self.teacher else ""
         learners = TAUGHT_BY_BOTH if trains == "both" else (trains,)
@@ -262,7 +258,7 @@ class RecipeFields(Settings):
         if self.teacher and self.teacher.prompts == "rl_prompts":
             named["teacher_answers"] = "rl_prompts"
         rowless = frozenset(
-            found.name for found in STAGES if found.switch and not getattr(attrgetter(found.switch)(self), "reads_rows", True)
+            line.name for line in STAGES if line.switch and not getattr(attrgetter(line.switch)(self), "reads_rows", True)
         )
         return ModelPolicy(
             off,
@@ -278,8 +274,8 @@ class RecipeFields(Settings):
     def graders(self) -> dict[str, GraderSettings]:
         """Graders of sampled answers, by their keys."""
         sampling = self.preference and self.preference.on_policy
-        found = {f"rft.{key}": grader for key, grader in self.rft.graders.items()} if self.rft else {}
-        return ({"preference.on_policy.grader": sampling.grader} if sampling else {}) | found
+        graders = {f"rft.{key}": grader for key, grader in self.rft.graders.items()} if self.rft else {}
+        return ({"preference.on_policy.grader": sampling.grader} if sampling else {}) | graders
 
     @property
     def _ask_reward_model(self) -> frozenset[str]:
@@ -308,7 +304,6 @@ class RecipeFields(Settings):
         return RecipeFacts(
             self.workload,
             self.policy,
-            self.base_model if Path(self.base_model).is_dir() else "",
             retrain.cron if retrain.enabled else "",
             self.speculator.architecture,
             list(self.datasets.named),

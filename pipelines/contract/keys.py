@@ -1,9 +1,4 @@
-"""Every key that a recipe can have, what each accepts, and which key was probably meant.
-
-keys_of(Recipe)                                   # Key(path=("sft", "lora", "rank"), ...), in the order of the schema
-accepted(key.annotation, key.field.metadata)      # "a whole number of at least 1"
-meant_by(Recipe, ("sft",), "rank")                # [Key(path=("sft", "lora", "rank"), ...)]
-"""
+"""Keys of a recipe as the schema has them: what each accepts, in words, and which key an unknown one means."""
 
 from __future__ import annotations
 
@@ -22,9 +17,6 @@ from pydantic.fields import FieldInfo
 ANY_NAME = "*"
 """In a path, replaces a name that the recipe's author chooses, such as a source's."""
 
-SHORTEST_SLIP = 3
-"""Least letters of a name to look for typing errors; shorter names resemble too many keys."""
-
 OTHER_WORDS = {
     "lr": "learning_rate", "epoch": "epochs", "num_epochs": "epochs", "num_train_epochs": "epochs", "max_steps": "steps",
     "max_seq_length": "max_length", "max_seq_len": "max_length", "seq_len": "max_length", "context_length": "max_length",
@@ -40,11 +32,17 @@ OTHER_WORDS = {
     "url": "base_url", "path": "uri", "disabled": "enabled", "enable": "enabled", "dedup": "near_duplicates",
     "start": "first_day", "start_date": "first_day", "end": "last_day", "end_date": "last_day",
     "val_share": "validation_share", "num_threads": "threads", "type": "architecture",
+    "arch": "architecture",
 }  # fmt: skip
 """Name of a key in other tools -> its name here."""
 
 INSTEAD = {
+    "drift.embeddings": "the test novelty compares word n-grams, without a model",
     "student.across_tokenizers": "a student with another tokenizer learns answers, by student.label_weight: 1",
+    "student.hidden_weight": "a student learns its teacher's distributions alone, without hidden states",
+    **dict.fromkeys(
+        ("quantize.distil.method", "quantize.distil.lora"), "every weight of the matrices is trained before they are rounded"
+    ),
     "evaluation.student_drafts": "a student drafts by speculator.architecture: draft_model and speculator.draft_model: student",
     **{
         f"{section}.early_end": "a training ends with its steps or epochs"
@@ -100,15 +98,15 @@ def keys_of(model: type[BaseModel], path: tuple[str, ...] = ()) -> list[Key]:
 
 @cache
 def _keys_of(model: type[BaseModel], path: tuple[str, ...]) -> tuple[Key, ...]:
-    found: list[Key] = []
+    keys: list[Key] = []
     for name, field in model.model_fields.items():
         key = Key((*path, name), field, model)
-        found.append(key)
+        keys.append(key)
         if key.section:
-            found.extend(_keys_of(key.section, key.path))
+            keys.extend(_keys_of(key.section, key.path))
         elif key.named_sections:
-            found.extend(_keys_of(key.named_sections, (*key.path, ANY_NAME)))
-    return tuple(found)
+            keys.extend(_keys_of(key.named_sections, (*key.path, ANY_NAME)))
+    return tuple(keys)
 
 
 @dataclass(frozen=True)
@@ -125,13 +123,10 @@ class Kind:
 
 def kind_at(model: type[BaseModel], place: tuple[str | int, ...]) -> Kind | None:
     """What the schema expects at a place; None for an unknown place."""
-    found = Kind(model)
+    kind: Kind | None = Kind(model)
     for part in place:
-        below = kind_below(found, part)
-        if below is None:
-            return None
-        found = below
-    return found
+        kind = kind and kind_below(kind, part)
+    return kind
 
 
 def kind_below(kind: Kind, part: str | int) -> Kind | None:
@@ -193,13 +188,14 @@ def _with_keys_of_all(sections: tuple[type[BaseModel], ...]) -> type[BaseModel]:
 
 def without_tags(model: type[BaseModel], place: tuple[str | int, ...]) -> tuple[str | int, ...]:
     """A place as pydantic names it, without the names of settings models in it."""
-    found, kind, parts = [], Kind(model), iter(place)
+    path, parts = [], iter(place)
+    kind: Kind | None = Kind(model)
     for part in parts:
-        found.append(part)
+        path.append(part)
         kind = kind and kind_below(kind, part)
         if kind and len(sections_in(kind.annotation)) > 1:
             next(parts, None)
-    return tuple(found)
+    return tuple(path)
 
 
 def tag_of(model: type[BaseModel], place: tuple[str | int, ...]) -> str:
@@ -299,51 +295,40 @@ def _number(value: float) -> str:
 
 
 def meant_by(model: type[BaseModel], section: tuple[str, ...], name: str, given: frozenset[str] = frozenset()) -> list[Key]:
-    """The keys that an unknown `name` in `section` most likely means.
+    """The keys that an unknown `name` in `section` most likely means: those of the section before others, whole names before
+    similar ones.
 
     section: with ANY_NAME instead of chosen names. given: keys that the section already has, which are not proposed.
     """
     keys = keys_of(model)
     beside = [key for key in keys if key.path[:-1] == section and key.name not in given]
-    wanted = name.lower().replace("-", "_").replace(" ", "_")
-    spelled = [key for key in beside if key.name == wanted]
-    missing = [key for key in beside if key.field.is_required()]
-    called = [key for key in missing if key.name == OTHER_WORDS.get(wanted)]
-    near = spelled or _closest(wanted, beside, 0.75) or called or _closest(wanted, missing, 0.6) or _slips(wanted, beside)
-    if near:
-        return near
-    for word in dict.fromkeys((wanted, OTHER_WORDS.get(wanted, wanted))):
-        if same := [key for key in keys if key.name == word]:
-            return _nearest_level(same, section)
-    if loosely := _closest(wanted, beside, 0.6):
-        return loosely
-    return _nearest_level(_closest(wanted, keys, 0.8), section)
-
-
-def _slips(name: str, keys: list[Key]) -> list[Key]:
-    """Keys that differ from a name by one letter; else keys that begin with it. None for short names."""
-    if len(name) < SHORTEST_SLIP:
-        return []
-    return [key for key in keys if _is_one_letter_off(name, key.name)] or [key for key in keys if key.name.startswith(name)]
-
-
-def _is_one_letter_off(one: str, other: str) -> bool:
-    at = next(
-        (place for place, (letter, same) in enumerate(zip(one, other, strict=False)) if letter != same),
-        min(len(one), len(other)),
-    )
-    return one[at + 1 :] == other[at + 1 :] or one[at:] == other[at + 1 :] or one[at + 1 :] == other[at:]
-
-
-def _closest(name: str, keys: list[Key], cutoff: float) -> list[Key]:
-    best = difflib.get_close_matches(name, list(dict.fromkeys(key.name for key in keys)), n=1, cutoff=cutoff)
-    return [key for key in keys if best and key.name == best[0]]
-
-
-def _nearest_level(keys: list[Key], section: tuple[str, ...]) -> list[Key]:
-    """The keys in the section or below it; else the keys above it; else all."""
     inside = [key for key in keys if key.path[: len(section)] == section]
-    if section and inside:
-        return inside
-    above = [key for key in keys if key.path[:-1] == section[: len(key.path) - 1]]
-    return above or keys
+    wanted = name.lower().replace("-", "_").replace(" ", "_")
+    other = OTHER_WORDS.get(wanted, wanted)
+    near = (
+        _like(wanted, beside, 0.75)
+        or _named(other, beside)
+        or _named(wanted, inside)
+        or _named(other, inside)
+        or _named(wanted, keys)
+        or _like(wanted, beside, 0.6)
+        or _named(other, keys)
+        or _like(wanted, keys, 0.8)
+    )
+    near = [key for key in near if len(key.path) == min(len(each.path) for each in near)]
+    return [key for key in near if not _is_left_out(model, key)] or near
+
+
+def _named(name: str, keys: list[Key]) -> list[Key]:
+    return [key for key in keys if key.name == name]
+
+
+def _like(name: str, keys: list[Key], cutoff: float) -> list[Key]:
+    best = difflib.get_close_matches(name, list(dict.fromkeys(key.name for key in keys)), n=1, cutoff=cutoff)
+    return _named(best[0], keys) if best else []
+
+
+def _is_left_out(model: type[BaseModel], key: Key) -> bool:
+    """Whether a key belongs to a section that a recipe has only where it names it."""
+    section = kind_at(model, key.path[:-1])
+    return section is not None and section.field is not None and section.field.default is None

@@ -79,8 +79,6 @@ def absolute_places(content: Mapping[str, Any], recipe: RecipeFields) -> dict[st
     found["base_model"] = recipe.base_model
     if "model" in (semantic := (found.get("curation") or {}).get("semantic_duplicates") or {}):
         semantic["model"] = recipe.curation.semantic_duplicates.model
-    if "model" in (embeddings := (found.get("drift") or {}).get("embeddings") or {}):
-        embeddings["model"] = recipe.drift.embeddings.model
     if (found.get("merge") or {}).get("models"):
         found["merge"]["models"] = recipe.merge.models
     for key, grader in recipe.graders.items():
@@ -123,17 +121,13 @@ def _directories_of_drafter(recipe: RecipeFields) -> Iterator[tuple[str, str, st
 
 
 def _settle_directories(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
-    semantic, drift = recipe.curation.semantic_duplicates, recipe.drift
-    for key, settings, is_used in (
-        ("curation.semantic_duplicates.model", semantic, semantic.enabled),
-        ("drift.embeddings.model", drift.embeddings, drift.enabled),
-    ):
-        if not settings.model:
-            continue
+    semantic = recipe.curation.semantic_duplicates
+    if semantic.model:
+        key = "curation.semantic_duplicates.model"
         try:
-            settings.model = _absolute(settings.model, home)
-            if is_used and not Path(settings.model).is_dir():
-                yield key, f"there is no directory {settings.model}; give the directory of an embedding model"
+            semantic.model = _absolute(semantic.model, home)
+            if semantic.enabled and not Path(semantic.model).is_dir():
+                yield key, f"there is no directory {semantic.model}; give the directory of an embedding model"
         except (_NoPathError, OSError):
             yield key, "this is not a path on this machine; give the directory of an embedding model"
     named = [("speculator", field, (word,), what) for field, word, what in _directories_of_drafter(recipe)]

@@ -1,12 +1,9 @@
 """The recipe: the contract with its users, one for each workload.
 
     recipe = load_recipe(Path("shop.yaml"))                             # a YAML file
-    recipe = read_recipe(text, base=Path("/srv/shop"))                   # its text, from any origin
-    recipe = read_recipe({"workload": "shop", ...}, base=Path.cwd())     # or its values
+    recipe = read_recipe({"workload": "shop", ...}, base=Path.cwd())     # or its text, or its values
 
-Only `workload`, `base_model` and `sources` are needed; everything else has a default that works. Unknown keys are
-refused. Relative paths are relative to the recipe's own folder, or to `base`. All raise RecipeError with one sentence per
-line, each naming the key, its value, and what would be accepted.
+Only `workload`, `base_model` and `sources` are needed. Relative paths start at the recipe's own folder, or at `base`.
 """
 
 from __future__ import annotations
@@ -26,9 +23,8 @@ from model_ops.training import TrainingSettings
 from pipelines.contract.check import placed, problems_in
 from pipelines.contract.fields import RecipeFields
 from pipelines.contract.places import absolute_places, settle_places
-from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.rules import broken_rules
-from pipelines.contract.text import RecipeText, parse_text, parse_values, read_text
+from pipelines.contract.text import RecipeProblemsError, RecipeText, parse_text, parse_values, read_text
 
 __all__ = ["Recipe", "load_recipe", "read_recipe"]
 
@@ -56,7 +52,7 @@ class Recipe(RecipeFields):
     @property
     def evaluate_settings(self) -> EvaluateSettings:
         """Settings of the evaluation job: `evaluation`, the draft length that is served, and who graded training answers."""
-        grader = self.rft.grader if "rft" not in self.policy.off else None
+        grader = self.rft.grader if self.rft is not None and "rft" not in self.policy.off else None
         return EvaluateSettings(
             **self.evaluation.model_dump(),
             num_speculative_tokens=self.speculator.num_speculative_tokens,
@@ -68,10 +64,10 @@ class Recipe(RecipeFields):
         """Sections whose stages train in this recipe -> their settings, in order of execution."""
         sections = {name: getattr(self, name) for name in type(self).model_fields}
         return {
-            name: found
-            for name, found in sections.items()
-            if isinstance(found, TrainingSettings)
-            and getattr(found, "enabled", True)
+            name: settings
+            for name, settings in sections.items()
+            if isinstance(settings, TrainingSettings)
+            and getattr(settings, "enabled", True)
             and (name != "tiny" or self.base_model == "tiny")
         }
 

@@ -1,32 +1,23 @@
-"""The reference of all recipe keys, generated from the settings models: docs/recipe.md.
-
-millrace schema --markdown > docs/recipe.md
+"""The reference of all recipe keys as Markdown, made from the settings models and reference.yaml: `millrace schema --markdown`,
+and on the site the second part of docs/recipe.md.
 """
 
 from __future__ import annotations
 
 import textwrap
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from model_ops.parallel import MeshSettings
 from model_ops.training import TrainingSettings
 from pipelines.contract.fields import RecipeFields
-from pipelines.contract.keys import (
-    ANY_NAME,
-    Key,
-    accepted,
-    keys_of,
-    kind_at,
-    options,
-    section_in,
-    sections_in,
-    tag_of,
-    takes_null,
-)
-from pipelines.contract.sections import CHANGED, INTRODUCTION, SECTIONS, TRAINING, Chapter
+from pipelines.contract.keys import Key, accepted, keys_of, options, section_in, sections_in, tag_of, takes_null
 
 TRAINED = tuple(
     name
@@ -39,32 +30,58 @@ LONGEST_DEFAULT = 60
 LEFT_OUT = "Left out: "
 """Marks the part of a description that says what applies without the key."""
 WIDTH = 128
-FEW = 5
-"""As many further keys are not folded."""
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One section of the recipe: its key, and the settings below it or below each of its names."""
+
+    key: str
+    """Dotted, with * for a chosen name; empty for the top level."""
+    settings: type[BaseModel]
+    variants: tuple[type[BaseModel], ...] = ()
+    """The settings among which a key of the section chooses."""
+    text: str = ""
+    example: str = ""
+
+    @property
+    def title(self) -> str:
+        return self.key.replace(".*", "") or "Top level"
+
+    @property
+    def anchor(self) -> str:
+        return self.title.lower().replace(" ", "-").replace(".", "")
+
+
+@cache
+def chapters(model: type[BaseModel]) -> tuple[Chapter, ...]:
+    """In the order of the keys. Settings that several sections have are explained once, at the first, unless reference.yaml has
+    a text or an example of its own for another."""
+    texts = _written()["sections"]
+    listed = [Chapter("", model, **texts[""])]
+    for key in keys_of(model):
+        dotted, settings = ".".join(key.path), key.section or key.named_sections
+        if settings is None or settings is MeshSettings:
+            continue
+        if dotted in texts or not any(chapter.settings is settings for chapter in listed):
+            listed.append(Chapter(dotted, settings, tuple(sections_in(key.annotation)), **texts.get(dotted, {})))
+    return tuple(listed)
+
+
+@cache
+def _written() -> dict[str, Any]:
+    return yaml.safe_load(Path(__file__).with_name("reference.yaml").read_text(encoding="utf-8"))
 
 
 def reference(model: type[BaseModel]) -> str:
-    """The whole page as Markdown."""
-    switches = "\n".join(
-        f"- `{'.'.join(key.path[:-1])}`{'' if _is_on(model, key) else ' (off by default)'}"
-        for key in keys_of(model)
-        if key.name == "enabled" and key.annotation is bool
-    )
-    parts = ["# The recipe\n", INTRODUCTION.format(switches=switches), _contents()]
-    for section in SECTIONS:
-        parts.append(_chapter(model, section))
-        if section.key == "tiny":
-            parts.append(_training_chapter(model))
-    return "\n".join(parts)
-
-
-def _contents() -> str:
-    links = []
-    for section in SECTIONS:
-        links.append(f"[{section.title}](#{_anchor(section.title)})")
-        if section.key == "tiny":
-            links.append("[Training keys](#training-keys)")
-    return "## Contents\n\n" + _filled(" · ".join(links))
+    """The whole reference."""
+    switches = [key for key in keys_of(model) if key.name == "enabled" and key.annotation is bool]
+    listed = "\n".join(f"- `{'.'.join(key.path[:-1])}`{'' if _is_on(model, key) else ' (off by default)'}" for key in switches)
+    links = [f"[{chapter.title}](#{chapter.anchor})" for chapter in chapters(model)]
+    parts = [f"## Switches\n\n`enabled: false` switches off:\n\n{listed}\n"]
+    parts.append("## Contents\n\n" + _filled(" · ".join([*links, "[Training keys](#training-keys)"])))
+    parts += [_chapter(model, chapter) for chapter in chapters(model)]
+    return "\n".join([*parts, _training_chapter(model)])
 
 
 def _filled(prose: str) -> str:
@@ -73,51 +90,41 @@ def _filled(prose: str) -> str:
 
 def _is_on(model: type[BaseModel], switch: Key) -> bool:
     """Whether a section is on in a recipe that does not name it."""
-    section = kind_at(model, switch.path[:-1])
-    return bool(switch.field.default) and (section is None or section.field is None or section.field.default is not None)
+    section = next(key for key in keys_of(model) if key.path == switch.path[:-1])
+    return bool(switch.field.default) and section.field.default is not None
 
 
-def _anchor(title: str) -> str:
-    return "".join(letter for letter in title.lower().replace(" ", "-") if letter.isalnum() or letter in "-_")
-
-
-def _chapter(model: type[BaseModel], section: Chapter) -> str:
-    settings = _settings_at(model, section)
-    own = {name: field for name, field in settings.model_fields.items() if not _is_training_key(section, name, field)}
+def _chapter(model: type[BaseModel], chapter: Chapter) -> str:
+    own = {name: field for name, field in chapter.settings.model_fields.items() if not _is_training_key(chapter, name, field)}
     own = dict(sorted(own.items(), key=lambda item: item[0] in TrainingSettings.model_fields))  # its own keys first
-    under_names = kind_at(model, (*_place(section), ANY_NAME)) is not None
-    said = " ".join((settings.__doc__ or "").split("\n\n")[0].split()) if section.key and not under_names else ""
-    prose = " ".join(text for text in (said, section.text) if text)
-    lines = [f"## {section.title}\n"]
-    if prose:
+    said = " ".join((chapter.settings.__doc__ or "").split("\n\n")[0].split()) if chapter.key and chapter.variants else ""
+    lines = [f"## {chapter.title}\n"]
+    if prose := " ".join(text for text in (said, chapter.text) if text):
         lines.append(_filled(prose))
-    if section.example:
-        lines.append(f"```yaml\n{section.example}```\n")
-    kind = kind_at(model, _place(section))
-    variants = sections_in(kind.annotation) if kind else []
-    if len(variants) > 1:
-        own = {name: field for name, field in own.items() if all(name in variant.model_fields for variant in variants)}
-    lines.append(_table(own, section.key))
-    if len(variants) > 1:
-        lines.append(_tables_of_variants(model, section, own, variants))
+    if chapter.example:
+        lines.append(f"```yaml\n{chapter.example}```\n")
+    several = len(chapter.variants) > 1
+    if several:
+        own = {name: field for name, field in own.items() if all(name in each.model_fields for each in chapter.variants)}
+    lines.append(_table(model, own, chapter.key))
+    if several:
+        lines.append(_tables_of_variants(model, chapter, own))
     return "\n".join(lines)
 
 
-def _tables_of_variants(
-    model: type[BaseModel], section: Chapter, shared: dict[str, FieldInfo], variants: list[type[BaseModel]]
-) -> str:
+def _tables_of_variants(model: type[BaseModel], chapter: Chapter, shared: dict[str, FieldInfo]) -> str:
     """Tables of the keys that not all variants of a section share: one table for each group of variants with the same keys."""
-    tag = tag_of(model, _place(section))
+    tag = tag_of(model, tuple(chapter.key.split(".")))
     tables: dict[str, list[type[BaseModel]]] = {}
-    for variant in variants:
+    for variant in chapter.variants:
         own = {
             name: field
             for name, field in variant.model_fields.items()
             if name != tag
             and (name not in shared or field.description != shared[name].description)
-            and not _is_training_key(section, name, field)
+            and not _is_training_key(chapter, name, field)
         }
-        tables.setdefault(_table(own, section.key) if own else "", []).append(variant)
+        tables.setdefault(_table(model, own, chapter.key) if own else "", []).append(variant)
     parts = []
     for table, members in tables.items():
         choices = [choice for member in members for choice in get_args(member.model_fields[tag].annotation)]
@@ -129,10 +136,11 @@ def _tables_of_variants(
 
 
 def _training_chapter(model: type[BaseModel]) -> str:
-    text = TRAINING.format(presets=_presets(model), settings=_table(TrainingSettings.model_fields, "training"))
+    settings = _table(model, TrainingSettings.model_fields, "training")
+    text = _written()["training"].format(presets=_presets(model), settings=settings)
     mesh = _filled(" ".join((MeshSettings.__doc__ or "").split()))
     example = "```yaml\nsft:\n  mesh: {processes: 8, tp: 2}        # dp_shard takes the rest: 4\n```\n"
-    return f"## Training keys\n\n{text}\n### mesh\n\n{mesh}\n{example}\n{_table(MeshSettings.model_fields, 'mesh')}"
+    return f"## Training keys\n\n{text}\n### mesh\n\n{mesh}\n{example}\n{_table(model, MeshSettings.model_fields, 'mesh')}"
 
 
 def _presets(model: type[BaseModel]) -> str:
@@ -145,56 +153,33 @@ def _presets(model: type[BaseModel]) -> str:
     return "\n".join(rows)
 
 
-def _is_training_key(section: Chapter, name: str, field: FieldInfo) -> bool:
+def _is_training_key(chapter: Chapter, name: str, field: FieldInfo) -> bool:
     """Whether the table of training keys describes a stage's key completely."""
     shared = TrainingSettings.model_fields.get(name)
-    return section.key in TRAINED and shared is not None and shared.description == field.description
+    return chapter.key in TRAINED and shared is not None and shared.description == field.description
 
 
-def _table(fields: dict[str, FieldInfo], section: str) -> str:
-    """The keys that are needed or that people change, and the others folded away, as GitHub and the site's Markdown show it."""
-    changed = set(CHANGED.split())
-    shown = {
-        name: field
-        for name, field in fields.items()
-        if field.is_required()
-        or name in ("enabled", "architecture")
-        or section in changed
-        or (place := f"{section}.{name}".strip(".")) in changed
-        or _chapter_of(place)
-    }
-    folded = {name: field for name, field in fields.items() if name not in shown}
-    if not folded or len(folded) <= FEW:
-        return _rows(fields, section)
-    summary = f"{len(folded)} more keys" if shown else f"{len(folded)} keys"
-    more = f'<details markdown="1">\n<summary>{summary}</summary>\n\n{_rows(folded, section)}\n</details>\n'
-    return (_rows(shown, section) + "\n" if shown else "") + more
-
-
-def _rows(fields: dict[str, FieldInfo], section: str) -> str:
+def _table(model: type[BaseModel], fields: dict[str, FieldInfo], section: str) -> str:
     rows = ["| key | accepts | default | what it does |", "|---|---|---|---|"]
     for name, field in fields.items():
-        chapter = _chapter_of(f"{section}.{name}" if section else name)
-        shown = f"[`{name}`](#{chapter})" if chapter else f"`{name}`"
-        said, left_out = _parted(field.description or "")
-        rows.append(f"| {shown} | {_accepts(field, left_out)} | {_default(field, left_out)} | {_cell(said)} |")
+        anchor = _anchor_of(model, f"{section}.{name}" if section else name, field)
+        shown = f"[`{name}`](#{anchor})" if anchor else f"`{name}`"
+        said, _, left_out = (field.description or "").partition(LEFT_OUT)
+        rows.append(
+            f"| {shown} | {_accepts(field, left_out)} | {_default(field, left_out)} | {_cell(said.strip().removesuffix('.'))} |"
+        )
     return "\n".join(rows) + "\n"
 
 
-def _chapter_of(dotted: str) -> str | None:
-    """Anchor of the chapter that explains a key's own keys."""
-    if dotted.rpartition(".")[2] == "mesh":
-        return "mesh"
-    for section in SECTIONS:
-        if dotted == section.title or section.title.startswith(dotted + "."):
-            return _anchor(section.title)
-    return None
-
-
-def _parted(description: str) -> tuple[str, str]:
-    """What a key does, and what applies without it."""
-    said, _, left_out = description.partition(LEFT_OUT)
-    return said.strip().removesuffix("."), left_out
+def _anchor_of(model: type[BaseModel], dotted: str, field: FieldInfo) -> str | None:
+    """Anchor of the chapter that explains a key's own keys: its own, else that of the first section with the same settings."""
+    key = Key(tuple(dotted.split(".")), field, model)
+    settings = key.section or key.named_sections
+    if settings is None or settings is MeshSettings:
+        return "mesh" if settings else None
+    alike = [chapter for chapter in chapters(model) if chapter.settings is settings]
+    own = next((chapter for chapter in alike if chapter.key == dotted), None)
+    return (own or alike[0]).anchor if alike else None
 
 
 def _accepts(field: FieldInfo, left_out: str) -> str:
@@ -233,17 +218,3 @@ def _default_text(value: Any) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;")
-
-
-def _place(section: Chapter) -> tuple[str, ...]:
-    return tuple(section.key.split(".")) if section.key else ()
-
-
-def _settings_at(model: type[BaseModel], section: Chapter) -> type[BaseModel]:
-    """The settings that a chapter explains; for chosen names, the settings below each name."""
-    place = _place(section)
-    kind = kind_at(model, place)
-    assert kind is not None, section
-    below = section_in(kind.annotation) or section_in(kind_at(model, (*place, ANY_NAME)).annotation)
-    assert below is not None, section
-    return below

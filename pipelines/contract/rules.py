@@ -23,7 +23,7 @@ Broken = Iterator[tuple[str | Place, str]]
 
 def broken_rules(recipe: RecipeFields) -> Broken:
     """Checks the rules between keys; needs nothing but the recipe."""
-    yield from _what_is_made(recipe)
+    yield from _no_model_left(recipe)
     yield from _what_is_released(recipe)
     yield from _what_is_served(recipe)
     yield from _what_the_evaluation_serves(recipe)
@@ -41,34 +41,30 @@ def _what_is_decided(recipe: RecipeFields) -> Broken:
     if decide.budget.money_per_week is not None and decide.price_per_device_hour is None:
         yield (
             "automation.decide.budget.money_per_week",
-            ("no price is known, so no cost in money is either; set automation.decide.price_per_device_hour, or leave it out"),
+            "no price is known, so no cost in money is either; set automation.decide.price_per_device_hour, or leave it out",
         )
     if decide.enabled and not decide.causes:
         yield "automation.decide.causes", "it is empty, so nothing would be looked at; name a cause, or set enabled to false"
     if decide.enabled and decide.causes == ["schedule"] and not recipe.automation.retrain.enabled:
         yield (
             "automation.decide.causes",
-            ("it is schedule alone, and there is none; set automation.retrain.enabled to true, or name another cause"),
+            "it is schedule alone, and there is none; set automation.retrain.enabled to true, or name another cause",
         )
     if decide.enabled and "* * * * *" in decide.quiet:
         yield (
             "automation.decide.quiet",
-            (
-                "* * * * * is every minute, so nothing would ever be started; give the minutes in "
-                "which nothing may start, or set dry_run to true"
-            ),
+            "* * * * * is every minute, so nothing would ever be started; give the minutes in "
+            "which nothing may start, or set dry_run to true",
         )
 
 
-def _what_is_made(recipe: RecipeFields) -> Broken:
-    switches = [found.switch for found in STAGES if found.kind == "model" and found.switch]
+def _no_model_left(recipe: RecipeFields) -> Broken:
+    switches = [line.switch for line in STAGES if line.kind == "model" and line.switch]
     if recipe.policy.off >= set(switches):
         yield (
             f"{switches[0]}.enabled",
-            (
-                f"{', '.join(switches[:-1])} and {switches[-1]} are all switched off, so no model would be made; enable one of "
-                "them. To build the datasets only, leave one on and run with --select +sft_dataset"
-            ),
+            f"{', '.join(switches[:-1])} and {switches[-1]} are all switched off, so no model would be made; enable one of "
+            "them. To build the datasets only, leave one on and run with --select +sft_dataset",
         )
 
 
@@ -88,44 +84,31 @@ def _what_is_released(recipe: RecipeFields) -> Broken:
         )
         yield (
             key,
-            (
-                f"it is adapter, and what is served is {instead}, which is no LoRA adapter on the base model; set "
-                "sft.method to lora or qlora and switch the stages after sft off (student, quantize), or set release.form "
-                "to merged"
-            ),
+            f"it is adapter, and what is served is {instead}, which is no LoRA adapter on the base model; set sft.method to "
+            "lora or qlora and switch the stages after sft off (student, quantize), or set release.form to merged",
         )
     elif sft.continue_from is not None:
         yield (
             "sft.continue_from",
-            (
-                f"it is {sft.continue_from}, and release.form is adapter: what is continued has the "
-                "earlier adapter merged in, so the new one is none on the base model; leave it out, or set "
-                "release.form to merged"
-            ),
+            f"it is {sft.continue_from}, and release.form is adapter: what is continued has the earlier adapter merged in, so "
+            "the new one is none on the base model; leave it out, or set release.form to merged",
         )
     elif (rank := (sft.lora or LoraSettings()).rank) > lora_flags.MAX_RANKS[-1]:
         yield (
             "sft.lora.rank",
-            (
-                f"it is {rank}, release.form is adapter, and vLLM serves ranks up to {lora_flags.MAX_RANKS[-1]}; give "
-                "less, or set release.form to merged"
-            ),
+            f"it is {rank}, release.form is adapter, and vLLM serves ranks up to {lora_flags.MAX_RANKS[-1]}; give "
+            "less, or set release.form to merged",
         )
     if recipe.policy.speculator:
         yield (
             key,
-            (
-                "it is adapter, and a drafter is trained for one model: a server on a shared base has one drafter for all "
-                "its adapters; set speculator.enabled to false, or set release.form to merged"
-            ),
+            "it is adapter, and a drafter is trained for one model: a server on a shared base has one drafter for all "
+            "its adapters; set speculator.enabled to false, or set release.form to merged",
         )
     if recipe.release.serve_on and not recipe.release.serve_on.strip().lower().startswith("vllm"):
         yield (
             "release.serve_on",
-            (
-                f"it is {recipe.release.serve_on}, and adapters are served by vLLM only; name vllm, or set "
-                "release.form to merged"
-            ),
+            f"it is {recipe.release.serve_on}, and adapters are served by vLLM only; name vllm, or set release.form to merged",
         )
 
 
@@ -148,14 +131,12 @@ def _what_is_served(recipe: RecipeFields) -> Broken:
 
 def _what_the_evaluation_serves(recipe: RecipeFields) -> Broken:
     server = recipe.evaluation.server
-    for scheme in recipe.quantize.schemes if server is not None and recipe.quantize.enabled else []:
-        if server.kind not in SUPPORT[scheme]:
+    for scheme in recipe.quantize.schemes if recipe.quantize.enabled else []:
+        if server is not None and server.kind not in SUPPORT[scheme]:
             yield (
                 "evaluation.server",
-                (
-                    f"{server.kind} does not load scheme {scheme} on any device ({scheme} is loaded by "
-                    f"{', '.join(SUPPORT[scheme])}): leave evaluation.server out, or choose another quantize.scheme"
-                ),
+                f"{server.kind} does not load scheme {scheme} on any device ({scheme} is loaded by "
+                f"{', '.join(SUPPORT[scheme])}): leave evaluation.server out, or choose another quantize.scheme",
             )
     levels = recipe.release.drafting.concurrency or []
     measured = [] if server is None else server.concurrencies
@@ -176,13 +157,11 @@ def _what_the_evaluation_serves(recipe: RecipeFields) -> Broken:
 def _what_drafts(recipe: RecipeFields) -> Broken:
     drafter, architecture = recipe.speculator, ARCHITECTURES[recipe.speculator.architecture]
     begun = stage(recipe.drafter_from) if recipe.drafter_from else None
-    if begun and begun.switch in recipe.policy.off:
+    if begun and architecture.starts_from and begun.switch in recipe.policy.off:
         yield (
             "speculator.architecture",
-            (
-                f"it is {drafter.architecture}, which begins from the {begun.role}, and {begun.switch}.enabled is false; "
-                f"enable the {begun.role}, or name a directory in speculator.{architecture.starts_from.key}"
-            ),
+            f"it is {drafter.architecture}, which begins from the {begun.role}, and {begun.switch}.enabled is false; "
+            f"enable the {begun.role}, or name a directory in speculator.{architecture.starts_from.key}",
         )
     if drafter.enabled and architecture.refuses_tiny_base and recipe.base_model == "tiny":
         yield "speculator.architecture", f"it is {drafter.architecture}, {architecture.refuses_tiny_base}"
@@ -194,24 +173,20 @@ def _what_drafts(recipe: RecipeFields) -> Broken:
     ):
         yield (
             "quantize.mtp_layer",
-            (
-                f"it is false and speculator.architecture is {drafter.architecture}: vLLM would take the layer's floats for "
-                "int8 and draft badly; leave quantize.mtp_layer out"
-            ),
+            f"it is false and speculator.architecture is {drafter.architecture}: vLLM would take the layer's floats for "
+            "int8 and draft badly; leave quantize.mtp_layer out",
         )
     gate = recipe.release.gates.acceptance_length
     if drafter.enabled and gate is not None and gate > drafter.num_speculative_tokens + 1:
         yield (
             "release.gates.acceptance_length",
-            (
-                f"{gate:g} cannot be reached: {drafter.num_speculative_tokens} drafted tokens give at most "
-                f"{drafter.num_speculative_tokens + 1} a verification; give less, or raise speculator.num_speculative_tokens"
-            ),
+            f"{gate:g} cannot be reached: {drafter.num_speculative_tokens} drafted tokens give at most "
+            f"{drafter.num_speculative_tokens + 1} a verification; give less, or raise speculator.num_speculative_tokens",
         )
     if drafter.previous_share is not None and drafter.continue_from is None:
         yield (
             "speculator.previous_share",
-            ("previous_share is set and nothing is continued: set speculator.continue_from, or leave previous_share out"),
+            "previous_share is set and nothing is continued: set speculator.continue_from, or leave previous_share out",
         )
 
 
@@ -219,15 +194,15 @@ def _what_is_trained(recipe: RecipeFields) -> Broken:
     if recipe.second_sft is not None and recipe.second_sft.enabled and not recipe.sft.enabled:
         yield (
             "second_sft",
-            ("it goes on from the fine-tuned model, and sft.enabled is false; move these settings to sft, or enable sft"),
+            "it goes on from the fine-tuned model, and sft.enabled is false; move these settings to sft, or enable sft",
         )
     for section, tuned in (("sft", recipe.sft), ("second_sft", recipe.second_sft)):
         if tuned and tuned.enabled and tuned.reasoning_budget and recipe.datasets.sft.thinking == "strip":
             yield f"{section}.reasoning_budget", "datasets.sft.thinking is strip, which leaves no reasoning; set it to keep"
-    for found in STAGES:
-        rows = recipe.policy.rows_of(found.name) if found.section else ""
-        if rows in recipe.policy.disabled and found.switch not in recipe.policy.off:
-            yield found.section, f"it learns {rows}, which is not made: give {stage(rows).switch}, or leave {found.section} out"
+    for line in STAGES:
+        rows = recipe.policy.rows_of(line.name) if line.section else ""
+        if rows in recipe.policy.disabled and line.switch not in recipe.policy.off:
+            yield line.section, f"it learns {rows}, which is not made: give {stage(rows).switch}, or leave {line.section} out"
     if "reward_model" in recipe.policy.off:
         for key in (key for key, grader in recipe.graders.items() if grader.asks_reward_model):
             yield key, "it asks the reward model, which is not trained: give reward_model, or another grader"
@@ -248,13 +223,13 @@ def _what_is_merged(recipe: RecipeFields) -> Broken:
     merge = recipe.merge
     if merge is None:
         return
-    made = {word: word not in recipe.policy.off for word in (REINFORCED, PREFERRED)} | {TRAINED: recipe.sft.enabled}
-    last = next((word for word, is_made in made.items() if is_made), None)
+    enabled = {word: word not in recipe.policy.off for word in (REINFORCED, PREFERRED)} | {TRAINED: recipe.sft.enabled}
+    last = next((word for word, is_on in enabled.items() if is_on), None)
     if last is not None and last not in merge.listed:
         which = MERGED[last]
         yield "merge.models", f"{last} is missing, so the {which} would not be used; add it, or set {last}.enabled to false"
-    for word, is_made in made.items():
-        if word in merge.listed and not is_made:
+    for word, is_on in enabled.items():
+        if word in merge.listed and not is_on:
             yield "merge.models", f"it lists {word}, and {word}.enabled is false; take {word} out, or enable {word}"
 
 
@@ -264,35 +239,29 @@ def _who_is_taught(recipe: RecipeFields) -> Broken:
     if reads and not gives:
         yield (
             "student.teacher",
-            (
-                "it is answers, and no teacher gives the student log-probabilities; set teacher.logprobs, and teacher.trains "
-                "to student or both, or choose online or cache"
-            ),
+            "it is answers, and no teacher gives the student log-probabilities; set teacher.logprobs, and teacher.trains "
+            "to student or both, or choose online or cache",
         )
     if recipe.teacher is None:
         return
     if reads and recipe.datasets.sft.thinking != "keep":
         yield (
             "datasets.sft.thinking",
-            (
-                f"it is {recipe.datasets.sft.thinking}, and log-probabilities are those of the answers as the teacher gave "
-                "them; set it to keep, or set student.teacher to online or cache"
-            ),
+            f"it is {recipe.datasets.sft.thinking}, and log-probabilities are those of the answers as the teacher gave "
+            "them; set it to keep, or set student.teacher to online or cache",
         )
     if recipe.teacher.logprobs is not None and not reads:
         yield (
             "teacher.logprobs",
-            (
-                "nobody learns the log-probabilities, since student.teacher is not answers; set it to answers, or leave "
-                "teacher.logprobs out"
-            ),
+            "nobody learns the log-probabilities, since student.teacher is not answers; set it to answers, or leave "
+            "teacher.logprobs out",
         )
     if recipe.teacher.judged and recipe.curation.judge is None:
         yield "teacher.verify.kind", "it is judge, and nothing says which; set curation.judge, or choose another kind"
     if recipe.teacher.base == TRAINED and recipe.policy.source_of("student_model") == "base_model":
         yield (
             "teacher.base",
-            (f"it is {TRAINED}, the fine-tuned model, and sft.enabled is false; enable sft, or name the directory of a model"),
+            f"it is {TRAINED}, the fine-tuned model, and sft.enabled is false; enable sft, or name the directory of a model",
         )
     if recipe.teacher.prompts == "rl_prompts" and recipe.datasets.rl_prompts is None:
         yield "teacher.prompts", "it is rl_prompts, which is not made; give datasets.rl_prompts, or leave prompts out"
@@ -300,16 +269,14 @@ def _who_is_taught(recipe: RecipeFields) -> Broken:
     if all(name in recipe.policy.off for name in learners):
         yield (
             "teacher.trains",
-            (
-                f"it is {recipe.teacher.trains}, and {' and '.join(f'{name}.enabled' for name in learners)} "
-                f"{'is' if len(learners) == 1 else 'are'} false, so nobody would learn the answers; leave teacher out, or "
-                "enable one of them"
-            ),
+            f"it is {recipe.teacher.trains}, and {' and '.join(f'{name}.enabled' for name in learners)} "
+            f"{'is' if len(learners) == 1 else 'are'} false, so nobody would learn the answers; leave teacher out, or "
+            "enable one of them",
         )
 
 
 def _what_is_named(recipe: RecipeFields) -> Broken:
-    named, own = recipe.datasets.named, {name for found in STAGES for name in (found.name, found.artefact_name)}
+    named, own = recipe.datasets.named, {name for line in STAGES for name in (line.name, line.artefact_name)}
     for name, settings in named.items():
         if name in own or name in SCHEMAS:
             yield ("datasets", "named", name), "millrace makes something of this name itself; choose another name"
@@ -317,7 +284,7 @@ def _what_is_named(recipe: RecipeFields) -> Broken:
             key = "min_quality" if settings.min_quality else "min_difficulty"
             yield (
                 ("datasets", "named", name, key),
-                ("no judge scores the rows, so none would be left; set curation.judge, or leave it out"),
+                "no judge scores the rows, so none would be left; set curation.judge, or leave it out",
             )
     for stage_name, section in TRAINED_STAGES.items():
         settings = getattr(recipe, section)
@@ -328,13 +295,11 @@ def _what_is_named(recipe: RecipeFields) -> Broken:
                 f"there is no dataset {dataset} under datasets.named; "
                 + (f"there {'is' if len(named) == 1 else 'are'} {', '.join(named)}" if named else "none is given there"),
             )
-        elif dataset is not None and stage_name in recipe.policy.taught:
+        elif dataset is not None and recipe.teacher is not None and stage_name in recipe.policy.taught:
             yield (
                 f"{section}.dataset",
-                (
-                    f"teacher.trains is {recipe.teacher.trains}, so {section} learns the teacher's answers to datasets.sft; "
-                    "leave one of the two out"
-                ),
+                f"teacher.trains is {recipe.teacher.trains}, so {section} learns the teacher's answers to datasets.sft; "
+                "leave one of the two out",
             )
 
 
@@ -358,10 +323,8 @@ def _the_data(recipe: RecipeFields) -> Broken:
         if seed.dataset and seed.dataset.startswith(f"{recipe.workload}/") and not seed.version:
             yield (
                 ("seeds", name, "dataset"),
-                (
-                    f"{seed.dataset} is of this recipe's own workload, where a current version could be made from itself; name "
-                    "an earlier `version`, or a dataset of another workload"
-                ),
+                f"{seed.dataset} is of this recipe's own workload, where a current version could be made from itself; name "
+                "an earlier `version`, or a dataset of another workload",
             )
     if recipe.datasets.sft.test_share == 0:
         yield "datasets.sft.test_share", "it is 0, so the evaluation would have no row to measure on; give a share above 0"
@@ -377,7 +340,7 @@ def _the_data(recipe: RecipeFields) -> Broken:
         if any(tasks.uri == suite.uri for suite in recipe.evals.values()):
             yield (
                 ("datasets", "rl_prompts", "tasks", name),
-                ("these items are under evals too, so a model would be trained on what it is measured by; name other tasks"),
+                "these items are under evals too, so a model would be trained on what it is measured by; name other tasks",
             )
     for name in recipe.retention.counts_only if recipe.retention else ():
         if name not in (*recipe.sources, RATED):
@@ -385,7 +348,7 @@ def _the_data(recipe: RecipeFields) -> Broken:
     if RATED in known[:-1]:
         yield (
             ("sources" if RATED in recipe.sources else "seeds", RATED),
-            ("answers that people rate in `millrace chat` have this name; give another one"),
+            "answers that people rate in `millrace chat` have this name; give another one",
         )
     for name in set(recipe.sources) & set(recipe.seeds):
         yield ("seeds", name), "a source has this name too, and datasets.sft.mix could mean either; rename one of them"

@@ -1,9 +1,5 @@
-"""The recipe's schema for editors and other programs: JSON Schema, draft 2020-12.
-
-    millrace schema > recipe.schema.json
-
-A first line `# yaml-language-server: $schema=recipe.schema.json` in a recipe makes an editor complete and check its keys.
-`load_recipe` checks what JSON Schema cannot express (order of days, a mix that names sources).
+"""The recipe's JSON Schema (draft 2020-12) for editors. `load_recipe` checks what it cannot express, such as the order of
+days.
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
-"""The text of a recipe: YAML with the line of every key.
+"""The text of a recipe: YAML with the line of every key, and problems such as duplicate keys.
 
-    text = read_text(path)            # a file; parse_text(text, origin) and parse_values(values, origin) take no file
-    text.content                      # {"workload": "shop", "sft": {"steps": 3}}
-    text.lines["sft", "steps"]        # 4
-    text.problems                     # duplicate keys, unknown tags
-
-Plain values are read as YAML 1.2 and editors read them: `1e-3` is a number, `no` and `on` are text (so that a list of languages
-can hold `no`), `1:30` is text, and a date stays text until a key asks for a date. Keys are always text. Anchors, aliases
-and merge keys (`<<`) work. A file in JSON is read as well.
+Plain values are read as YAML 1.2 and editors read them: `1e-3` is a number, `no`, `on` and `1:30` are text, and a date stays
+text until a key asks for a date. Keys are always text. Anchors, aliases and merge keys (`<<`) work. JSON is read as well.
 """
 
 from __future__ import annotations
@@ -16,7 +10,7 @@ import difflib
 import json
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path, PurePath
@@ -24,7 +18,36 @@ from typing import Any
 
 import yaml
 
-from pipelines.contract.problems import RecipeProblem, RecipeProblemsError
+from model_ops.jobs import Misuse
+
+
+@dataclass(frozen=True)
+class RecipeProblem:
+    """One thing to change in a recipe."""
+
+    sentence: str
+    """What is wrong and what is expected, without line and key."""
+    key: str = ""
+    """The dotted key, such as `sft.lora.rank`; empty for the file as a whole."""
+    line: int | None = None
+    """Line of the recipe's file, from 1; None if the problem has no line (a missing key)."""
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.sentence}" if self.key else self.sentence
+
+
+class RecipeProblemsError(Misuse):
+    """The recipe cannot be used. `problems` has all of them, in the order of the file; the message has one line for each."""
+
+    def __init__(self, origin: Path | str, problems: Iterable[RecipeProblem]):
+        self.origin = origin
+        self.problems = sorted(dict.fromkeys(problems), key=lambda problem: (problem.line is None, problem.line or 0))
+        super().__init__("\n".join(self._placed(problem) for problem in self.problems))
+
+    def _placed(self, problem: RecipeProblem) -> str:
+        place = f"{self.origin}" if problem.line is None else f"{self.origin} line {problem.line}"
+        return f"{place}: {problem}"
+
 
 LARGEST_FILE = 1 << 20
 """Most bytes of a recipe; a recipe has a few thousand."""
@@ -238,13 +261,13 @@ class _Reading:
 
     def _merged(self, node: yaml.Node, place: Place) -> dict[str, Any]:
         sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for source in reversed(sources):
             if isinstance(source, yaml.MappingNode):
-                found |= self.value(source, place)
+                values |= self.value(source, place)
             else:
                 self._problem(source, place, "`<<` takes an alias of a mapping, such as `<<: *training`")
-        return found
+        return values
 
     def _key(self, node: yaml.Node, place: Place) -> str | None:
         if node.tag == _TAG + "merge":
@@ -322,8 +345,8 @@ def _syntax_problem(error: yaml.MarkedYAMLError) -> RecipeProblem:
         what = "a tab is not allowed here; use spaces"
     elif "scanning an alias" in context or "scanning an anchor" in context or "undefined alias" in said:
         what = "a value that begins with * or & needs quotes, unless it names an anchor of this file"
-    elif found := re.search(r"found character '(.)' that cannot start any token", said):
-        what = f"a value that begins with {found.group(1)} needs quotes"
+    elif match := re.search(r"found character '(.)' that cannot start any token", said):
+        what = f"a value that begins with {match.group(1)} needs quotes"
     elif "mapping values are not allowed" in said:
         what = (
             "there is a colon where no key can be: put a value that holds a colon in quotes, indent a key like its "

@@ -1,9 +1,5 @@
-"""Compiles the numba kernels of curation, packing, training and drafting, for which the first run would otherwise wait.
-
-    python -m pipelines.demo.compile_kernels      # under a minute; seconds if they are compiled already
-
-`model_ops.machine.compilation` keeps the result next to the sources, or in the user's cache folder. `make` calls this once,
-after the installation.
+"""Compiles the numba kernels of curation, packing, training and drafting, for which the first run would otherwise wait. `make`
+calls it once: `python -m pipelines.demo.compile_kernels`.
 """
 
 from __future__ import annotations

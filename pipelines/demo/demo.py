@@ -1,14 +1,12 @@
-"""`millrace demo`: runs the full pipeline on Python's own standard-library source, within a budget of seconds.
-
-Works in ./demo of the current folder (`--quick`: in ./demo/quick): writes traffic/, the recipe and, unless --lake names
-another, lake/. Runs the recipe through Dagster, approves the release if its gates hold, and prints closing tables: rows,
-losses, recovery, acceptance, seconds against the budget, what to try next.
+"""`millrace demo`: runs the full pipeline on Python's own standard-library source, within a budget of seconds. Works in ./demo
+of the current folder (`--quick`: in ./demo/quick) and ends with tables of rows, losses, acceptance and seconds.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +17,9 @@ from rich.text import Text
 
 from model_ops.files import write_json, write_text
 from model_ops.jobs import counted, duration
-from pipelines.demo.fitting_steps import FittedSteps, fit_steps, keep, kept_share
+from pipelines.contract import Recipe, read_recipe
 from pipelines.demo.traffic import write_traffic
-from pipelines.planning import TrafficSize
+from pipelines.planning import Speed, TrafficSize, speed_of, stage_seconds
 from pipelines.running import Outcome, follow, submit
 from pipelines.storage import RECIPES, lake_location
 from resources.artefacts import Registry
@@ -29,6 +27,93 @@ from resources.endpoints import Actor, Endpoint, approvals_of, approve
 from resources.lake import LakeLayout
 from resources.releases import GateVerdict, ReportSection, read_release
 from resources.releasing import Summary, summarise
+
+SHORTENED = (
+    ("tiny", "steps"),
+    ("sft", "steps"),
+    ("student", "steps"),
+    ("speculator", "steps"),
+    ("speculator", "prompts"),
+    ("evaluation", "prompts"),
+)
+"""(section of the recipe, key): what a slow machine does less of. The first such key of the section counts. Rows of the
+evaluation stay: on a few of them the intervals of the gates are too wide to hold."""
+SHARES = tuple(round(1 - 0.05 * step, 2) for step in range(19))
+"""From the whole recipe to a tenth of it, less than which no model learns anything."""
+USED = 0.85
+"""Share of the budget that the prediction may fill: the rest is what a prediction cannot know."""
+FEWEST = {"steps": 8, "prompts": 16}
+KEPT = "demo-steps.json"
+"""File of the lake with the share that was chosen for it."""
+
+
+@dataclass(frozen=True)
+class FittedSteps:
+    share: float
+    """Share of the recipe's steps."""
+    text: str
+    seconds: dict[str, float]
+    """Predicted seconds, by stage."""
+    whole: float
+    """Seconds of the whole recipe."""
+    left_out: list[str]
+    """What is left out, in words."""
+    speed: Speed
+
+
+def fit_steps(
+    path: Path, budget: float, traffic: TrafficSize, speed: Speed | None = None, share: float | None = None
+) -> FittedSteps:
+    """The largest share of the recipe's steps that is predicted to end within `budget` seconds, or the given one."""
+    text = path.read_text(encoding="utf-8")
+    whole = _read(text, path)
+    speed = speed or speed_of(whole)
+    predicted = {}
+    for each in SHARES if share is None else (1.0, share):
+        changed, left_out = shortened(text, each)
+        predicted[each] = stage_seconds(_read(changed, path), speed, traffic)
+        if share is None and sum(predicted[each].values()) <= USED * budget:
+            break
+    return FittedSteps(each, changed, predicted[each], sum(predicted[1.0].values()), left_out, speed)
+
+
+def shortened(text: str, share: float) -> tuple[str, list[str]]:
+    """The recipe's text with a share of what SHORTENED lists, and what was left out."""
+    left_out = []
+    for section, key in SHORTENED if share < 1 else ():
+        match = re.search(rf"^{section}:(?:.|\n)*?\b{key}: (\d+)", text, re.MULTILINE)
+        if match is None:
+            raise ValueError(f"the recipe has no {section}.{key} to shorten")
+        before = int(match[1])
+        after = min(before, max(FEWEST[key], round(before * share)))
+        text = text[: match.start(1)] + str(after) + text[match.end(1) :]
+        left_out += [f"{section} {after} of {before} {key}"] if after < before else []
+    return text, left_out
+
+
+def stored_share(lake: Path) -> float | None:
+    """The share that was chosen for this lake; None for a new one."""
+    try:
+        return float(json.loads((lake / KEPT).read_text())["share"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def keep(lake: Path, choice: FittedSteps) -> None:
+    write_json(
+        lake / KEPT,
+        {
+            "share": choice.share,
+            "seconds": choice.seconds,
+            "gflops": choice.speed.gflops,
+            "precision": choice.speed.precision,
+            "left_out": choice.left_out,
+        },
+    )
+
+
+def _read(text: str, path: Path) -> Recipe:
+    return read_recipe(text, path.parent)
 
 
 @dataclass(frozen=True)
@@ -67,7 +152,7 @@ def run_demo(console: Console, lake: str | Path | None, approved: bool, size: De
     by = Actor.of_command("demo --approve") if approved else None  # fails for an unknown person now, not after the last step
     home = Path.cwd() / size.folder
     place = lake_location(home / size.recipe, lake or os.environ.get("MILLRACE_LAKE") or home / "lake")
-    share = kept_share(place)
+    share = stored_share(place)
     choice = fit_steps(RECIPES / size.recipe, size.budget - SECONDS_BEFORE, size.traffic, share=share)
     recipe = demo_recipe(size, choice)
     console.print(f"[bold]millrace demo[/]: from logs to a release, on this machine, in {LakeLayout.open(place).place}")
@@ -103,8 +188,7 @@ def demo_recipe(size: DemoSize, choice: FittedSteps) -> Path:
     if Path.cwd() == RECIPES.parent and not choice.left_out:
         return RECIPES / size.recipe
     own = Path.cwd() / size.folder / size.recipe
-    lines = [line for line in choice.text.splitlines() if "$schema=" not in line]  # it lies elsewhere
-    text = "# Written by `millrace demo`, again on every run: copy this file before you change it.\n" + "\n".join(lines) + "\n"
+    text = "# Written by `millrace demo`, again on every run: copy this file before you change it.\n" + choice.text
     text = text.replace(f"../{size.folder}/", "")
     if not own.is_file() or own.read_text(encoding="utf-8") != text:
         write_text(own, text)
@@ -199,8 +283,8 @@ def _time_section(outcome: Outcome, predicted: dict[str, float], budget: float) 
         memory = outcome.step_peak_memory_mb.get(stage)
         about = f"{predicted[stage]:.0f}" if stage in predicted else ""
         rows.append([stage, f"{outcome.seconds.get(stage, 0.0):.1f}", about, f"{memory:,.0f}" if memory else ""])
-    about = sum(seconds for stage, seconds in predicted.items() if stage not in outcome.reused)
-    rows.append(["in all", f"{sum(outcome.seconds.values()):.1f}", f"{about:.0f}", f"{outcome.peak_memory_mb:,.0f}"])
+    whole = sum(seconds for stage, seconds in predicted.items() if stage not in outcome.reused)
+    rows.append(["in all", f"{sum(outcome.seconds.values()):.1f}", f"{whole:.0f}", f"{outcome.peak_memory_mb:,.0f}"])
     note = f"The budget is {budget:.0f} s. Memory is that of the run and its worker together."
     if outcome.reused:
         one = len(outcome.reused) == 1

@@ -1,9 +1,4 @@
-"""One exchange of the demo's traffic, in the shapes that gateways log.
-
-gateway_pair(exchange)      {timestamp, workload_id, client_id, request, response}, as in OpenAI's API
-litellm_payload(exchange)   LiteLLM's StandardLoggingPayload, as its S3 logger writes it
-feedback_record(...)        a thumb for a response or a session
-"""
+"""One exchange of the demo's traffic in the shapes that gateways log."""
 
 from __future__ import annotations
 

@@ -1,18 +1,8 @@
 """The demo's traffic: a code assistant's logs as a gateway would write them, with known numbers of typical faults.
 
-    report = write_traffic(Path("traffic"), interactions=6000, days=7, seed=0)
-
-The questions and answers are the standard library's own functions (`pipelines.demo.turns`). Under the directory:
-
-    gateway/dt=2026-06-01/hour=09/part-0000.jsonl.gz    request/response pairs, one JSON object a line
-    litellm/2026-06-04/<id>.json                        one day as LiteLLM records instead, one object per file
-    feedback/2026-06-01.jsonl                           thumbs up and down, on responses and on sessions
-    seeds.jsonl                                         examples of functions that the logs never use
-    evals/heldout_functions.jsonl                       {"id", "prompt", "answer"}: held out, but for the planted leaks
-    planted.json                                        the report: counts of everything
-
-Two clients send differently shaped prompts (workload_id `code-completion` and `code-chat`). The same arguments on the
-same Python give the same bytes.
+Questions and answers are the standard library's own functions. The directory gets gateway/ (gzipped request/response pairs by
+hour), litellm/ (one day, one object per record), feedback/, seeds.jsonl, evals/ and planted.json (the report). The same
+arguments on the same Python give the same bytes.
 """
 
 from __future__ import annotations
@@ -41,7 +31,7 @@ CLIENTS: dict[str, tuple[str, str]] = {
 """Client -> its workload_id and its system prompt. Explanations are asked for in the chat only."""
 CHAT_WITHOUT_EXPLANATION = 0.15
 """Share of the conversations without an explanation that are in the chat too."""
-TURNS_OF_A_SESSION = ((1, 0.35), (2, 0.30), (3, 0.20), (4, 0.15))
+TURNS_OF_A_SESSION = ((1, 2, 3, 4), (0.35, 0.30, 0.20, 0.15))
 HOUR_WEIGHTS = [1, 1, 1, 1, 1, 2, 3, 6, 10, 12, 12, 11, 9, 11, 12, 12, 11, 9, 6, 4, 3, 2, 1]
 """Sessions begin at these hours; none begins after 23:00, so that none crosses midnight."""
 
@@ -164,27 +154,24 @@ def _sessions(functions: list[Function], leaked: list[DemoTurn], count: int, rng
 
     Every function is used once before any is used again, then with another kind of question, then with other words.
     """
-    rounds = []
+    rounds: list[tuple[int, int, DemoTurn]] = []
     for wording in range(3):
         for function in functions:
-            possible = [kind for kind in KINDS if make_turn(function, kind, wording)]
+            possible = [turn for kind in KINDS if (turn := make_turn(function, kind, wording))]
             rng.shuffle(possible)
-            rounds.extend((wording, use, function, kind) for use, kind in enumerate(possible))
+            rounds.extend((wording, use, turn) for use, turn in enumerate(possible))
     if len(rounds) + len(leaked) < count:
         raise TrafficError(f"{count} interactions are more than the {len(rounds)} questions the library gives")
     rounds.sort(key=lambda entry: entry[:2])
     by_module: dict[str, list[DemoTurn]] = defaultdict(list)
-    for wording, _, function, kind in rounds[: count - len(leaked)]:
-        by_module[function.module].append(make_turn(function, kind, wording))
-    for turn in leaked:
+    for turn in [*(turn for _, _, turn in rounds[: count - len(leaked)]), *leaked]:
         by_module[turn.function.module].append(turn)
     sessions = []
     for module in sorted(by_module):
         turns = by_module[module]
         rng.shuffle(turns)
         while turns:
-            lengths, weights = zip(*TURNS_OF_A_SESSION, strict=True)
-            size = rng.choices(lengths, weights)[0]
+            size = rng.choices(*TURNS_OF_A_SESSION)[0]
             session: list[DemoTurn] = []
             for turn in turns[: size + 2]:  # a function is never asked about twice in one conversation
                 if len(session) < size and turn.function not in [earlier.function for earlier in session]:

@@ -1,15 +1,5 @@
-"""Questions and answers about the standard library's functions: what the demo's conversations are made of.
-
-    functions = readable_functions()            # every short function of the modules reserved for traffic
-    turn = make_turn(functions[0], "write")     # a user's question and its true answer
-
-Three kinds of question, each with the true source or docstring as its answer:
-
-    write      the name, the signature and the docstring's first line are given; the source is the answer
-    complete   the first half of the source is given; the rest is the answer
-    explain    the source without its docstring is given; the docstring is the answer
-
-Only the few words around the code are written by hand; no text is from a model.
+"""Questions and answers about the standard library's functions. write: the signature is given, the source is the answer;
+complete: the first half of the source is given; explain: the source is given, the docstring is the answer.
 """
 
 from __future__ import annotations
@@ -75,15 +65,15 @@ def readable_functions() -> tuple[Function, ...]:
     Functions with an e-mail address are left out, so that only planted addresses occur.
     """
     root = Path(sysconfig.get_path("stdlib"))
-    found: dict[str, Function] = {}
+    functions: dict[str, Function] = {}
     for path in library_sources("traffic"):
         with tokenize.open(path) as file:
             text = file.read()
         module = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
         for function in _functions(text, module):
             if not _EMAIL.search(function.source):
-                found.setdefault(function.bare, function)
-    return tuple(found.values())
+                functions.setdefault(function.bare, function)
+    return tuple(functions.values())
 
 
 def make_turn(function: Function, kind: Kind, wording: int = 0) -> DemoTurn | None:
@@ -115,7 +105,7 @@ def _functions(text: str, module: str) -> list[Function]:
         warnings.simplefilter("ignore", SyntaxWarning)
         tree = ast.parse(text)
     lines = text.split("\n")
-    found = []
+    functions = []
     for node in ast.walk(tree):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
@@ -127,8 +117,8 @@ def _functions(text: str, module: str) -> list[Function]:
         without = lines[first : body.lineno - 1] + lines[body.end_lineno : node.end_lineno] if docstring else []
         signature = _dedented(lines[first : _signature_end(lines, first, body.lineno - 1)])
         bare = _dedented(without) if docstring and len(node.body) > 1 else ("" if docstring else source)
-        found.append(Function(module, node.name, signature, source, bare or source, docstring if bare else ""))
-    return found
+        functions.append(Function(module, node.name, signature, source, bare or source, docstring if bare else ""))
+    return functions
 
 
 def _signature_end(lines: list[str], first: int, body: int) -> int:

@@ -189,7 +189,7 @@ def run_request(decision: Decision, work: Work) -> dg.RunRequest:
             DECISION_TAG: decision.decision_id,
             CAUSE_TAG: decision.cause,
             WHY_TAG: decision.cause_text[:LONGEST],
-            **({KEPT_TAG: ",".join(work.kept)} if work.kept else {}),
+            **({KEPT_TAG: ",".join(work.pinned)} if work.pinned else {}),
         },
     )
 

@@ -69,9 +69,9 @@ def _answer(console: Console, question: str, default: str | None, check: Callabl
 
 def _logs(uri: str) -> None:
     check_uri(uri)
-    found = sources_under([uri])
-    if not any(source.kind == "logs" for source in found):
-        problem = next((f": {uri}: {said}" for source in found for uri, said in source.look.problems), "")
+    proposals = sources_under([uri])
+    if not any(source.kind == "logs" for source in proposals):
+        problem = next((f": {uri}: {said}" for source in proposals for uri, said in source.look.problems), "")
         raise InitError(f"no log of a known format lies there{problem}")
 
 
@@ -85,9 +85,9 @@ def _name(name: str, wanted: RecipeWishes) -> None:
         check_output(Path(f"{name}.yaml"), wanted.force)
 
 
-def print_made(made: NewRecipe, console: Console) -> None:
+def print_new_recipe(result: NewRecipe, console: Console) -> None:
     """Prints what was found, what was written, and what to do next."""
-    contents = made.contents
+    contents = result.contents
     figures = [f"{number} {what}" for number, what in headline(contents.seen)[:2]]
     words = {
         "logs": "source{s} of logs",
@@ -106,7 +106,7 @@ def print_made(made: NewRecipe, console: Console) -> None:
         )
     )
     say(console, f"{', '.join(figures)} ({formats}); {said}.")
-    for source in made.left_out:
+    for source in result.left_out:
         why = source.look.problems[0][1] if source.look.problems else "it holds no records"
         say(console, f"Left out: {source.uri}: {why}.", "yellow")
     for source in (*contents.of("logs"), *contents.of("feedback")):
@@ -120,17 +120,17 @@ def print_made(made: NewRecipe, console: Console) -> None:
         )
     if contents.has_token_ids:
         say(console, "These logs hold token ids: base_model must have the tokenizer that made them.", "yellow")
-    console.print(Text.assemble(("✓", "green"), f" {_short(made.path)}"), soft_wrap=True, highlight=False)
-    if not made.trainable:
-        found = contents.seen.decisions[:4]
-        rules = ", ".join(f"{decision['rule'].replace('_', ' ')} {decision['rows']:,}" for decision in found)
+    console.print(Text.assemble(("✓", "green"), f" {_short(result.path)}"), soft_wrap=True, highlight=False)
+    if not result.trainable:
+        decisions = contents.seen.decisions[:4]
+        rules = ", ".join(f"{decision['rule'].replace('_', ' ')} {decision['rows']:,}" for decision in decisions)
         say(
             console,
             f"With this recipe, no row of these logs can be trained on ({rules}): look at the rows with millrace "
             "inspect, or add logs whose requests have answers.",
             "red",
         )
-    recipe = shlex.quote(_short(made.path))
+    recipe = shlex.quote(_short(result.path))
     console.print("\nNext:", style="bold")
     nexts = (
         ("check", "test sources, model, disk and memory first"),

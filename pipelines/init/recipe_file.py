@@ -1,10 +1,4 @@
-"""`millrace init`: looks at logs and writes a commented recipe that runs.
-
-    made = write_recipe(RecipeWishes(uris=["./logs"], output=Path("support.yaml")), tell=print)
-    made.path, made.found, made.trainable
-
-The recipe is loaded before it gets its final name, so `millrace run` accepts it. Nothing else is written.
-"""
+"""`millrace init`: looks at logs and writes a commented recipe, which is loaded before it gets its final name."""
 
 from __future__ import annotations
 
@@ -14,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
+
+from pydantic import ValidationError
 
 from model_ops.files import write_text
 from model_ops.jobs import Misuse
@@ -69,16 +65,16 @@ def write_recipe(wanted: RecipeWishes, tell: Callable[[str], None] = lambda doin
     if wanted.output is not None:
         check_output(wanted.output, wanted.force)
     tell("listing")
-    found = sources_under(wanted.uris)
-    workload = wanted.workload or suggested_name(found, wanted.uris)
+    proposals = sources_under(wanted.uris)
+    workload = wanted.workload or suggested_name(proposals, wanted.uris)
     path = (wanted.output or Path(f"{workload}.yaml")).expanduser().absolute()
     check_output(path, wanted.force)
     base = look_at_base(wanted.base_model)
-    limit = wanted.limit_objects or _limit(found)
-    seen = _inspected(found, wanted, limit, tell)
-    contents = Contents(workload, base, found, seen, path.parent, date.today(), limit)
+    limit = wanted.limit_objects or _limit(proposals)
+    seen = _inspected(proposals, wanted, limit, tell)
+    contents = Contents(workload, base, proposals, seen, path.parent, date.today(), limit)
     _write_checked(path, recipe_text(contents))
-    return NewRecipe(path, contents, [each for each in found if each.kind == "unknown"])
+    return NewRecipe(path, contents, [each for each in proposals if each.kind == "unknown"])
 
 
 def sources_under(uris: list[str]) -> list[SourceProposal]:
@@ -95,7 +91,7 @@ def check_uri(uri: str) -> None:
         raise InitError("the logs' place is empty; give a file, a directory, a glob or an s3:// prefix")
     try:
         SourceSettings(uri=uri)
-    except ValueError as error:
+    except ValidationError as error:
         raise InitError(error.errors()[0]["msg"].removeprefix("Value error, ")) from error
 
 
@@ -114,31 +110,31 @@ def check_output(path: Path, force: bool) -> None:
         raise InitError(f"{path} exists; give another --output, or --force to replace it")
 
 
-def suggested_name(found: list[SourceProposal], uris: list[str]) -> str:
+def suggested_name(proposals: list[SourceProposal], uris: list[str]) -> str:
     """A workload's name, from the path of its logs."""
-    single = [each.name for each in found if each.kind == "logs"]
+    single = [each.name for each in proposals if each.kind == "logs"]
     name = single[0] if len(single) == 1 else Path(uris[0].removeprefix("file://").rstrip("/*")).name
     name = re.sub(r"[^a-z0-9_-]+", "-", name.lower().partition(".")[0]).strip("-_")[:63].strip("-_")
     return name if name and NAME.match(name) and name not in ("logs", "data", "tmp") else "my-workload"
 
 
-def _limit(found: list[SourceProposal]) -> int:
+def _limit(proposals: list[SourceProposal]) -> int:
     """Number of objects that have about MOST_BYTES in total."""
-    looks = [each.look for each in found if each.kind in ("logs", "feedback")]
+    looks = [each.look for each in proposals if each.kind in ("logs", "feedback")]
     objects, size = sum(look.objects for look in looks), sum(look.bytes for look in looks)
     return max(1, min(MOST_OBJECTS, MOST_BYTES * objects // size if size else MOST_OBJECTS))
 
 
-def _inspected(found: list[SourceProposal], wanted: RecipeWishes, limit: int, tell: Callable[[str], None]) -> Inspection:
+def _inspected(proposals: list[SourceProposal], wanted: RecipeWishes, limit: int, tell: Callable[[str], None]) -> Inspection:
     """Inspects the sources. Raises InitError if none has requests with answers."""
-    logs = [each for each in found if each.kind == "logs"]
+    logs = [each for each in proposals if each.kind == "logs"]
     where = ", ".join(wanted.uris)
-    if not logs and any(each.kind == "feedback" for each in found):
+    if not logs and any(each.kind == "feedback" for each in proposals):
         raise InitError(f"under {where} there is only feedback; name the logs that it belongs to as well")
     if not logs:
-        detail = next((f"; {uri}: {problem}" for each in found for uri, problem in each.look.problems), "")
+        detail = next((f"; {uri}: {problem}" for each in proposals for uri, problem in each.look.problems), "")
         raise InitError(f"no log of a known format lies under {where}{detail}. docs/data.md lists the formats")
-    uris = [each.uri for each in found if each.kind in ("logs", "feedback")]
+    uris = [each.uri for each in proposals if each.kind in ("logs", "feedback")]
     try:
         inspection = inspect(
             uris,
@@ -146,7 +142,7 @@ def _inspected(found: list[SourceProposal], wanted: RecipeWishes, limit: int, te
             wanted.sample,
             limit,
             lambda doing: tell("reading the logs" if doing.startswith("reading") else doing),
-            {each.uri: FieldMapping(**each.look.proposed) for each in found if each.look.proposed},
+            {each.uri: FieldMapping(**each.look.proposed) for each in proposals if each.look.proposed},
         )
     except (SourceError, InspectError) as error:
         raise InitError(str(error)) from error

@@ -1,8 +1,5 @@
-"""Evaluation suites as a recipe names them: each file by itself, with the task that scores its items.
-
-    suites_of(source)      # {"refunds": {"uri": "/srv/evals/refunds.jsonl", "task": "number"}, ...}
-
-A task fits if every item has what it needs; the first that fits is proposed. Without one, items are only kept out of training.
+"""Evaluation suites as a recipe names them: each file by itself, with the first task that can score all of its items. Without
+one, items are only kept out of training.
 """
 
 from __future__ import annotations
@@ -27,8 +24,8 @@ def suites_of(source: SourceProposal) -> dict[str, dict[str, str]]:
     uri, local = source.uri, local_path(source.uri)
     if source.look.first_uri == uri or "*" in uri or (local is not None and Path(local).is_file()):
         return {source.name: _suite(uri, local is not None and Path(local).is_file())}
-    is_folder = local is not None and Path(local).is_dir()
-    files = sorted(path for path in Path(local).iterdir() if path.is_file() and path.name[0] != ".") if is_folder else []
+    listed = Path(local).iterdir() if local is not None and Path(local).is_dir() else ()
+    files = sorted(path for path in listed if path.is_file() and path.name[0] != ".")
     if not 0 < len(files) <= MOST_FILES:
         return {source.name: {"uri": f"{uri.rstrip('/')}/*"}}
     named: dict[str, dict[str, str]] = {}

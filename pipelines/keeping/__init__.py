@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
+    from pipelines.keeping.dagster_servers import serve, ui_lake
     from pipelines.keeping.deployment import write_deployment
     from pipelines.keeping.supervisor import location_errors, up
-    from pipelines.keeping.ui import serve, ui_lake
     from pipelines.keeping.up_servers import SET_BY_UP, UpSettings, serving_of
     from pipelines.keeping.up_state import read_state, shown_state
 

@@ -1,11 +1,7 @@
-"""One daemon serves an instance of Dagster, which does not support two: who may run it.
+"""Decides which process may run the daemon of an instance, since Dagster does not support two.
 
-    with DaemonLock(home) as lock:
-        lock.why_not()                  # "" if this process may run the daemon, else a sentence
-        lock.files                      # descriptors to pass on: the lock then lasts until the daemon has ended
-
-A kernel lock on `<DAGSTER_HOME>/.daemon-lock` on this machine. With MILLRACE_POSTGRES also an advisory lock of the database,
-for other machines: it ends with its connection, so a machine that is lost gives it up.
+A kernel lock on `<DAGSTER_HOME>/.daemon-lock` on this machine; with MILLRACE_POSTGRES also an advisory lock of the database,
+for other machines, which ends with its connection.
 """
 
 from __future__ import annotations

@@ -1,15 +1,8 @@
-"""Files that start `millrace up` with a machine: systemd units and a compose file, for one set of recipes and options.
+"""Writes files that start `millrace up` with a machine: systemd units, a compose file with a Postgres, and what to do
+(README.md).
 
-    write_deployment(Path("deploy"), settings)          # the paths written
-    compose_file(deployment)                            # a dictionary, as compose.yaml has it
-
-    DIR/millrace-NAME.service           systemd, for the machine
-    DIR/user/millrace-NAME.service      systemd, for one user
-    DIR/compose.yaml, DIR/Dockerfile    Docker, with a Postgres for Dagster's history
-    DIR/millrace.env, DIR/README.md     names of secrets; what to do
-
-Paths are absolute, and the command is what was asked for, so the files match the recipe. No secret is written. The lake, the
-recipes and the files that they name have the same paths in the container as outside, so the lake's records hold in both.
+Paths are absolute, the command is what was asked for, and no secret is written. Lake, recipes and the files that they name
+have the same paths in the container as outside, so the lake's records hold in both.
 """
 
 from __future__ import annotations
@@ -20,17 +13,16 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
 from jinja2 import Environment, FileSystemLoader
 
 from model_ops.files import write_text
 from pipelines.contract import load_recipe
 from pipelines.keeping.dagster_servers import UiError, code_locations, require_recipes
-from pipelines.keeping.launched_runs import CHECKPOINT_S
+from pipelines.keeping.managed_process import CHECKPOINT_S
 from pipelines.keeping.up_servers import DRAIN_S, UpSettings, require_choice, require_known_workloads
 from pipelines.storage import lake_location
 from resources.digests import PROJECT
@@ -40,6 +32,8 @@ from stores.mirror.location import is_bucket
 
 TEMPLATES = Path(__file__).with_name("templates")
 _GLOB = re.compile(r"[*?\[{]")
+EVERYWHERE = "0.0.0.0"
+"""The address inside of the container; outside, ports are published on the address that was asked for."""
 _PLAIN = re.compile(r"[\w@+=:,./-]+", re.ASCII)
 
 
@@ -76,23 +70,20 @@ def write_deployment(folder: Path, settings: UpSettings, version: str, gpus: boo
         "check": shlex.join(["up", "--check", "--lake", lake]),
         "uid": os.getuid(),
         "variables": _named_variables(settings),
+        "project": name,
+        "container_words": _words(settings, lake, EVERYWHERE),
+        "lake": lake,
+        "chosen": _chosen(),
+        "read": sorted(_read(settings)),
+        "written": sorted(_written(settings, lake)),
+        "host": settings.host,
+        "ports": require_choice(settings).values(),
+        "gpus": gpus,
     }
-    compose = compose_file(
-        name,
-        settings,
-        _words(settings, lake, EVERYWHERE),
-        lake,
-        sorted(_read(settings)),
-        sorted(_written(settings, lake)),
-        stop_s,
-        version,
-        gpus,
-        dict(_chosen()),
-    )
     files = {
         unit: _rendered("millrace.service", user=False, **values),
         f"user/{unit}": _rendered("millrace.service", user=True, **{**values, "secrets": f"%h/.config/millrace/{name}.env"}),
-        "compose.yaml": f"# {values['what']}. Written by `millrace deploy`.\n{yaml.safe_dump(compose, sort_keys=False)}",
+        "compose.yaml": _rendered("compose.yaml", **values),
         "Dockerfile": _rendered("Dockerfile", **values),
         "millrace.env": _rendered("millrace.env", **values),
         "README.md": _rendered("README.md", **values),
@@ -120,11 +111,16 @@ def systemd_text(text: str) -> str:
     return text.replace("%", "%%")
 
 
+def compose_text(value: object) -> str:
+    """A text of compose.yaml, in quotes: Compose reads $ as the beginning of a variable."""
+    return json.dumps(str(value).replace("$", "$$"), ensure_ascii=False)
+
+
 def _rendered(name: str, **values: Any) -> str:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False
     )
-    environment.filters |= {"word": systemd_word, "assignment": systemd_assignment, "line": systemd_text}
+    environment.filters |= {"word": systemd_word, "assignment": systemd_assignment, "line": systemd_text, "text": compose_text}
     return environment.get_template(f"{name}.j2").render(**values)
 
 
@@ -146,24 +142,16 @@ def _chosen() -> dict[str, str]:
 
 def _environment() -> list[tuple[str, str]]:
     """Those, and where a checkout that is not installed lies."""
-    found = _chosen()
+    variables = _chosen()
     if "PYTHONPATH" in child_environment() and not Path(sys.executable).with_name("millrace").exists():
-        found["PYTHONPATH"] = str(PROJECT)
-    return sorted(found.items())
+        variables["PYTHONPATH"] = str(PROJECT)
+    return sorted(variables.items())
 
 
 def _words(settings: UpSettings, lake: str, host: str) -> list[str]:
     """The arguments of `millrace` that mean these settings, with absolute paths."""
-    words = [
-        "up",
-        *(str(Path(path).resolve()) for path in settings.recipes),
-        "--lake",
-        lake,
-        "--host",
-        host,
-        "--port",
-        str(settings.port),
-    ]
+    recipes = [str(Path(path).resolve()) for path in settings.recipes]
+    words = ["up", *recipes, "--lake", lake, "--host", host, "--port", str(settings.port)]
     for serving in settings.serve:
         words += ["--serve", f"{serving.workload}:{serving.port}"]
     if settings.capture:
@@ -180,24 +168,24 @@ def _words(settings: UpSettings, lake: str, host: str) -> list[str]:
 
 def _written(settings: UpSettings, lake: str) -> set[Path]:
     """Folders that `millrace up` writes to."""
-    found = {Path(lake)} if not is_bucket(lake) else {Path.home() / ".millrace"}
+    folders = {Path(lake)} if not is_bucket(lake) else {Path.home() / ".millrace"}
     if settings.capture and not is_bucket(settings.capture):
-        found.add(Path(settings.capture).absolute())
+        folders.add(Path(settings.capture).absolute())
     if settings.logs:
-        found.add(settings.logs.absolute())
+        folders.add(settings.logs.absolute())
     if home := os.environ.get("MILLRACE_HOME"):
-        found.add(Path(home).expanduser().absolute())
-    return found
+        folders.add(Path(home).expanduser().absolute())
+    return folders
 
 
 def _read(settings: UpSettings) -> set[Path]:
     """Folders of the recipes and of the files that they name, without those inside of others."""
-    found = {Path(path).resolve().parent for path in settings.recipes}
+    folders = {Path(path).resolve().parent for path in settings.recipes}
     for path in settings.recipes:
-        found |= {_folder(text) for text in _texts(json.loads(load_recipe(path).as_text())) if text.startswith("/")}
+        folders |= {_folder(text) for text in _texts(json.loads(load_recipe(path).as_text())) if text.startswith("/")}
     if settings.keys:
-        found.add(settings.keys.expanduser().absolute().parent)
-    return {path for path in found if path != Path("/") and not any(other in path.parents for other in found)}
+        folders.add(settings.keys.expanduser().absolute().parent)
+    return {path for path in folders if path != Path("/") and not any(other in path.parents for other in folders)}
 
 
 def _named_variables(settings: UpSettings) -> list[str]:
@@ -232,81 +220,3 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for inner in value:
             yield from _texts(inner)
-
-
-EVERYWHERE = "0.0.0.0"
-"""The address inside of the container; outside, ports are published on the address that was asked for."""
-
-
-def compose_file(
-    name: str,
-    settings: UpSettings,
-    words: list[str],
-    lake: str,
-    read: list[Path],
-    written: list[Path],
-    stop_s: int,
-    version: str,
-    gpus: bool,
-    environment: Mapping[str, str],
-) -> dict[str, Any]:
-    """words: arguments of `millrace`. lake: where it is, as --lake takes it. read, written: folders of this machine.
-    environment: variables that are no secret."""
-    ports = [settings.port, *(serving.port for serving in settings.serve), *([settings.capture_port] if settings.to else [])]
-    volumes = [{**_mounted(path), "read_only": True} for path in read] + [_mounted(path) for path in written]
-    service: dict[str, Any] = {
-        "build": {"context": ".", "dockerfile": "Dockerfile"},
-        "image": f"millrace:{version}",
-        "hostname": name,  # it distinguishes runs of this machine from others', and a container's own name changes
-        "init": True,
-        "command": [_escaped(word) for word in words],
-        "env_file": [{"path": ".env", "required": False}],
-        "environment": {
-            "MILLRACE_POSTGRES": "postgresql://millrace@postgres:5432/millrace",
-            "PGPASSWORD": "${MILLRACE_POSTGRES_PASSWORD:?set it in .env}",  # some letters would not be right in an address
-            **{name: _escaped(value) for name, value in environment.items()},
-        },
-        "volumes": volumes,
-        "ports": [f"{settings.host}:{port}:{port}" for port in ports],
-        "depends_on": {"postgres": {"condition": "service_healthy"}},
-        "restart": "unless-stopped",
-        "stop_grace_period": f"{stop_s}s",
-        "healthcheck": {
-            "test": ["CMD", "millrace", "up", "--check", "--lake", _escaped(lake)],
-            "interval": "60s",
-            "timeout": "30s",
-            "start_period": "180s",
-            "retries": 3,
-        },
-    }
-    if gpus:
-        service["deploy"] = {
-            "resources": {"reservations": {"devices": [{"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}]}}
-        }
-    postgres = {
-        "image": "postgres:17",
-        "environment": {
-            "POSTGRES_USER": "millrace",
-            "POSTGRES_DB": "millrace",
-            "POSTGRES_PASSWORD": "${MILLRACE_POSTGRES_PASSWORD:?set it in .env}",
-        },
-        "volumes": [{"type": "volume", "source": "history", "target": "/var/lib/postgresql/data"}],
-        "healthcheck": {
-            "test": ["CMD-SHELL", "pg_isready --username millrace --dbname millrace"],
-            "interval": "10s",
-            "timeout": "5s",
-            "retries": 10,
-        },
-        "restart": "unless-stopped",
-        "stop_grace_period": "60s",
-    }
-    return {"name": name, "services": {"millrace": service, "postgres": postgres}, "volumes": {"history": {}}}
-
-
-def _mounted(path: Path) -> dict[str, str]:
-    return {"type": "bind", "source": _escaped(str(path)), "target": _escaped(str(path))}
-
-
-def _escaped(word: str) -> str:
-    """Compose reads $ as the beginning of a variable."""
-    return word.replace("$", "$$")

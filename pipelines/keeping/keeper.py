@@ -1,9 +1,5 @@
-"""Keeps servers running until it is asked to stop: restarts what ends, after pauses that grow from 1 s to 60 s.
-
-    keeper = Keeper([Server("webserver", command, environment, log)], say, changed)
-    keeper.run(stop)                     # returns when `stop` is set; the servers have ended then, last to first
-
-A server that ends is reported once, with its last lines; one that keeps ending once more, and again when it runs.
+"""Keeps servers running until it is asked to stop: restarts what ends, after pauses that grow from 1 s to 60 s. A server that
+ends is reported once, with its last lines; one that keeps ending once more, and again when it runs.
 """
 
 from __future__ import annotations
@@ -18,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from model_ops.machine import Backoff
-from pipelines.keeping.kept_process import ManagedProcess, RotatedLog
+from pipelines.keeping.managed_process import ManagedProcess, RotatedLog
 from pipelines.keeping.up_state import ServerState, now
 from resources.records import visible
 
@@ -53,7 +49,7 @@ class Server:
 
 
 @dataclass
-class _Kept:
+class _ServerRun:
     server: Server
     process: ManagedProcess
     log: RotatedLog
@@ -62,7 +58,7 @@ class _Kept:
     starts: int = 0
     since: str = field(default_factory=now)
     why_not: str = "it was not started yet"
-    told_waiting: str = ""
+    waiting_reason: str = ""
 
 
 class Keeper:
@@ -70,113 +66,113 @@ class Keeper:
 
     def __init__(self, servers: Sequence[Server], say: Callable[[str], None], changed: Callable[[], None]):
         self._say, self._changed = say, changed
-        self._kept = []
+        self._runs = []
         for server in servers:
             log = RotatedLog(server.log)
-            self._kept.append(_Kept(server, ManagedProcess(server.command, server.environment, log, server.held), log))
+            self._runs.append(_ServerRun(server, ManagedProcess(server.command, server.environment, log, server.held), log))
 
     def states(self) -> tuple[ServerState, ...]:
         """What runs, in the order in which it was named."""
         return tuple(
             ServerState(
-                kept.server.name,
-                kept.process.stamp if kept.process.is_running else "",
-                kept.since,
-                max(0, kept.starts - 1),
-                kept.why_not,
-                str(kept.server.log),
+                run.server.name,
+                run.process.stamp if run.process.is_running else "",
+                run.since,
+                max(0, run.starts - 1),
+                run.why_not,
+                str(run.server.log),
             )
-            for kept in self._kept
+            for run in self._runs
         )
 
     def run(self, stop: threading.Event, hurry: threading.Event | None = None) -> None:
         """Returns when `stop` is set and all servers have ended. hurry: set to end them without waiting."""
         try:
             while not stop.is_set():
-                for kept in self._kept:
+                for run in self._runs:
                     if not stop.is_set():
-                        self._look(kept)
+                        self._look(run)
                 stop.wait(LOOKS_EVERY_S)
         finally:
             self._end(hurry or threading.Event())
 
-    def _look(self, kept: _Kept) -> None:
-        if (reason := kept.server.may_run()) or kept.told_waiting:
-            self._wait(kept, reason)
+    def _look(self, run: _ServerRun) -> None:
+        if (reason := run.server.may_run()) or run.waiting_reason:
+            self._wait(run, reason)
             if reason:
                 return
-        if kept.process.is_running:
-            if kept.ends_in_a_row.count and time.monotonic() - kept.began_s > STEADY_S:
-                self._say(f"{kept.server.name} runs again")
-                kept.ends_in_a_row.reset()
+        if run.process.is_running:
+            if run.ends_in_a_row.count and time.monotonic() - run.began_s > STEADY_S:
+                self._say(f"{run.server.name} runs again")
+                run.ends_in_a_row.reset()
             return
-        if kept.starts and not kept.why_not:
-            self._ended(kept)
-        if kept.ends_in_a_row.is_over:
-            self._start(kept)
+        if run.starts and not run.why_not:
+            self._ended(run)
+        if run.ends_in_a_row.is_over:
+            self._start(run)
 
-    def _start(self, kept: _Kept) -> None:
+    def _start(self, run: _ServerRun) -> None:
         try:
-            kept.process.start()
+            run.process.start()
         except OSError as error:  # no memory, too many processes or files
-            kept.log.write(f"it cannot be started: {error.strerror}")
-            kept.starts += 1
-            self._failed(kept, f"cannot be started ({error.strerror})", "")
+            run.log.write(f"it cannot be started: {error.strerror}")
+            run.starts += 1
+            self._failed(run, f"cannot be started ({error.strerror})", "")
             return
-        kept.began_s, kept.since, kept.why_not = time.monotonic(), now(), ""
-        kept.starts += 1
+        run.began_s, run.since, run.why_not = time.monotonic(), now(), ""
+        run.starts += 1
         self._changed()
 
-    def _ended(self, kept: _Kept) -> None:
-        code = kept.process.exit_code() or 0
-        why = "" if code > SIGNALS else _quoted(kept.log.last_lines())  # who is killed does not say why
-        if time.monotonic() - kept.began_s > STEADY_S:
-            kept.ends_in_a_row.reset()
-        self._failed(kept, f"ended {_how(code)}", why)
+    def _ended(self, run: _ServerRun) -> None:
+        code = run.process.exit_code() or 0
+        why = "" if code > SIGNALS else _quoted(run.log.last_lines())  # who is killed does not say why
+        if time.monotonic() - run.began_s > STEADY_S:
+            run.ends_in_a_row.reset()
+        self._failed(run, f"ended {_how(code)}", why)
 
-    def _failed(self, kept: _Kept, what: str, why: str) -> None:
+    def _failed(self, run: _ServerRun, what: str, why: str) -> None:
         """Sets the pause before the next start, and tells it once or twice. what: as `ended with exit code 3`."""
-        kept.ends_in_a_row.begin()
-        kept.why_not = f"it {what}{why}"
-        kept.since = now()
-        if kept.ends_in_a_row.count == 1:
-            self._say(f"{kept.server.name} {what} and is started again{why}")
-        elif kept.ends_in_a_row.count == TOLD_AGAIN:
+        run.ends_in_a_row.begin()
+        run.why_not = f"it {what}{why}"
+        run.since = now()
+        if run.ends_in_a_row.count == 1:
+            self._say(f"{run.server.name} {what} and is started again{why}")
+        elif run.ends_in_a_row.count == TOLD_AGAIN:
             self._say(
-                f"{kept.server.name} {what}, the {TOLD_AGAIN}th time in a row, and is started again after pauses of up "
-                f"to {LONGEST_PAUSE_S:g} s{why} (log: {kept.server.log})"
+                f"{run.server.name} {what}, the {TOLD_AGAIN}th time in a row, and is started again after pauses of up "
+                f"to {LONGEST_PAUSE_S:g} s{why} (log: {run.server.log})"
             )
         self._changed()
 
-    def _wait(self, kept: _Kept, reason: str) -> None:
+    def _wait(self, run: _ServerRun, reason: str) -> None:
         """Ends a server that may not run, and tells it once."""
-        if reason and kept.process.is_running:
-            self._end_one(kept, kept.server.stop_s)
-        if reason == kept.told_waiting:
+        if reason and run.process.is_running:
+            self._end_one(run, run.server.stop_s)
+        if reason == run.waiting_reason:
             return
-        kept.told_waiting, kept.since = reason, now()
+        run.waiting_reason, run.since = reason, now()
         if reason:
-            kept.why_not = reason
-            self._say(f"{kept.server.name} does not run here: {reason}")
+            run.why_not = reason
+            self._say(f"{run.server.name} does not run here: {reason}")
         self._changed()
 
     def _end(self, hurry: threading.Event) -> None:
-        for kept in reversed(self._kept):
-            self._end_one(kept, kept.server.stop_s, hurry)
-            kept.since, kept.why_not = now(), "it was stopped"
+        for run in reversed(self._runs):
+            self._end_one(run, run.server.stop_s, hurry)
+            run.since, run.why_not = now(), "it was stopped"
             self._changed()
 
-    def _end_one(self, kept: _Kept, seconds: float, hurry: threading.Event | None = None) -> None:
-        pid = kept.process.pid
+    def _end_one(self, run: _ServerRun, seconds: float, hurry: threading.Event | None = None) -> None:
+        pid = run.process.pid
         hurried = hurry.is_set if hurry is not None else lambda: False
-        if kept.process.is_running:
-            if kept.server.ends_first is not None and pid is not None:
-                kept.server.ends_first(pid, hurried)
-            kept.process.ask_to_stop()
+        if run.process.is_running:
+            if run.server.ends_first is not None and pid is not None:
+                run.server.ends_first(pid, hurried)
+            run.process.ask_to_stop()
             until = time.monotonic() + seconds
-            while kept.process.is_running and time.monotonic() < until and not hurried():
+            while run.process.is_running and time.monotonic() < until and not hurried():
                 time.sleep(0.1)
-        kept.process.stop(0)
+        run.process.stop(0)
 
 
 def _how(code: int) -> str:

@@ -1,11 +1,5 @@
-"""Everything that a lake needs on one machine, kept running: `millrace up`.
-
-    up(UpSettings((Path("math-tutor.yaml"),)), say)          # until SIGTERM, SIGINT or SIGHUP; the exit code
-    location_errors("http://127.0.0.1:3000")       # {"shop": "Conflicting definitions ..."}; None while it does not answer
-
-Webserver, daemon and, where asked, the servers of releases and the capture layer are started by one command, started again when
-they end, and ended in order. If this process is killed, they end with it. One `millrace up` runs on a lake. Recipes that the
-webserver could not load are named by `--check` and the log, since all processes run then.
+"""`millrace up`: everything that a lake needs on one machine, kept running until SIGTERM, SIGINT or SIGHUP. If this process is
+killed, its servers end with it; one `millrace up` runs on a lake.
 """
 
 from __future__ import annotations
@@ -33,12 +27,12 @@ from pipelines.keeping.dagster_servers import (
     require_recipes,
     require_ui,
     shown_recipes,
+    ui_lake,
     writable_home,
     write_workspace,
 )
 from pipelines.keeping.keeper import Keeper, Server
-from pipelines.keeping.kept_process import RotatedLog
-from pipelines.keeping.ui import ui_lake
+from pipelines.keeping.managed_process import RotatedLog
 from pipelines.keeping.up_servers import UpSettings, require_choice, require_free_ports, require_known_workloads, up_servers
 from pipelines.keeping.up_state import UpState, folder_of, now, read_state, write_state
 from pipelines.storage import require_writable
@@ -78,7 +72,7 @@ def up(settings: UpSettings, say: Callable[[str], None]) -> int:
             say(sentence)
         workspace = write_workspace(folder_of(home), recipes)
         servers = up_servers(settings, lake, home, logs, workspace, lock.fileno(), daemon_lock.files, daemon_lock.why_not)
-        _keep(servers, _Told(say, RotatedLog(logs / "up.log")), lake, home, settings)
+        _keep(servers, _Reporter(say, RotatedLog(logs / "up.log")), lake, home, settings)
     return 0
 
 
@@ -95,7 +89,7 @@ def untold_channels(recipes: Sequence[Path]) -> Iterator[str]:
                     )
 
 
-class _Told:
+class _Reporter:
     """Tells a person, and the log with the time."""
 
     def __init__(self, say: Callable[[str], None], log: RotatedLog):
@@ -107,7 +101,7 @@ class _Told:
             self._say(f"{datetime.now(UTC):%H:%M:%S} {sentence}")
 
 
-def _keep(servers: list[Server], say: _Told, lake: LakeLayout, home: Path, settings: UpSettings) -> None:
+def _keep(servers: list[Server], say: _Reporter, lake: LakeLayout, home: Path, settings: UpSettings) -> None:
     began = UpState(
         this_process(), socket.gethostname(), now(), lake.place, ui=f"http://{own_host(settings.host)}:{settings.port}"
     )
@@ -121,13 +115,13 @@ def _keep(servers: list[Server], say: _Told, lake: LakeLayout, home: Path, setti
         f"keeps {', '.join(server.name for server in servers)} running for the lake {lake.place}; the UI is on "
         f"http://{settings.host}:{settings.port}; logs are in {servers[0].log.parent}; Ctrl-C stops it"
     )
-    with _told_to_stop() as (stop, hurry):
+    with _stop_events() as (stop, hurry):
         threading.Thread(target=_tell_location_errors, args=(began.ui, say, stop), name="locations", daemon=True).start()
         keeper.run(stop, hurry)
     say("everything has ended")
 
 
-def _tell_location_errors(url: str, say: _Told, stop: threading.Event) -> None:
+def _tell_location_errors(url: str, say: _Reporter, stop: threading.Event) -> None:
     """Once the webserver has loaded the recipes."""
     until = time.monotonic() + LOADS_WITHIN_S
     while not stop.wait(LOOKS_EVERY_S) and time.monotonic() < until:
@@ -138,7 +132,7 @@ def _tell_location_errors(url: str, say: _Told, stop: threading.Event) -> None:
 
 
 @contextmanager
-def _told_to_stop() -> Iterator[tuple[threading.Event, threading.Event]]:
+def _stop_events() -> Iterator[tuple[threading.Event, threading.Event]]:
     """Two events: set by the first and by a second signal to stop."""
     stop, hurry = threading.Event(), threading.Event()
 
@@ -155,7 +149,7 @@ def _told_to_stop() -> Iterator[tuple[threading.Event, threading.Event]]:
 
 def _only_one(lock: IO[str], lake: LakeLayout, home: Path, say: Callable[[str], None]) -> None:
     """Takes the lock. Raises UiError if another `millrace up` runs on this lake."""
-    until, told = time.monotonic() + WAITS_S, False
+    until, has_said = time.monotonic() + WAITS_S, False
     while not try_lock(lock):
         state = read_state(home)
         if state is not None and state.is_running:
@@ -165,9 +159,9 @@ def _only_one(lock: IO[str], lake: LakeLayout, home: Path, say: Callable[[str], 
             )
         if time.monotonic() > until:
             raise UiError(f"another millrace up on {lake.place} has just been started, or its servers do not end: try again")
-        if not told:
+        if not has_said:
             say("waits for the servers of a millrace up that was killed: they are ending")
-            told = True
+            has_said = True
         time.sleep(0.5)
 
 
@@ -186,9 +180,9 @@ def location_errors(url: str) -> dict[str, str] | None:
         entries = json.loads(answer.data)["data"]["workspaceOrError"]["locationEntries"]
         if all(entry["loadStatus"] == "LOADED" for entry in entries):
             return {
-                entry["name"]: _first_line(found["message"])
+                entry["name"]: _first_line(error["message"])
                 for entry in entries
-                if (found := entry["locationOrLoadError"])["__typename"] == "PythonError"
+                if (error := entry["locationOrLoadError"])["__typename"] == "PythonError"
             }
     return None
 

@@ -1,21 +1,16 @@
-"""The servers of `millrace up`, with their command lines and ports; checked before any is started.
-
-    servers = up_servers(settings, lake, home, lock)
-
-In the order in which they are started: what customers use first, then the daemon, then the webserver. They end last to first.
-"""
+"""The servers of `millrace up`, with their command lines and ports; checked before any is started."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipelines.contract import RecipeProblemsError, load_recipe
 from pipelines.keeping.dagster_servers import UiError, daemon_command, require_port, server_environment, webserver_command
 from pipelines.keeping.keeper import Server
-from pipelines.keeping.launched_runs import end_launched_runs
+from pipelines.keeping.managed_process import end_launched_runs
 from resources.endpoints import workloads_with_endpoints
 from resources.gateway import read_rules, require_another_server
 from resources.lake import LakeLayout
@@ -64,15 +59,15 @@ class UpSettings:
 
 def serving_of(words: Sequence[str]) -> tuple[WorkloadServer, ...]:
     """--serve WORKLOAD or WORKLOAD:PORT, each. Raises UiError."""
-    found: list[WorkloadServer] = []
+    servings: list[WorkloadServer] = []
     for place, word in enumerate(words):
         workload, _, port = word.partition(":")
         if not workload or (port and not (port.isdigit() and 0 < int(port) < 65536)):
             raise UiError(f"--serve {word!r}: give a workload, or WORKLOAD:PORT such as math-tutor:8000")
-        found.append(WorkloadServer(workload, int(port) if port else FIRST_SERVE_PORT + place))
-    if len({serving.workload for serving in found}) != len(found):
+        servings.append(WorkloadServer(workload, int(port) if port else FIRST_SERVE_PORT + place))
+    if len({serving.workload for serving in servings}) != len(servings):
         raise UiError("--serve names a workload twice")
-    return tuple(found)
+    return tuple(servings)
 
 
 def require_choice(settings: UpSettings) -> dict[str, int]:
@@ -134,43 +129,29 @@ def up_servers(
     now, "" if it may."""
     environment = {**server_environment(home, lake), "PYTHONUNBUFFERED": "1"}
 
-    def server(name: str, command: list[str], **more: object) -> Server:
-        more = {"held": (up_lock,), **more}
-        return Server(name, command, environment, logs / f"{name}.log", **more)
+    def server(name: str, command: list[str], stop_s: float = 20.0) -> Server:
+        return Server(name, command, environment, logs / f"{name}.log", stop_s, (up_lock,))
 
-    found = [
+    servers = [
         server(f"serve-{serving.workload}", _serve_command(settings, serving, lake), stop_s=DRAIN_S + 10)
         for serving in settings.serve
     ]
     if settings.to:
-        found.append(server("capture", _capture_command(settings), stop_s=DRAIN_S + 40))
-    found.append(
-        server(
-            "daemon",
-            daemon_command(workspace),
+        servers.append(server("capture", _capture_command(settings), stop_s=DRAIN_S + 40))
+    servers.append(
+        replace(
+            server("daemon", daemon_command(workspace)),
             held=(up_lock, *daemon_locks),
             ends_first=end_launched_runs,
             may_run=why_no_daemon,
         )
     )
-    found.append(server("webserver", webserver_command(workspace, settings.host, settings.port)))
-    return found
+    servers.append(server("webserver", webserver_command(workspace, settings.host, settings.port)))
+    return servers
 
 
 def _serve_command(settings: UpSettings, serving: WorkloadServer, lake: LakeLayout) -> list[str]:
-    words = [
-        "serve",
-        serving.workload,
-        "--watch",
-        "--lake",
-        lake.place,
-        "--host",
-        settings.host,
-        "--port",
-        str(serving.port),
-        "--drain",
-        f"{DRAIN_S:g}",
-    ]
+    words = ["serve", serving.workload, "--watch", "--lake", lake.place, *_listening(settings, serving.port)]
     if settings.program:
         words += ["--program", settings.program]
     if settings.capture:
@@ -187,20 +168,12 @@ def _store_of(settings: UpSettings, name: str) -> str:
 
 
 def _capture_command(settings: UpSettings) -> list[str]:
-    return python_module(
-        "pipelines.cli",
-        "capture",
-        _store_of(settings, "captured"),
-        "--to",
-        settings.to,
-        "--host",
-        settings.host,
-        "--port",
-        str(settings.capture_port),
-        "--drain",
-        f"{DRAIN_S:g}",
-        *_keys_of(settings),
-    )
+    words = ["capture", _store_of(settings, "captured"), "--to", settings.to, *_listening(settings, settings.capture_port)]
+    return python_module("pipelines.cli", *words, *_keys_of(settings))
+
+
+def _listening(settings: UpSettings, port: int) -> list[str]:
+    return ["--host", settings.host, "--port", str(port), "--drain", f"{DRAIN_S:g}"]
 
 
 def _keys_of(settings: UpSettings) -> list[str]:

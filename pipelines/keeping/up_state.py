@@ -1,9 +1,4 @@
-"""What `millrace up` keeps running on a lake: `<DAGSTER_HOME>/up/state.json`, for people and monitors.
-
-write_state(home, UpState(...))
-read_state(home)                     # None if `millrace up` was never started there
-shown_state(state)                   # for `millrace up --check`
-"""
+"""What `millrace up` keeps running on a lake: `<DAGSTER_HOME>/up/state.json`, for people and monitors."""
 
 from __future__ import annotations
 
@@ -86,8 +81,8 @@ def write_state(home: Path, state: UpState) -> None:
 def read_state(home: Path) -> UpState | None:
     """The state last written; None if there is none or it cannot be read."""
     try:
-        found: dict[str, Any] = json.loads((folder_of(home) / STATE).read_text(encoding="utf-8"))
-        return UpState(**{**found, "servers": tuple(ServerState(**server) for server in found["servers"])})
+        content: dict[str, Any] = json.loads((folder_of(home) / STATE).read_text(encoding="utf-8"))
+        return UpState(**{**content, "servers": tuple(ServerState(**server) for server in content["servers"])})
     except (OSError, ValueError, TypeError, KeyError):
         return None
 

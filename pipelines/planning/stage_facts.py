@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from subprocess import CalledProcessError
 
-from model_ops.machine import Device, kept_measurement, measured_apart
+from model_ops.machine import Device, cached_measurement, measured_apart
 from model_ops.planning import ShapeRates
 from pipelines.contract import Recipe, look_at_base
 from resources.digests import source_digest
@@ -35,8 +35,11 @@ def stage_facts(recipe: Recipe, device: Device | None) -> StageFacts:
     asked = json.dumps({"recipe": recipe.as_text(), "gpu": device and device.name})
     known = [source_digest(WORKER), recipe.threads, asked, base.config, base.weight_bytes]
     with suppress(CalledProcessError, ValueError):
-        found = kept_measurement(
-            "stage_facts", known, lambda: measured_apart("pipelines.planning.worker_memory", recipe.threads, asked)
+        found = cached_measurement(
+            "stage_facts",
+            known,
+            lambda: measured_apart("pipelines.planning.worker_memory", recipe.threads, asked),
+            dict[str, float],
         )
         memory = {name.removeprefix("memory "): each for name, each in found.items() if name.startswith("memory ")}
         rates: dict[str, dict[str, float]] = {}

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from model_ops.jobs import ModelError
-from model_ops.machine import DEVICES, Device, kept_measurement, parse_devices, set_torch_environment
+from model_ops.machine import DEVICES, Device, Precision, cached_measurement, parse_devices, set_torch_environment
 from model_ops.planning import (
     BYTES_FROZEN,
     BYTES_TRAINED,
@@ -62,10 +62,11 @@ def measured(recipe: Recipe, device: Device | None) -> Iterator[tuple[str, float
         given = settings.resolved()
         rank = given.lora.rank if method != "full" else 0
         with suppress(ModelError, PlanError, RuntimeError, ValueError, AttributeError, TypeError):
-            rates = kept_measurement(
+            rates = cached_measurement(
                 "shape_rates",
                 [recipe.threads, config.to_dict(), given.precision, rank],
                 partial(_rates, config.to_dict(), given.precision, rank),
+                dict[str, float],
             )
             found[method] = rates
     for method, rates in found.items():
@@ -74,7 +75,7 @@ def measured(recipe: Recipe, device: Device | None) -> Iterator[tuple[str, float
             yield f"rates {method} {part}", min(seen)
 
 
-def _rates(config: dict[str, Any], precision: str, rank: int) -> dict[str, float]:
+def _rates(config: dict[str, Any], precision: Precision, rank: int) -> dict[str, float]:
     from model_ops.planning import measure_shapes
 
     return measure_shapes(config, precision, rank)._asdict()

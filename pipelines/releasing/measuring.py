@@ -1,10 +1,7 @@
 """`millrace measure`: measures a server's speed, latency and acceptance on held-out prompts, against a second server.
 
-    found = measure_servers(["http://drafted:8000", "http://plain:8000"], read_prompts(dataset, 64), [1, 8], 128, 0.0)
-    print_speeds(found, console)
-
-Each server gets the same prompts in the same order, one concurrency after the other; nothing else may use the server
-meanwhile. The first answer is printed too, because a server with wrong answers may be fast.
+Each server gets the same prompts in the same order, one concurrency after the other; nothing else may use the server meanwhile.
+The first answer is printed too, because a server with wrong answers may be fast.
 """
 
 from __future__ import annotations
@@ -102,7 +99,7 @@ def measure_servers(
         key = key_in(api_key_env)
     except MissingKeyError as error:
         raise MeasureError(str(error)) from error
-    found = []
+    speeds = []
     for url in servers:
         with ServedModel(url, model, key) as server:
             for concurrency in levels:
@@ -116,17 +113,17 @@ def measure_servers(
                 )
                 if not measured.tokens:
                     raise ModelError(f"{url} answered every prompt with no token at all")
-                found.append(Level(url, server.model, concurrency, measured))
-    return found
+                speeds.append(Level(url, server.model, concurrency, measured))
+    return speeds
 
 
-def as_rows(found: Sequence[Level]) -> list[dict[str, Any]]:
+def as_rows(speeds: Sequence[Level]) -> list[dict[str, Any]]:
     """One row per server and concurrency. speed_ratio: the first server's tokens/s over the second's."""
     rows = []
-    for level in found:
+    for level in speeds:
         measured, acceptance = level.measured, level.measured.acceptance
         other = next(
-            (one.measured for one in found if one.server != level.server and one.concurrency == level.concurrency), None
+            (one.measured for one in speeds if one.server != level.server and one.concurrency == level.concurrency), None
         )
         rows.append(
             {
@@ -142,7 +139,7 @@ def as_rows(found: Sequence[Level]) -> list[dict[str, Any]]:
                 if acceptance
                 else None,
                 "speed_ratio": measured.tokens_per_second / other.tokens_per_second
-                if other and level.server == found[0].server
+                if other and level.server == speeds[0].server
                 else None,
                 "first_answer": measured.replies[0].text,
             }
@@ -150,16 +147,16 @@ def as_rows(found: Sequence[Level]) -> list[dict[str, Any]]:
     return rows
 
 
-def speeds_as_json(found: Sequence[Level]) -> str:
-    return json.dumps(as_rows(found), indent=2)
+def speeds_as_json(speeds: Sequence[Level]) -> str:
+    return json.dumps(as_rows(speeds), indent=2)
 
 
-def print_speeds(found: Sequence[Level], console: Console) -> None:
+def print_speeds(speeds: Sequence[Level], console: Console) -> None:
     """Prints the table, and each server's first answer."""
     table = Table(box=None, header_style="bold")
     for name in ("server", "at a time", "requests", "tokens/s", "p50 s", "p90 s", "p99 s", "tau", "speed ratio"):
         table.add_column(name, justify="left" if name == "server" else "right")
-    rows = as_rows(found)
+    rows = as_rows(speeds)
     for row in rows:
         table.add_row(
             escape(row["server"]),

@@ -27,21 +27,21 @@ def releases_of(lake: LakeLayout, workload: str = "") -> list[dict[str, Any]]:
     known = sorted({path.parent.parent.name for path in home.glob("*/*/manifest.json")})
     if workload and workload not in known:
         raise UnknownReleaseError(f"{lake.place} has no release of {workload!r}; there are: {', '.join(known) or 'none yet'}")
-    found = []
+    rows = []
     for name in [workload] if workload else known:
         entries, aliases = Endpoint(lake, name).seen()
         for path in home.glob(f"{name}/*/manifest.json"):
             try:
-                release, made = read_release(path.parent), read_manifest(path.parent)
+                release, manifest = read_release(path.parent), read_manifest(path.parent)
             except (ReleaseError, ManifestError):
                 continue
             misses = [gate.name for gate in release.gates if missed(gate)]
             back = rollback_of(entries, path.parent.name)
-            found.append(
+            rows.append(
                 {
                     "workload": name,
                     "version": path.parent.name,
-                    "made": made.created_at.isoformat(timespec="minutes"),
+                    "made": manifest.created_at.isoformat(timespec="minutes"),
                     "decision": standing(entries, ReleaseRef.of(path.parent)) or "none yet",
                     "aliases": [
                         "not offered" if alias == "candidate" and misses else alias
@@ -55,19 +55,19 @@ def releases_of(lake: LakeLayout, workload: str = "") -> list[dict[str, Any]]:
                     "rolled_back": back and {"by": back.by, "at": back.at.isoformat(timespec="seconds"), "reason": back.reason},
                 }
             )
-    return sorted(found, key=lambda row: (row["workload"], row["made"]), reverse=True)
+    return sorted(rows, key=lambda row: (row["workload"], row["made"]), reverse=True)
 
 
-def releases_as_json(found: list[dict[str, Any]]) -> str:
-    return json.dumps(found, indent=2)
+def releases_as_json(releases: list[dict[str, Any]]) -> str:
+    return json.dumps(releases, indent=2)
 
 
-def print_releases(found: list[dict[str, Any]], console: Console) -> None:
-    if not found:
+def print_releases(releases: list[dict[str, Any]], console: Console) -> None:
+    if not releases:
         console.print("There is no release yet: millrace run RECIPE makes one.")
         return
     rows = []
-    for row in found:
+    for row in releases:
         missing, few = ", ".join(row["gates_missed"]), ", ".join(row["gates_too_few"])
         remarks = [f"rolled back by {row['rolled_back']['by']}"] if row["rolled_back"] else []
         remarks += ["signed"] if row["signed"] else []
@@ -87,24 +87,30 @@ def print_releases(found: list[dict[str, Any]], console: Console) -> None:
     print_table(text_table(names, rows, box=None, header_style="bold"), console)
 
 
-def print_comparison(found: ReleaseComparison, console: Console) -> None:
+def print_comparison(comparison: ReleaseComparison, console: Console) -> None:
     """Prints three tables; a table without rows is left out."""
-    console.print(f"{found.workload}: release {found.release} against {found.other}", markup=False, highlight=False)
-    for title, rows in (("measured", found.measurements), ("made from", found.parts), ("settings", found.settings)):
+    console.print(
+        f"{comparison.workload}: release {comparison.release} against {comparison.other}", markup=False, highlight=False
+    )
+    for title, rows in (
+        ("measured", comparison.measurements),
+        ("made from", comparison.parts),
+        ("settings", comparison.settings),
+    ):
         if rows:
             console.print()
-            console.print(_table(title, rows, found))
-    if not (found.parts or found.settings):
+            console.print(_table(title, rows, comparison))
+    if not (comparison.parts or comparison.settings):
         console.print("\nBoth were made from the same data, models, code and settings.")
 
 
-def comparison_as_json(found: ReleaseComparison) -> str:
-    return json.dumps(asdict(found), indent=2)
+def comparison_as_json(comparison: ReleaseComparison) -> str:
+    return json.dumps(asdict(comparison), indent=2)
 
 
-def _table(title: str, rows: Sequence[Difference], found: ReleaseComparison) -> Table:
+def _table(title: str, rows: Sequence[Difference], comparison: ReleaseComparison) -> Table:
     table = Table(box=None, header_style="bold")
-    for name in (title, found.other, found.release):
+    for name in (title, comparison.other, comparison.release):
         table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(escape(row.what), escape(row.before or "-"), escape(row.after or "-"))

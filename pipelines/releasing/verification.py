@@ -1,7 +1,5 @@
-"""`millrace verify`: checks the files of a model, drafter, dataset or release against digests and formats.
-
-A model or drafter is checked by model_ops.verify; a dataset by its manifest; a release by its own files, its gates, and
-every model that it refers to in the lake around it; a lake's endpoints by their logs.
+"""`millrace verify`: checks the files of a model, drafter, dataset, release or a lake's endpoints against digests and
+formats.
 """
 
 from __future__ import annotations
@@ -34,8 +32,8 @@ def verify_directory(directory: Path) -> list[str]:
     if release.base is not None:
         problems += [f"{release.base.name}: {problem.sentence}" for problem in verify(lake.root / release.base.path)]
     if release.speculator is not None:
-        found = verify(lake.root / release.speculator.path, target)
-        problems += [f"{release.speculator.name}: {problem.sentence}" for problem in found]
+        faults = verify(lake.root / release.speculator.path, target)
+        problems += [f"{release.speculator.name}: {problem.sentence}" for problem in faults]
     return problems
 
 
@@ -49,8 +47,8 @@ def _fetch_if_mirrored(directory: Path) -> None:
 def notes_on_erasures(directory: Path) -> list[str]:
     """What was erased from an artefact that agrees with its digests, or from what its weights learnt."""
     notes = []
-    if (found := erased_in(directory)) is not None and found.rows:
-        notes.append(f"{found.sentence} (erased.json): the digests are those after the erasure")
+    if (erasure := erased_in(directory)) is not None and erasure.rows:
+        notes.append(f"{erasure.sentence} (erased.json): the digests are those after the erasure")
     if (directory / TAINTED).exists():
         notes.append("its weights learnt rows that were erased since (tainted.json)")
     return notes

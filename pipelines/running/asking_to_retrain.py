@@ -1,8 +1,4 @@
-"""What `millrace retrain` does: keeps a request, or says what would be decided about one.
-
-request_retraining(lake, request)                             # the answer to the person
-decision, said = preview_retraining(lake, request, recipe)
-"""
+"""What `millrace retrain` does: records a request, or says what would be decided about one."""
 
 from __future__ import annotations
 

@@ -1,17 +1,9 @@
-"""Dagster's daemon on a lake, with what Dagster leaves out: it fails launched runs whose process is gone, and asks again for
-retries that were lost.
+"""Dagster's daemon on a lake, which also fails launched runs whose process is gone and asks again for retries that were lost.
 
     python -m pipelines.running.daemon WORKSPACE.yaml          # with DAGSTER_HOME and MILLRACE_LAKE
 
-    again = LostRetries()
-    again.look(instance)          # ids of the runs that are now tried again
-
-Dagster's own launcher cannot say whether a run's process lives: after a crash of the code server its runs would be STARTED
-for ever. Failed that way, they are started again from the failed step (run_retries in dagster.yaml). `millrace up` and
-`millrace ui` run this, one on each instance (pipelines/keeping/daemon_lock.py).
-
-A run whose code location was being loaded when it was to be started again is lost (`LostRetries`): Dagster's daemon writes
-`Failed to retry run` into its history and never comes back to it. A further event of its failure makes the daemon look again.
+Dagster's launcher cannot say whether a run's process lives: after a crash its runs would be STARTED for ever. Failed that way,
+they are started again from the failed step (run_retries in dagster.yaml).
 """
 
 from __future__ import annotations

@@ -1,19 +1,5 @@
-"""Shows a run on the terminal: steps as they start and finish, progress of the current one, peak memory.
-
-    outcome = follow(submit(recipe, lake), console, budget={"sft_model": 90})
-
-    with StepProgress(console) as shown:
-        shown.begin("sft_model")
-        shown.waits_for("loading the model and its data")
-        shown.hear(event)                    # a worker's progress event
-        shown.look()                         # call often: without a terminal, prints a line when one is due
-        shown.end()
-
-The run is a process of its own, so that Dagster's capture of output does not disturb the terminal. Ctrl-C is passed on once:
-workers save a checkpoint, the run is marked as cancelled, and the outcome's exit code is 130.
-
-Progress is a bar on a terminal; a log file or a pipe gets a line after 30 seconds of a step, then at doubling intervals of at
-most 10 minutes.
+"""Shows a run on the terminal: steps, progress of the current one, peak memory. Progress is a bar on a terminal; a log file or
+a pipe gets a line after 30 seconds of a step, then at doubling intervals of at most 10 minutes. Ctrl-C is passed on once.
 """
 
 from __future__ import annotations
@@ -25,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import psutil
 from rich.console import Console
@@ -52,17 +38,8 @@ def follow(run: Run, console: Console, budget: Mapping[str, float] | None = None
     return outcome
 
 
-class FollowedRun(Protocol):
-    """The parts of a run that following needs."""
-
-    @property
-    def pid(self) -> int | None: ...
-    def poll(self) -> int | None: ...
-    def stop(self) -> None: ...
-
-
 class _Watch:
-    def __init__(self, run: FollowedRun, console: Console, budget: Mapping[str, float]):
+    def __init__(self, run: Run, console: Console, budget: Mapping[str, float]):
         self._run, self._console, self._budget = run, console, budget
         self._outcome = Outcome()
         self.is_stopping = False
@@ -145,22 +122,22 @@ def _how_reused(event: Mapping[str, Any]) -> str:
     """`reused (made 2026-11-21 10:03 UTC, run 1a2b3c4d)`, as far as known."""
     facts = []
     if event.get("made_at"):
-        made_at = datetime.fromisoformat(event["made_at"])
-        facts.append(f"made {made_at.astimezone(UTC) if made_at.tzinfo else made_at:%Y-%m-%d %H:%M} UTC")
+        created_at = datetime.fromisoformat(event["made_at"])
+        facts.append(f"made {created_at.astimezone(UTC) if created_at.tzinfo else created_at:%Y-%m-%d %H:%M} UTC")
     facts += [f"run {event['run'][:8]}"] if event.get("run") else []
     return f"reused ({', '.join(facts)})" if facts else "reused"
 
 
 def _memory_mb(pid: int) -> tuple[float, float]:
     """Resident memory of a process, and of all its children."""
-    found = [0.0, 0.0]
+    memory = [0.0, 0.0]
     with suppress(psutil.NoSuchProcess):
         root = psutil.Process(pid)
         for place, tree in enumerate(([root], root.children(recursive=True))):
             for process in tree:
                 with suppress(psutil.NoSuchProcess):
-                    found[place] += process.memory_info().rss / 2**20
-    return found[0], found[1]
+                    memory[place] += process.memory_info().rss / 2**20
+    return memory[0], memory[1]
 
 
 FIRST_LINE_SECONDS, LONGEST_PAUSE_SECONDS = 30.0, 600.0

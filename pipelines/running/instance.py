@@ -1,8 +1,5 @@
-"""The lake's Dagster instance, shared by the command line, the UI and the daemon: `<lake>/.dagster`.
-
-`open_instance(lake)` puts the shipped dagster.yaml there, newest wins, with what the environment adds (MILLRACE_POSTGRES,
-MILLRACE_DEVICES). `fail_dead_runs(instance)` marks runs whose process is gone as failed and frees their pool slots, which a
-killed run would keep for ever.
+"""The lake's Dagster instance, shared by the command line, the UI and the daemon: `<lake>/.dagster`, with the shipped
+dagster.yaml and what the environment adds (MILLRACE_POSTGRES, MILLRACE_DEVICES).
 """
 
 from __future__ import annotations
@@ -156,9 +153,9 @@ def _is_dead(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     """Whether the process of a launched run, which its history names, is gone. False where it names none yet: Dagster's own
     monitoring fails runs that do not start in time."""
     for entry in reversed(instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)):
-        found = STARTED_AS.match(entry.dagster_event.message or "")
-        if found is not None:
-            return not has_run_since(int(found[1]), entry.timestamp)
+        match = STARTED_AS.match(entry.dagster_event.message or "")
+        if match is not None:
+            return not has_run_since(int(match[1]), entry.timestamp)
     return False
 
 

@@ -1,10 +1,4 @@
-"""The outcome of a run, from its events: seconds of each step, reused steps, errors.
-
-outcome = Outcome()
-for event in events:
-    outcome.hear(event)
-outcome.end(exit_code, log)
-"""
+"""The outcome of a run, from its events: seconds of each step, reused steps, errors."""
 
 from __future__ import annotations
 
@@ -125,7 +119,7 @@ def traceback_in(log: Path, lines: int = 40) -> str:
     """The last traceback in a run's output, without Dagster's event log; else the last lines."""
     printed = log.read_text(errors="replace") if log.exists() else ""
     begin = printed.rfind("Traceback (most recent call last)")
-    found = printed[begin:].splitlines()
+    lines_shown = printed[begin:].splitlines()
     if begin < 0:
-        found = [line for line in printed.splitlines() if not EVENT_LINE.match(line)]
-    return "\n".join(found[-lines:])
+        lines_shown = [line for line in printed.splitlines() if not EVENT_LINE.match(line)]
+    return "\n".join(lines_shown[-lines:])

@@ -1,9 +1,6 @@
-"""One run of a recipe inside Dagster: the process that `submit` starts and `millrace run` follows.
-
-    python -m pipelines.running.run '{"id": "...", "recipe": "...", "lake": "...", "folder": "...", "select": null}'
-
-Finds what is new in the logs, runs the `logs` job over the days that need it, then `train`. Relevant Dagster events and the
-workers' progress go to the file named by MILLRACE_PROGRESS. Exit codes: 0 success, 1 a step failed, 2 misuse, 130 interrupted.
+"""The process of one run, which `submit` starts and `millrace run` follows: finds what is new in the logs, runs the `logs` job
+over the days that need it, then `train`. Events go to the file named by MILLRACE_PROGRESS. Exit codes: 0 success, 1 a step
+failed, 2 misuse, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -87,7 +84,7 @@ def run(request: RunRequest) -> int:
     require_writable(lake.root)
     kept_seconds()  # report an error in the environment now, not in the first step that needs the lake
     if completed := complete_unfinished(lake):
-        relay({"event": "note", "message": f"completed {counted(completed, 'erasure')} that had been stopped"})
+        _note(f"completed {counted(completed, 'erasure')} that had been stopped")
     with at_work(lake):
         exit_code = _at_work(request, recipe, lake)
     if exit_code == 0 and request.select is None:  # the rest of the graph may need the rows that a part has learnt
@@ -101,31 +98,22 @@ def _remove_texts(recipe: Recipe, lake: LakeLayout) -> None:
     if not sources or not rows_with_text(lake, recipe.workload, sources):
         return
     if not is_learnt(lake, recipe.workload):
-        relay(
-            {
-                "event": "note",
-                "message": f"no model has learnt the rows of {', '.join(sources)} yet, so their texts stay "
-                "until one has (retention.counts_only)",
-            }
+        _note(
+            f"no model has learnt the rows of {', '.join(sources)} yet, so their texts stay "
+            "until one has (retention.counts_only)"
         )
         return
     try:
         removed = keep_counts_only(lake, recipe.workload, sources)
     except LakeInUse:
-        relay(
-            {
-                "event": "note",
-                "message": "another run is at work, so texts of retention.counts_only stay until it ends: "
-                "`millrace retain RECIPE --apply` removes them",
-            }
+        _note(
+            "another run is at work, so texts of retention.counts_only stay until it ends: "
+            "`millrace retain RECIPE --apply` removes them"
         )
         return
-    relay(
-        {
-            "event": "note",
-            "message": f"removed the texts of {counted(removed.interactions, 'row')} of {', '.join(sources)}: "
-            "only counts stay (retention.counts_only)",
-        }
+    _note(
+        f"removed the texts of {counted(removed.interactions, 'row')} of {', '.join(sources)}: "
+        "only counts stay (retention.counts_only)"
     )
 
 
@@ -136,22 +124,22 @@ def _at_work(request: RunRequest, recipe: Recipe, lake: LakeLayout) -> int:
     for run_id in fail_dead_runs(instance):
         _tell_dead(run_id)
     for other in others_running(request.folder):
-        relay(
-            {
-                "event": "note",
-                "message": f"{_at(other)} on this lake: steps of its kind wait for it, "
-                f"and what it finishes is reused; `kill -INT {other.pid}` stops it, and its "
-                "finished steps are kept",
-            }
+        _note(
+            f"{_at(other)} on this lake: steps of its kind wait for it, and what it finishes is reused; `kill -INT "
+            f"{other.pid}` stops it, and its finished steps are kept"
         )
     graph = definitions(request.recipe, request.lake)
     chosen = _selected(graph, recipe, request.select)
     return _run(request, recipe, lake, graph, chosen, instance)
 
 
+def _note(message: str) -> None:
+    relay({"event": "note", "message": message})
+
+
 def _tell_dead(run_id: str) -> None:
     message = f"run {run_id[:8]} is no longer at work on this lake (killed, or copied with it); its finished steps are kept"
-    relay({"event": "note", "message": message})
+    _note(message)
 
 
 def _at(other: Run) -> str:
@@ -196,13 +184,13 @@ def _selected(graph: dg.Definitions, recipe: Recipe, select: list[str] | None) -
     for name in sorted(names, key=len, reverse=True):
         expression = re.sub(rf'(?<![\w"/:]){name}(?![\w"/])', f'key:"{recipe.workload}/{name}"', expression)
     try:
-        found = dg.AssetSelection.from_string(expression).required_multi_asset_neighbors().resolve(asset_graph)
+        selection = dg.AssetSelection.from_string(expression).required_multi_asset_neighbors().resolve(asset_graph)
     except dg.DagsterError as error:
         raise SelectionError(
             f"--select {' '.join(select)}: this is not a selection in Dagster's syntax, as sft_model, "
             '+sft_dataset or "sft_model or +sft_dataset" are; a comma means `or`'
         ) from error
-    chosen = [key for key in everything if key in found]
+    chosen = [key for key in everything if key in selection]
     if not chosen:
         raise SelectionError(f"--select {' '.join(select)}: nothing there can be materialized; there are {', '.join(names)}")
     return chosen
@@ -211,7 +199,7 @@ def _selected(graph: dg.Definitions, recipe: Recipe, select: list[str] | None) -
 def _days(recipe: Recipe, lake: LakeLayout, partition: date | None, instance: dg.DagsterInstance) -> list[date]:
     seen = observe(Tables(lake), recipe.workload, with_chats(lake.root, recipe.workload, recipe.sources))
     if seen.moved_objects:
-        relay({"event": "note", "message": moved_note(seen.moved_objects)})
+        _note(moved_note(seen.moved_objects))
     instance.report_runless_asset_event(
         dg.AssetObservation(
             asset_key=[recipe.workload, "logs"],
@@ -220,9 +208,9 @@ def _days(recipe: Recipe, lake: LakeLayout, partition: date | None, instance: dg
     )
     earliest, latest = first_day(recipe, lake.root), recipe.last_day or datetime.now(UTC).date()
     if partition is None:
-        found = [day for day in seen.days if earliest <= day <= latest]
-        news = {*seen.unread_days, *_never_materialized(recipe, found, instance)}
-        return [day for day in found if day in news] or found[-1:]
+        days = [day for day in seen.days if earliest <= day <= latest]
+        news = {*seen.unread_days, *_never_materialized(recipe, days, instance)}
+        return [day for day in days if day in news] or days[-1:]
     if not earliest <= partition <= latest:
         raise SelectionError(f"--partition {partition}: this recipe's traffic is from {earliest} to {latest}")
     if not daily_partitions(recipe, lake.root).has_partition_key(partition.isoformat()):
@@ -307,7 +295,7 @@ class _Listener:
             self._waiting.add(step)
             others = others_running(self.folder) if self.folder is not None and self.folder.parent.is_dir() else []
             who = " and ".join(map(_at, others)) or "another run on this lake is at work"
-            relay({"event": "note", "message": f"{step} waits: {who}, and one step of its kind runs at a time"})
+            _note(f"{step} waits: {who}, and one step of its kind runs at a time")
 
     def _failed(self, step: str, error: StepError | None, at: float) -> None:
         if error is not None and error.cls_name == "DagsterAssetCheckFailedError":

@@ -1,12 +1,8 @@
-"""Submits a recipe: starts a run in a process of its own, and reports its state.
+"""Submits a recipe: starts a run in a process of its own, which continues when its submitter ends, and reports its state.
 
-    run = submit(recipe, lake="lake", select=["+curated_interactions"])
-    run.state                       # starting, running, succeeded, failed, refused, stopped or killed
-    outcome = run.wait()            # seconds of each step, reused steps, errors
-    Run.open("lake", run.id)        # the same run, from any other process
-
-The run is independent: it continues when the process that submitted it ends or is killed. Its events and output are in
-<lake>/.dagster/submitted/<id>/ (MILLRACE_HOME moves .dagster).
+run = submit(recipe, lake="lake", select=["+curated_interactions"])
+outcome = run.wait()            # seconds of each step, reused steps, errors
+Run.open("lake", run.id)        # the same run, from any other process
 """
 
 from __future__ import annotations
@@ -209,8 +205,8 @@ def runs_of(lake: LakeLayout) -> Path:
 
 def others_running(folder: Path) -> list[Run]:
     """The runs on a lake that are at work, besides the run of this folder. A run outlives the command that started it."""
-    found = [Run(other.name, other) for other in sorted(folder.parent.iterdir()) if other != folder and other.is_dir()]
-    return [run for run in found if run.pid is not None and run.poll() is None]
+    runs = [Run(other.name, other) for other in sorted(folder.parent.iterdir()) if other != folder and other.is_dir()]
+    return [run for run in runs if run.pid is not None and run.poll() is None]
 
 
 def _content(path: Path) -> dict[str, Any] | None:

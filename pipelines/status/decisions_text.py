@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
@@ -17,14 +16,14 @@ from rich.text import Text
 
 from model_ops.jobs import duration
 from pipelines.terminal import print_table, text_table
-from resources.deciding import SPELLED, Decision, Option, RetrainingRequest, corrections
+from resources.deciding import SPELLED, Decision, Option, RetrainingRequest
 
 COLUMNS = ("when (UTC)", "cause", "action", "outcome", "predicted", "took", "gain predicted", "gain", "decision_id")
 OF_A_DRAFTER = ("drafter_continued", "drafter_new")
 
 
 def print_decisions(decisions: Sequence[Decision], console: Console, count: int) -> None:
-    """The newest decisions as a table, the last one in full, and by how much predictions were off."""
+    """The newest decisions as a table, and the last one in full."""
     shown = list(decisions)[-count:]
     if not shown:
         console.print(
@@ -40,15 +39,15 @@ def print_decisions(decisions: Sequence[Decision], console: Console, count: int)
     if last.options:
         print_table(
             text_table(
-                ("option", "costs", "gains", "at least", "pays back", "from requests a day", "why not"),
+                ("option", "costs", "gains", "pays back", "from requests a day", "why not"),
                 [_option(each) for each in last.options],
-                frozenset({1, 2, 3, 4, 5}),
+                frozenset({1, 2, 3, 4}),
             ),
             console,
         )
         if said := _stages(last.chosen if last.action != "nothing" else _cheapest(last)):
             console.print(said, soft_wrap=True, highlight=False, markup=False)
-    for sentence in (*last.evidence.get("drafting", ()), *corrections(decisions, datetime.now(UTC))):
+    for sentence in last.evidence.get("drafting", ()):
         console.print(_sentence(sentence), soft_wrap=True, highlight=False, markup=False)
 
 
@@ -91,7 +90,6 @@ def _option(option: Option) -> list[str]:
         option.action,
         duration(option.predicted_cost_s) if option.predicted_cost_s else "",
         _gain(option.action, option.predicted_gain),
-        _gain(option.action, option.gain_lower),
         duration(days * 86_400) if days is not None else "",
         f"{requests:z,.0f}" if requests is not None else "",
         option.why_not,

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from model_ops.jobs import counted
 from pipelines.storage import last_run
 from resources.artefacts import StaleInput, Taint, current_manifests, stale_inputs, tainted
-from resources.deciding import DrafterPayback, drafter_payback
 from resources.digests import slice_digest
 from resources.endpoints import (
     Endpoint,
@@ -120,8 +119,6 @@ class WorkloadStatus:
     endpoint: EndpointStatus
     next: str = ""
     """What to do now: a command."""
-    payback: DrafterPayback | None = None
-    """Of the drafter of the champion, or else of the candidate; None where there is no release."""
     unread_objects: int | None = None
     unread_more: bool = False
     sources_problem: str = ""
@@ -210,8 +207,6 @@ def _workload(lake: LakeLayout, workload: str, recipe: Recipe | None, seen: list
         for alias in ("champion", "candidate", "previous")
         if (version := getattr(status.endpoint, alias)) and f"release:{workload}/release@{version}" in taints
     ]
-    if release := status.endpoint.champion or status.endpoint.candidate:
-        status.payback = drafter_payback(lake, workload, release, recipe.automation.decide if recipe else None)
     disabled = recipe.disabled if recipe is not None else _switched_off(lake, workload, manifests)
     named = recipe.datasets.named if recipe is not None else {}
     for name in [*STEPS, *named, *(name for name in manifests if name not in STEPS and name not in named)]:

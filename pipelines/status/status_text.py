@@ -86,8 +86,6 @@ def _print_workload(found: WorkloadStatus, now: datetime, console: Console) -> N
     if through:
         say(console, f"! {', '.join(through)}: made from what is stale", "yellow")
     _print_endpoint(found.endpoint, console)
-    if found.payback is not None:
-        say(console, f"payback of release {found.payback.release}: {found.payback.says}")
 
 
 def _own_reasons(stage: StageStatus) -> list[str]:

@@ -9,13 +9,24 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from pipelines.terminal.inspection_text import print_inspection
     from pipelines.terminal.plain_console import folded, say
-    from pipelines.terminal.printing import MOST_ROWS, Rows, print_lineage, print_rows
-    from pipelines.terminal.row_files import format_of, require_file_place, write_arrow_stream, write_rows_file
+    from pipelines.terminal.printing import (
+        MOST_ROWS,
+        Rows,
+        format_of,
+        print_lineage,
+        print_rows,
+        require_file_place,
+        write_arrow_stream,
+        write_rows_file,
+    )
     from pipelines.terminal.shared_options import (
+        HostOption,
+        KeysOption,
         LakeOption,
         LimitOption,
         OutputFormat,
         PageOption,
+        RecipeArgument,
         ReportFormat,
         RowFormat,
         VerticalOption,
@@ -24,6 +35,7 @@ if TYPE_CHECKING:
         console,
         errors,
         open_lake,
+        print_line,
         say_error,
     )
     from pipelines.terminal.tables import print_table, shortened, text_table

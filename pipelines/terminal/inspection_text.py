@@ -16,17 +16,17 @@ from resources.records import visible
 MARKS = {"yes": "green", "possible": "yellow"}
 
 
-def print_inspection(found: Inspection, console: Console, width: int | None = None) -> None:
+def print_inspection(inspection: Inspection, console: Console, width: int | None = None) -> None:
     """Prints figures, tables and then the verdicts, which end up just above the prompt."""
     figures = Table.grid(padding=(0, 2, 0, 0))
     figures.add_column(justify="right", style="bold")
     figures.add_column(style="dim", overflow="fold")
-    for number, what in headline(found):
+    for number, what in headline(inspection):
         figures.add_row(number, what)
     console.print(figures)
-    if days := day_bars(found):
+    if days := day_bars(inspection):
         console.print(Text(f"\n{days['first']} to {days['last']}   {_bars([bar['height'] for bar in days['bars']])}"))
-    for section in sections(found):
+    for section in sections(inspection):
         table = text_table(
             section.columns, section.rows, section.right, box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False
         )
@@ -35,18 +35,20 @@ def print_inspection(found: Inspection, console: Console, width: int | None = No
         print_table(table, console, width)
         if section.note:
             _say(visible(section.note), console, style="dim")
-    if found.proposed:
-        console.print(Text(visible(proposal_text(found.proposed), lines=True)), overflow="ignore", crop=False, soft_wrap=True)
-    for verdict in found.verdicts:
+    if inspection.proposed:
+        console.print(
+            Text(visible(proposal_text(inspection.proposed), lines=True)), overflow="ignore", crop=False, soft_wrap=True
+        )
+    for verdict in inspection.verdicts:
         console.print()
         heading = Text(f"Is it worth {verdict.question}? ", style="bold")
         console.print(heading.append(verdict.answer, style=MARKS.get(verdict.answer, "red")))
         _say(visible(verdict.sentence), console, "  ")
         for check in verdict.checks:
             mark = Text("  ✓ ", style="green") if check.passed else Text("  ✗ ", style="red")
-            _say(f"{check.name}: {check.found} (wanted: {check.wanted}; {check.why})", console, mark)
+            _say(f"{check.name}: {check.value} (wanted: {check.wanted}; {check.why})", console, mark)
     console.print()
-    uris = visible(shlex.join(found.uris))
+    uris = visible(shlex.join(inspection.uris))
     _say(f"next: millrace init {uris} --base-model MODEL writes a recipe for these logs", console)
 
 

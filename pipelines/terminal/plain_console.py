@@ -1,10 +1,5 @@
-r"""The console of all commands: control characters in printed text are spelled out, never sent to the terminal.
-
-    console = PlainConsole()
-    console.print(f"[green]✓[/] {name}")     # markup is ours; a \x1b in `name` is printed as \x1b
-
-Emoji codes such as :100: stay as written. Text from logs is printed as rich Text, or with markup=False, so that square
-brackets stay too.
+"""The console of all commands: control characters in printed text are spelled out, never sent to the terminal. Text from logs
+is printed as rich Text, or with markup=False, so that square brackets stay too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Prints rows and lineage trees as tables, JSON or CSV.
-
-Tables escape control characters (pipelines/terminal/tables.py). CSV and JSON have the exact values: JSON escapes control
-characters, CSV only on a terminal.
+"""Prints rows and lineage trees as tables, JSON or CSV. Tables escape control characters; CSV and JSON have the exact
+values.
 """
 
 from __future__ import annotations
@@ -11,13 +9,17 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
+from model_ops.files import replaced
 from pipelines.terminal.tables import print_table, room_for, shortened, text_table
 from resources.catalog import CatalogError, Page, QueryResult
 from resources.records import escaped_json, visible
@@ -115,7 +117,8 @@ def _as_csv(value: Any) -> Any:
 def _print_table(
     names: list[str], batches: Iterable[pa.RecordBatch], console: Console, width: int | None, limit: int | None, vertical: bool
 ) -> int:
-    shown, counted = [], 0
+    shown: list[list[str]] = []
+    counted = 0
     most = limit or MOST_ROWS
     for batch in batches:
         if len(shown) < most:
@@ -141,13 +144,13 @@ def _print_table(
 
 def _unique(names: list[str]) -> list[str]:
     """Column names made unique: a join may have one twice."""
-    told: list[str] = []
+    unique: list[str] = []
     for name in names:
         other, number = name, 2
-        while other in told:
+        while other in unique:
             other, number = f"{name}_{number}", number + 1
-        told.append(other)
-    return told
+        unique.append(other)
+    return unique
 
 
 def print_lineage(edges: pa.Table, format: str, console: Console, width: int | None = None, downwards: bool = False) -> None:
@@ -160,7 +163,7 @@ def print_lineage(edges: pa.Table, format: str, console: Console, width: int | N
         if downwards:
             edge |= {"child": edge["parent"], "parent": edge["child"]}
         children.setdefault(edge["child"], []).append(edge)
-    below = {edge["parent"] for found in children.values() for edge in found}
+    below = {edge["parent"] for group in children.values() for edge in group}
     for root in [child for child in children if child not in below]:
         tree = Tree(Text(visible(root), style="bold"))
         _grow(tree, root, children, set())
@@ -181,3 +184,67 @@ def _grow(tree: Tree, node: str, children: dict[str, list[dict[str, Any]]], show
 def _cell(value: Any, column: str) -> str:
     text = "" if value is None else str(value)
     return text if column == EXPLAINED[1] else shortened(text, column)
+
+
+ENDINGS = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow"}
+"""File endings that name a format."""
+
+
+def format_of(path: Path, format: str | None) -> str:
+    """The format of a file: as given, or by its ending. Raises CatalogError if neither says."""
+    chosen = format or ENDINGS.get(path.suffix.lower())
+    if chosen is not None and chosen in ENDINGS.values():
+        return chosen
+    raise CatalogError(f"--out {path}: the ending names no format; give {', '.join(ENDINGS)}, or --format")
+
+
+def require_file_place(path: Path) -> None:
+    """Raises CatalogError unless a file can be written here: a device such as /dev/null must not be replaced by a file."""
+    if not path.parent.is_dir() or (path.exists() and not path.is_file()):
+        raise CatalogError(f"--out {path}: give a file in an existing folder")
+
+
+def write_rows_file(rows: Rows, path: Path, format: str) -> int:
+    """Writes all rows and returns their number. Raises CatalogError for values that the format cannot hold."""
+    require_file_place(path)
+    with replaced(path) as temporary:
+        if format in ("csv", "json"):
+            with temporary.open("w", encoding="utf-8", newline="") as out:
+                return print_text(rows, format, out)
+        return _write_columns(rows, temporary, format)
+
+
+def write_arrow_stream(rows: Rows) -> int:
+    """Writes an Arrow IPC stream to standard output: for `| python`, not for a terminal."""
+    if sys.stdout.isatty():
+        raise CatalogError("--format arrow is for programs: add --out FILE.arrow, or pipe it to one")
+    schema, batches = schema_and_batches(rows)
+    with pa.ipc.new_stream(sys.stdout.buffer, schema) as writer:
+        return _write_batches(writer, schema, batches)
+
+
+def _write_columns(rows: Rows, path: Path, format: str) -> int:
+    schema, batches = schema_and_batches(rows)
+    try:
+        with _writer(path, schema, format) as writer:
+            return _write_batches(writer, schema, batches)
+    except pa.ArrowNotImplementedError as error:
+        raise CatalogError(f"a column cannot be written as {format} ({error}): cast it to varchar in the query") from error
+
+
+@contextmanager
+def _writer(path: Path, schema: pa.Schema, format: str):
+    if format == "parquet":
+        with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+            yield writer
+    else:
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+            yield writer
+
+
+def _write_batches(writer: Any, schema: pa.Schema, batches: Any) -> int:
+    written = 0
+    for batch in batches:
+        writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+        written += batch.num_rows
+    return written

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,8 +23,16 @@ errors = PlainConsole(stderr=True)
 LakeOption = Annotated[
     str | None, typer.Option("--lake", envvar="MILLRACE_LAKE", help="the lake's directory", show_default="./lake")
 ]
-
-
+RecipeArgument = Annotated[Path, typer.Argument(help="the recipe's YAML file")]
+HostOption = Annotated[str, typer.Option("--host", help="address to listen on")]
+KeysOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--keys",
+        help="of captured traffic: YAML file of sampling rates and zero retention by the sha256 of an API key",
+        show_default="everything is kept",
+    ),
+]
 WidthOption = Annotated[
     int | None,
     typer.Option(
@@ -31,9 +40,7 @@ WidthOption = Annotated[
     ),
 ]
 
-
 VerticalOption = Annotated[bool, typer.Option("--vertical", help="one field a line; chosen by itself where a row does not fit")]
-
 
 LimitOption = Annotated[
     int | None, typer.Option("--limit", min=1, help="rows of a page", show_default="200 in a table, else all")
@@ -76,3 +83,8 @@ def open_lake(given: str | None):
 def say_error(message: object) -> None:
     """Prints a sentence on standard error, without markup."""
     errors.print(f"millrace: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
+
+
+def print_line(sentence: str, style: str | None = None) -> None:
+    """Prints a sentence on standard output, without markup, on one line."""
+    console.print(sentence, style=style, markup=False, highlight=False, soft_wrap=True)

@@ -1,10 +1,5 @@
-"""Tables of logged text: ids stay whole and URIs unbroken.
-
-    print_table(text_table(columns, rows), console, width=None)
-
-A table is as wide as the terminal; in a file as wide as its content; or `width`. Text columns are folded if that is too
-narrow. Ids, URIs and column names are never folded: where a row with a heading does not fit, each row is printed with one field
-a line, and a table without a heading becomes wider. A text of more than MOST_CHARACTERS ends in "…".
+"""Tables of logged text, as wide as the terminal, in a file as wide as their content, or `width`. Ids, URIs and column names
+are never folded: where a row does not fit, each row is printed with one field a line.
 """
 
 from __future__ import annotations

@@ -16,11 +16,10 @@ from collections.abc import Mapping
 import duckdb
 import pyarrow as pa
 
+from model_ops.answers import RESCORED_ROWS, ROLLOUT_ROWS, SAMPLED_ANSWER_ROWS
 from model_ops.evaluation import row_tables
 from model_ops.files import sentence
 from model_ops.operations import ANSWER_ROWS, LIMIT_ROWS
-from model_ops.preferences import SAMPLED_ANSWER_ROWS
-from model_ops.rollouts import RESCORED_ROWS, ROLLOUT_ROWS
 from resources.catalog.column_lineage import columns_of
 from resources.composing import DATASET_SCHEMAS
 from resources.lake import SCHEMAS, rows, sql_literal, sql_text

@@ -1,8 +1,8 @@
 """Decides whether anything of a workload is worth retraining, does the least that helps, and records what came of it. gather.py
 collects the evidence (rows, drift, serving metrics, past costs), causes.py says which causes hold, options.py weighs cost
-against gain, policy.py takes the first cause within the budget and the quiet hours, settle.py fills in the real cost and
-gain afterwards. Requests of people are causes too (requests.py). It starts no run: the sensor `decide` of pipelines/graph
-does. Start with policy.py.
+against the last measured gain, policy.py takes the first cause within the budget and the quiet hours, settle.py fills in the
+real cost and gain afterwards. Requests of people are causes too (requests.py). It starts no run: the sensor `decide` of
+pipelines/graph does. Start with policy.py.
 """
 
 from typing import TYPE_CHECKING
@@ -12,14 +12,12 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from resources.deciding.actions import SPELLED, Work
     from resources.deciding.causes import quiet_hold
+    from resources.deciding.costs import AROUND_S, WORKERS
     from resources.deciding.decisions import Decision, Decisions, Option
     from resources.deciding.evidence import RecipeFacts
-    from resources.deciding.options import corrections
     from resources.deciding.policy import NEVER_ENOUGH, UNKNOWN_COST, decide, preview, pulse
-    from resources.deciding.predictions import AROUND_S, WORKERS
     from resources.deciding.requests import DESPITE, WANTED, RequestError, Requests, RetrainingRequest
     from resources.deciding.settings import DecideSettings
     from resources.deciding.settle import DecisionRun, settle_decision
-    from resources.deciding.worth import DrafterPayback, drafter_payback
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

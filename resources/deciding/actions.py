@@ -1,10 +1,6 @@
 """What can be done: which stages each action makes again, which models it keeps as they are, what it changes in the run.
 
-    work = work_of("drafter_continued", facts)
-    work.stages, work.kept, work.overrides
-    work = Work.of(decision, facts)
-
-A kept model is taken as it is, although its own inputs have newer versions: a drafter learns new rows for the released target.
+A pinned model is used as it is, although its inputs have newer versions: a drafter learns new rows for the released target.
 """
 
 from __future__ import annotations
@@ -23,6 +19,8 @@ DATASETS = tuple(
     if each.kind in ("table", "dataset") and each.group in ("traffic", "datasets") and not each.is_daily and not each.opt_in
 )
 """What every training makes of the rows first."""
+ACTIONS: tuple[Action, ...] = ("drafter_continued", "drafter_new", "sft_continued", "preference", "full")
+DRAFTERS = ("drafter_continued", "drafter_new")
 AFTER_THE_MODEL = ("evaluation_report", "release_candidate", "endpoint")
 EVALUATED_SHARE = 0.5
 """Of the evaluation's rows and prompts, where only the drafter is retrained: its target was measured before."""
@@ -41,7 +39,7 @@ SPELLED: dict[Action, str] = {
 class Work:
     stages: list[str]
     """Stages to make again, in order."""
-    kept: list[str] = field(default_factory=list)
+    pinned: list[str] = field(default_factory=list)
     """Models that are used as they are."""
     overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Overrides of the recipe, by stage."""
@@ -57,11 +55,9 @@ def work_of(action: Action, facts: RecipeFacts, widened: bool = False) -> Work:
     settings = facts.decide
     models = [*facts.policy.stages, *([facts.policy.drafting_model] if facts.policy.drafting_model else [])]
     every = [
-        found.name
-        for found in STAGES
-        if found.name not in facts.policy.disabled and not found.is_daily and found.name != "logs"
+        each.name for each in STAGES if each.name not in facts.policy.disabled and not each.is_daily and each.name != "logs"
     ]
-    only_drafter = action in ("drafter_continued", "drafter_new")
+    only_drafter = action in DRAFTERS
     share = (EVALUATED_SHARE if only_drafter else 1.0) * (settings.drift_widens if widened else 1.0)
     changed: dict[str, dict[str, Any]] = {"evaluation_report": {"share": share}} if share != 1 else {}
     if action == "full":
@@ -73,7 +69,7 @@ def work_of(action: Action, facts: RecipeFacts, widened: bool = False) -> Work:
             changed["speculator"] = {"continue_from_last": True, "step_share": settings.drafter_step_share}
         return Work([*(name for name in every if name in wanted), *facts.named_datasets], models, changed)
     first = stage("preference_model" if action == "preference" else "sft_model").name
-    kept = models[: models.index(first)]
+    pinned = models[: models.index(first)]
     if action == "sft_continued":
         changed["sft_model"] = {"continue_from_last": True, "replay": settings.replay}
-    return Work([*(name for name in every if name not in kept), *facts.named_datasets], kept, changed)
+    return Work([*(name for name in every if name not in pinned), *facts.named_datasets], pinned, changed)

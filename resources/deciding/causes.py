@@ -1,11 +1,5 @@
 """Which causes of a retraining hold now, each in one sentence, and what keeps a cause from being decided now.
 
-    for cause in causes(seen, settings): cause.kind, cause.text, cause.window     # window: that it is decided once for
-    held = held_by(seen, decisions, settings, now)         # Hold("cool_down", "..."), or None
-    due("0 3 * * 1", "UTC", now)        # whether the recipe's cron schedule was due lately: "2026-06-01 03:00", or ""
-    last_time("0 3 * * 1", "UTC", now)          # the same, however long ago
-    next_time("0 3 * * 1", "UTC", now)          # a datetime
-
 Holds: a candidate that waits, a run at work, a cool-down, quiet hours. A held cause is written to the table once for each kind
 of hold, and decided when the hold ends.
 """
@@ -52,18 +46,9 @@ def asked(requests: Iterable[RetrainingRequest]) -> list[RetrainingCause]:
 
 def causes(seen: Evidence, settings: DecideSettings) -> list[RetrainingCause]:
     """Every cause that holds, most telling first. Causes that the recipe does not list are left out."""
-    every = (_base_revision(seen), _acceptance(seen), _feedback(seen), _schedule(seen), _new_logs(seen, settings), _drift(seen))
-    found = {each.kind: each for each in chain.from_iterable(every)}
-    return [found[kind] for kind in CAUSES if kind in found and kind in settings.causes]
-
-
-def _base_revision(seen: Evidence) -> Iterator[RetrainingCause]:
-    if seen.base_now and seen.base_then and seen.base_now != seen.base_then:
-        yield RetrainingCause(
-            "base_revision",
-            f"the base model changed: {seen.base_then[:12]} was trained from, {seen.base_now[:12]} is there now",
-            seen.base_now,
-        )
+    every = (_acceptance(seen), _feedback(seen), _schedule(seen), _new_logs(seen, settings), _drift(seen))
+    by_kind = {each.kind: each for each in chain.from_iterable(every)}
+    return [by_kind[kind] for kind in CAUSES if kind in by_kind and kind in settings.causes]
 
 
 def _acceptance(seen: Evidence) -> Iterator[RetrainingCause]:

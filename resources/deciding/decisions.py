@@ -1,13 +1,5 @@
 """The decisions of a workload: rows of the table `retraining_decisions`, written so that no cause is decided twice.
 
-    decision = Decision(workload="math-tutor", decision_id=decision_id(...), cause="new_logs", ...)
-    decision.as_row()                    # as the table has it: evidence and options are JSON text; Decision.from_row(row)
-    ledger = Decisions(lake, "math-tutor")
-    ledger.seen()                        # oldest first; writes nothing
-    ledger.all()                         # the same; a claim without a row gets it
-    ledger.record(decision)              # False where another process has decided the same
-    ledger.settle(decision)              # replaces the row of the same decision_id
-
 outcome says where it stands: `waiting` (without run_id: the run has not begun; with one: its release waits for an approval),
 `running`, `released`, `no_better` (nothing new was served: the release is the one before, or was replaced), `refused_by_gates`,
 `failed`, `cancelled`, and `not_run` where nothing was to be started.
@@ -49,20 +41,16 @@ class Option:
     """Seconds on `devices`; None: unknown."""
     predicted_money: float | None = None
     predicted_gain: float | None = None
-    gain_lower: float | None = None
-    """Lower bound of predicted_gain: the relative rise of the acceptance length for drafters, else the fall of the held-out
-    loss in nats per token."""
+    """The relative rise of the acceptance length for drafters, else the fall of the held-out loss in nats per token. None: it
+    was never measured."""
     why_not: str = ""
     """Why it was not chosen; "" for the chosen one."""
     gain_says: str = ""
     payback_days: float | None = None
     break_even_requests: float | None = None
-    """`payback_days`, `break_even_requests`: at the lower bound of the gain."""
+    """`payback_days`, `break_even_requests`: at this gain; where it was never measured, if decoding took no time."""
     stage_costs_s: dict[str, float] = field(default_factory=dict)
     """Predicted seconds by stage."""
-    corrected_cost: float = 1.0
-    corrected_gain: float = 1.0
-    """`corrected_cost`, `corrected_gain`: ratios of real to predicted values in earlier outcomes."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +90,11 @@ class Decision:
     @property
     def is_open(self) -> bool:
         return self.outcome in OPEN
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether its run ended well."""
+        return self.outcome in ("released", "waiting", "no_better")
 
     @property
     def chosen(self) -> Option | None:
@@ -159,19 +152,19 @@ class Decisions:
 
     def seen(self) -> list[Decision]:
         """Every decision, oldest first."""
-        found = self._in_table()
-        return _in_order([*found, *self._unwritten(found)])
+        written = self._in_table()
+        return _in_order([*written, *self._unwritten(written)])
 
     def all(self) -> list[Decision]:
         """Every decision, oldest first; claimed ones whose row was not written yet get it now. Raises S3Error if the bucket
         of a lake is away."""
-        found = self._in_table()
-        for each in self._unwritten(found):
+        written = self._in_table()
+        for each in self._unwritten(written):
             self._publish(self._path(each))  # a store that was away may not have it, or may have another machine's by now
-        missing = self._unwritten(found)
+        missing = self._unwritten(written)
         if missing:
             self._tables.append(TABLE, _table(missing))
-        return _in_order([*found, *missing])
+        return _in_order([*written, *missing])
 
     def record(self, decision: Decision) -> bool:
         """Claims and writes a new decision. False if it is claimed already, by this or another process. Raises S3Error if the
@@ -211,13 +204,13 @@ class Decisions:
 
     def _claimed(self) -> list[Decision]:
         self._lake.mirror.pull_folder(self._claims)
-        found = []
+        claimed = []
         for path in sorted(self._claims.glob("*.json")):
             try:
-                found.append(Decision.from_row(_times(json.loads(path.read_text(encoding="utf-8")))))
+                claimed.append(Decision.from_row(_times(json.loads(path.read_text(encoding="utf-8")))))
             except (OSError, ValueError, KeyError, TypeError):
                 continue  # a claim that cannot be read keeps its cause from being decided again, which is its purpose
-        return found
+        return claimed
 
 
 def _in_order(decisions: list[Decision]) -> list[Decision]:

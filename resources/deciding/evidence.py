@@ -1,9 +1,5 @@
 """What a decision is made from: traffic, drift, serving metrics, trained versions and the recipe's facts, as plain values.
 
-    Evidence(...)            # of gather.py; causes, gains and costs are functions of it alone
-    episodes(rows)           # Episode(test, window_days, start, end, value, bound), the ones that go on
-    Estimate(value, low, says)    # a predicted number with its lower bound, in the unit of what it predicts
-
 An alarm of the table `drift` goes on until its value falls below half of its bound, so a value that hovers about the bound is
 one cause, not one a day. The chart of acceptance begins again at 0 after each alarm and rises to the next one while the fall
 goes on, so its episode ends only after CLEAR_DAYS days with drafts in a row below half of the bound.
@@ -49,12 +45,12 @@ def episodes(rows: Iterable[Mapping[str, Any]]) -> list[Episode]:
     for row in rows:
         if row["value"] is not None and row["bound"] is not None:
             series.setdefault((row["test"], row["window_days"]), []).append(row)
-    newest = max((row["dt"] for found in series.values() for row in found), default=None)
+    newest = max((row["dt"] for of_test in series.values() for row in of_test), default=None)
     going: list[Episode] = []
-    for (test, window), found in sorted(series.items()):
+    for (test, window), of_test in sorted(series.items()):
         start: date | None = None
         last, clear = None, 0
-        for last in sorted(found, key=lambda row: row["dt"]):
+        for last in sorted(of_test, key=lambda row: row["dt"]):
             is_clear = not last["alarm"] and last["value"] < CLEARS_AT * last["bound"]
             clear = clear + 1 if is_clear else 0
             if last["alarm"] and start is None:
@@ -90,21 +86,11 @@ class Evidence:
     episodes: tuple[Episode, ...] = ()
     tau_released: float | None = None
     """Acceptance length of the champion's drafter in its evaluation report."""
-    tau_released_low: float | None = None
     tau_served: float | None = None
-    """Acceptance length of the last days by the servers' counters, with its standard error over days (None: one day or
-    none)."""
-    tau_served_error: float | None = None
-    tau_served_days: int = 0
-    served_drafts: int = 0
+    """Acceptance length of the last days by the servers' counters."""
     requests_a_day: float | None = None
     answer_tokens_a_request: float | None = None
     tokens_per_second: float | None = None
-    drafter_tau: float | None = None
-    """Acceptance length of the current drafter on its own held-out answers."""
-    base_then: str | None = None
-    base_now: str | None = None
-    """`base_now`, `base_then`: digests of the base model's files; None where it cannot change."""
     schedule_due: str = ""
     candidate: str = ""
     drafting: tuple[str, ...] = ()
@@ -130,26 +116,15 @@ class Evidence:
 
     def as_record(self) -> dict[str, Any]:
         """For the table: without the counts of each day."""
-        found = asdict(self)
-        found.pop("rows_by_day")
-        found["newest_day"] = self.newest_day.isoformat() if self.newest_day else None
-        found["episodes"] = [str(each) for each in self.episodes]
-        found["new_rows_of_drafter"], found["new_rows_of_model"] = self.new_rows_of_drafter, self.new_rows_of_model
-        found["decode_hours_a_day"] = self.decode_hours_a_day
-        return {name: value for name, value in found.items() if value not in (None, "", (), [], {})}
-
-
-@dataclass(frozen=True)
-class Estimate:
-    value: float
-    low: float
-    """Lower end of the one-sided 95 % interval of the fit or measurements behind it, without the error of extrapolation."""
-    says: str
-    """Source of the number, in words."""
-
-    def times(self, ratio: float, low_ratio: float) -> Estimate:
-        """The estimate corrected by the ratio that earlier predictions were off by, and its lower bound by the ratio's."""
-        return Estimate(self.value * ratio, self.low * (low_ratio if self.low > 0 else ratio), self.says)
+        record = asdict(self) | {
+            "rows_by_day": None,
+            "newest_day": self.newest_day.isoformat() if self.newest_day else None,
+            "episodes": [str(each) for each in self.episodes],
+            "new_rows_of_drafter": self.new_rows_of_drafter,
+            "new_rows_of_model": self.new_rows_of_model,
+            "decode_hours_a_day": self.decode_hours_a_day,
+        }
+        return {name: value for name, value in record.items() if value not in (None, "", (), [], {})}
 
 
 @dataclass(frozen=True)
@@ -158,8 +133,6 @@ class RecipeFacts:
 
     workload: str
     policy: ModelPolicy
-    base_directory: str = ""
-    """The base model's own directory; "" for one on the Hub and for `tiny`."""
     cron: str = ""
     """The schedule; "" where it is off."""
     architecture: str = ""

@@ -1,38 +1,27 @@
 """Decides about a workload: the first cause that holds and was not decided yet, weighed, within the budget and the quiet hours.
 
-    made = decide(lake, facts, decisions, now)
-    made.decision            # None: nothing new
-    made.again_at            # when to look again although nothing changed
-    made.work                # what its run makes; None where nothing is started
-    preview(request, lake, facts, decisions, now)      # what would be decided about a request, before it is made
-    left = level(capacity=3.0, uses=[(ts, 1.0), ...], now=now)   # what a weekly budget still has
-    refusal(settings, decisions, cost_hours=0.4, money=None, now=now)        # a sentence, or None
-    pulse(lake, facts)       # another text after any change that a decision depends on: a few looks at files
-
 Nothing is written or started here: pipelines/graph/decide_sensor.py records the decision and asks Dagster for the run.
 
-A weekly budget is a token bucket: full at first, refilled evenly within a week up to a week's amount; that of runs holds at
-least one run. A decision that started a run takes what it was predicted to cost until it is settled, then what it really cost.
-So with N runs a week (N a whole number) at most 2 N - 1 start within less than seven days. With an amount A a week, those that
-start within less than seven days use less than 2 A, and what the last of them costs beyond its prediction. What a person starts
-despite the budget comes on top.
+A budget holds in every window of seven days (of 1 / N weeks for less than one run a week): what started in it, with what it
+really cost once that is known, and what a run is predicted to take, are at most the amount. What the last run of a window costs
+beyond its prediction comes on top, and what a person starts despite the budget.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from resources.deciding.actions import Work
-from resources.deciding.base_versions import hashed_so_far, stamp_of
 from resources.deciding.causes import RetrainingCause, asked, causes, held_by, last_time, next_time
+from resources.deciding.costs import ActionCost
 from resources.deciding.decisions import REQUEST, Action, Decision, Option, decision_id
 from resources.deciding.evidence import Evidence, RecipeFacts
 from resources.deciding.gather import gather
-from resources.deciding.options import WISHES, ActionForecast, recent, weigh
+from resources.deciding.options import WISHES, weigh
 from resources.deciding.requests import Requests, RetrainingRequest, folder_of
 from resources.deciding.settings import BudgetSettings, DecideSettings
 from resources.lake import LakeLayout, Tables, slice_stamp
@@ -53,28 +42,21 @@ def decide(lake: LakeLayout, facts: RecipeFacts, decisions: Sequence[Decision], 
     """The next decision. decisions: all so far, settled as far as is known."""
     settings = facts.decide
     now = now or datetime.now(UTC)
-    seen, predicted = gather(lake, facts, now)
+    seen, costs = gather(lake, facts, now)
     seen = _with_held_schedule(seen, facts, decisions, now)
     known = {each.decision_id for each in decisions}
     every = [*asked(Requests(lake, facts.workload).waiting(decisions)), *causes(seen, settings)]
-    found = [cause for cause in every if _id(cause, seen) not in known]
-    if not found:
+    undecided = [cause for cause in every if _id(cause, seen) not in known]
+    if not undecided:
         return DecisionStep(None, min(_looks(facts, now)))
     held: list[tuple[RetrainingCause, DecisionStep]] = []
-    for cause in found:
+    for cause in undecided:
         hold = held_by(seen, decisions, settings, now, _despite(cause))
         if hold is not None:
-            held.append(
-                (
-                    cause,
-                    DecisionStep(
-                        _row(cause, seen, [], "nothing", hold.text, settings, now, held=hold.kind),
-                        min(hold.until or now + LOOKS_AGAIN, now + LOOKS_AGAIN),
-                    ),
-                )
-            )
+            row = _row(cause, seen, [], "nothing", hold.text, settings, now, held=hold.kind)
+            held.append((cause, DecisionStep(row, min(hold.until or now + LOOKS_AGAIN, now + LOOKS_AGAIN))))
             continue
-        row = _weighed(cause, seen, predicted, facts, decisions, now)
+        row = _weighed(cause, seen, costs, facts, decisions, now)
         if row.decision_id in known:
             continue
         starts = row.outcome == "waiting"
@@ -94,8 +76,8 @@ def _held(held: Sequence[tuple[RetrainingCause, DecisionStep]], known: Collectio
     """What is written where every cause is held. All wait for the same, unless a person has set it aside, so the first one says
     it for all; a time of the schedule has a row of its own, by which it is known when the hold ends."""
     first = held[0][1]
-    wanted = [first, *(made for cause, made in held[1:] if cause.kind == SCHEDULE)]
-    new = (made for made in wanted if made.decision and made.decision.decision_id not in known)
+    wanted = [first, *(step for cause, step in held[1:] if cause.kind == SCHEDULE)]
+    new = (step for step in wanted if step.decision and step.decision.decision_id not in known)
     return next(new, replace(first, decision=None))
 
 
@@ -116,34 +98,29 @@ def preview(
     """What would be decided about a request if it was made now, and the sentence about what would hold it; "" if nothing
     would."""
     settings = facts.decide
-    seen, predicted = gather(lake, facts, now)
+    seen, costs = gather(lake, facts, now)
     [cause] = asked([request])
     hold = held_by(seen, decisions, settings, now, request.despite)
-    row = _weighed(cause, seen, predicted, facts, decisions, now)
+    row = _weighed(cause, seen, costs, facts, decisions, now)
     return replace(row, dry_run=True, outcome="not_run"), hold.text if hold is not None else ""
 
 
 def _weighed(
     cause: RetrainingCause,
     seen: Evidence,
-    predicted: Mapping[Action, ActionForecast],
+    costs: Mapping[Action, ActionCost],
     facts: RecipeFacts,
     decisions: Sequence[Decision],
     now: datetime,
 ) -> Decision:
     """The decision about a cause that nothing holds: the least that helps, if the budget suffices."""
     settings = facts.decide
-    options, action, why = weigh(cause, seen, predicted, facts, recent(decisions, now))
+    options, action, why = weigh(cause, seen, costs, facts, decisions, now)
     held, option = "", next(each for each in options if each.action == action)
     if action != "nothing" and "budget" not in _despite(cause):
-        refused = refusal(
-            settings.budget,
-            decisions,
-            _device_hours(option, settings),
-            option.predicted_money,
-            now,
-            _unknown(predicted, action),
-        )
+        seconds, unknown = option.predicted_cost_s, costs[action].unknown if action in costs else ()
+        hours = seconds * settings.devices / 3600 if seconds is not None else None
+        refused = refusal(settings.budget, decisions, hours, option.predicted_money, now, unknown)
         if refused is not None:
             options = [replace(each, why_not=refused) if each is option else each for each in options]
             action, why, held = "nothing", f"nothing is run: {refused}", "budget"
@@ -173,7 +150,7 @@ def _row(
             **seen.as_record(),
             "window": cause.window,
             **({"held": held} if held else {}),
-            "widened": _drifts(seen),
+            "widened": bool(seen.episodes),
             **({REQUEST: cause.request.as_record()} if cause.request else {}),
         },
         options,
@@ -193,37 +170,11 @@ def _despite(cause: RetrainingCause) -> tuple[str, ...]:
     return cause.request.despite if cause.request is not None else ()
 
 
-def _device_hours(option: Option, settings: DecideSettings) -> float | None:
-    return option.predicted_cost_s * settings.devices / 3600 if option.predicted_cost_s is not None else None
-
-
-def _unknown(predicted: Mapping[Action, ActionForecast], action: Action) -> Sequence[str]:
-    """Stages of an action whose cost is unknown."""
-    return predicted[action].unknown if action in predicted else ()
-
-
-def _drifts(seen: Evidence) -> bool:
-    return bool(seen.episodes)
-
-
 WEEK = timedelta(days=7)
 NEVER_ENOUGH = "never: it is more than a week's"
 """Of a refusal: waiting does not help."""
 UNKNOWN_COST = "is set, and what a run costs is unknown"
 """Of a refusal: neither does it here."""
-ONE_RUN = 1.0
-"""What the bucket of runs holds at least: with less, none would ever start."""
-
-
-def level(capacity: float, uses: Iterable[tuple[datetime, float]], now: datetime, a_week: float | None = None) -> float:
-    """What a bucket holds now. a_week: what it gets within a week; None: its capacity. May be below 0: a run that cost more
-    than was predicted is paid off over time."""
-    held, at, refill = capacity, None, capacity if a_week is None else a_week
-    for ts, amount in sorted(uses):
-        if at is not None:
-            held = min(capacity, held + refill * max(timedelta(0), ts - at) / WEEK)
-        held, at = held - amount, ts
-    return held if at is None else min(capacity, held + refill * max(timedelta(0), now - at) / WEEK)
 
 
 def refusal(
@@ -239,15 +190,10 @@ def refusal(
     cost_hours: device hours; None: unknown, because of the stages in `unknown`. money: None where no price is known either.
     """
     started = [each for each in decisions if each.started]
+    runs, hours = settings.runs_per_week, settings.device_hours_per_week
     for name, a_week, wanted, unit, uses in (
-        ("runs_per_week", settings.runs_per_week, 1.0, "runs", [(each.ts, 1.0) for each in started]),
-        (
-            "device_hours_per_week",
-            settings.device_hours_per_week,
-            cost_hours,
-            "device hours",
-            [(each.ts, each.spent_hours) for each in started],
-        ),
+        ("runs_per_week", runs, 1.0, "runs", [(each.ts, 1.0) for each in started]),
+        ("device_hours_per_week", hours, cost_hours, "device hours", [(each.ts, each.spent_hours) for each in started]),
         ("money_per_week", settings.money_per_week, money, "money", [(each.ts, each.spent_money or 0.0) for each in started]),
     ):
         if a_week is None:
@@ -256,15 +202,31 @@ def refusal(
             return f"automation.decide.budget.{name} is 0"
         if wanted is None:
             return f"automation.decide.budget.{name} {UNKNOWN_COST}: {_remedy(cost_hours, unknown)}"
-        capacity = max(a_week, ONE_RUN) if unit == "runs" else a_week
-        held = level(capacity, uses, now, a_week)
-        if held < wanted:
-            again = f"about {_at(now, a_week, held, wanted)}" if wanted <= capacity else NEVER_ENOUGH
+        rarely = unit == "runs" and a_week < 1
+        capacity, window = (1.0, WEEK / a_week) if rarely else (a_week, WEEK)
+        if wanted > capacity:
+            again: str | None = NEVER_ENOUGH
+        else:
+            at = _free_at(uses, capacity - wanted, window, now)
+            again = f"about {at:%Y-%m-%d %H:%M} UTC" if at is not None else None
+        if again is not None:
+            used = sum(amount for ts, amount in uses if ts > now - window)
             return (
-                f"the budget of {unit} is used: {max(0.0, held):.3g} of {a_week:g} a week are left, and {wanted:.3g} are "
-                f"needed; it suffices {again} (automation.decide.budget.{name})"
+                f"the budget of {unit} is used: {used:.3g} of {a_week:g} a week, and {wanted:.3g} are needed; it suffices "
+                f"{again} (automation.decide.budget.{name})"
             )
     return None
+
+
+def _free_at(uses: Sequence[tuple[datetime, float]], most: float, window: timedelta, now: datetime) -> datetime | None:
+    """When the uses within a window are at most `most`; None: they are now."""
+    within = sorted(use for use in uses if use[0] > now - window)
+    used, at = sum(amount for _, amount in within), None
+    for ts, amount in within:
+        if used <= most + 1e-9:
+            break
+        used, at = used - amount, ts + window
+    return at
 
 
 def _remedy(cost_hours: float | None, unknown: Sequence[str]) -> str:
@@ -274,11 +236,6 @@ def _remedy(cost_hours: float | None, unknown: Sequence[str]) -> str:
         f"nothing says how long {' and '.join(unknown) or 'a stage of it'} takes; a run by hand measures it: "
         "millrace run RECIPE"
     )
-
-
-def _at(now: datetime, a_week: float, held: float, wanted: float) -> str:
-    """When a bucket has refilled enough, in UTC."""
-    return f"{now + WEEK * ((wanted - held) / a_week):%Y-%m-%d %H:%M} UTC"
 
 
 TABLES = ("cleaned_interactions", "drift", "serving_metrics", "retraining_decisions")
@@ -292,7 +249,7 @@ POINTERS = (
 
 
 def pulse(lake: LakeLayout, facts: RecipeFacts) -> str:
-    """A digest over the workload's slices of the tables, its pointers, requests, schedule, and the base model's files."""
+    """A digest over the workload's slices of the tables, its pointers, requests and schedule."""
     tables = Tables(lake)
     parts = [facts.cron, *(slice_stamp(tables, name, facts.workload) for name in TABLES)]
     for pattern in POINTERS:
@@ -303,14 +260,12 @@ def pulse(lake: LakeLayout, facts: RecipeFacts) -> str:
     requests = folder_of(lake, facts.workload)
     lake.mirror.pull_folder(requests)
     parts.append(_stat(requests))
-    if facts.base_directory:
-        parts += [stamp_of(Path(facts.base_directory)), hashed_so_far(lake, facts.workload)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
 
 def _stat(path: Path) -> str:
     try:
-        found = path.stat()
+        stat = path.stat()
     except OSError:
         return ""
-    return f"{found.st_mtime_ns}-{found.st_size}-{found.st_ino}"
+    return f"{stat.st_mtime_ns}-{stat.st_size}-{stat.st_ino}"

@@ -1,12 +1,5 @@
 """People's requests for a retraining: the cause `request` of a decision, and the sentences about it.
 
-    requests = Requests(lake, "math-tutor")
-    by = Actor.of_command("the prices of June are wrong")
-    wanted = RetrainingRequest.of("math-tutor", by, action="full", despite=["quiet"])
-    request, is_new = requests.ask(wanted, now)      # is_new False: the same was asked for before, and is not decided yet
-    requests.waiting(decisions)                      # those that are not decided yet, oldest first
-    requests.withdraw(request.request_id, by, now)   # RequestError where it was decided meanwhile
-
 A request is a file, <lake>/deciding/<workload>/requests/<request_id>.json, which is written once and never changed. What came
 of it is a row of the table `retraining_decisions`, whose id follows from the request's: one request is decided once.
 """
@@ -25,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from model_ops.jobs import Misuse
+from resources.deciding.actions import ACTIONS as WANTED
 from resources.deciding.actions import SPELLED
 from resources.deciding.decisions import REQUEST, Action, Decision, Decisions, claim, decision_id
 from resources.deciding.settings import DecideSettings
@@ -32,7 +26,6 @@ from resources.endpoints import Actor
 from resources.lake import LakeLayout
 from stores.mirror.bucket import Conflict
 
-WANTED: tuple[Action, ...] = ("drafter_continued", "drafter_new", "sft_continued", "preference", "full")
 NEVER = datetime.min.replace(tzinfo=UTC)
 DESPITE = ("budget", "quiet", "cool_down")
 """What a person may set aside for a request. A run at work and a candidate that waits for a person always hold."""
@@ -118,9 +111,8 @@ class Requests:
         content = json.dumps([wanted.workload, wanted.by, wanted.why, wanted.action, wanted.despite])
         for times in count():
             request = replace(wanted, request_id=hashlib.sha256(f"{content}{times}".encode()).hexdigest()[:12], ts=now)
-            kept = self._kept(request)
-            if kept is not None:
-                return kept, True
+            if self._write(request):
+                return request, True
             if request.decision_id not in decided:
                 return _read(self._path(request)) or request, False
         raise AssertionError("count() does not end")
@@ -128,8 +120,8 @@ class Requests:
     def all(self) -> list[RetrainingRequest]:
         """Every request, oldest first. A file that cannot be read is left out."""
         self._lake.mirror.pull_folder(self.folder)
-        found = [request for path in self.folder.glob("*.json") if (request := _read(path)) is not None]
-        return sorted(found, key=lambda each: (each.ts, each.request_id))
+        requests = [request for path in self.folder.glob("*.json") if (request := _read(path)) is not None]
+        return sorted(requests, key=lambda each: (each.ts, each.request_id))
 
     def waiting(self, decisions: Collection[Decision]) -> list[RetrainingRequest]:
         """The requests that are not decided yet, oldest first."""
@@ -138,13 +130,12 @@ class Requests:
 
     def find(self, named: str) -> RetrainingRequest:
         """The request with this id. Raises RequestError if there is none."""
-        found = next((each for each in self.all() if each.request_id == named), None)
-        if found is None:
-            raise RequestError(
-                f"{self._workload} has no request {named}: millrace decisions {self._workload} lists those that "
-                "are not decided yet"
-            )
-        return found
+        for request in self.all():
+            if request.request_id == named:
+                return request
+        raise RequestError(
+            f"{self._workload} has no request {named}: millrace decisions {self._workload} lists those that are not decided yet"
+        )
 
     def withdraw(self, named: str, by: Actor, now: datetime) -> RetrainingRequest:
         """Withdraws a request and returns it. Raises RequestError if it is unknown or decided already, here or elsewhere."""
@@ -171,20 +162,20 @@ class Requests:
             )
         return request
 
-    def _kept(self, request: RetrainingRequest) -> RetrainingRequest | None:
-        """The request, once its file is there; None if the file was there before."""
+    def _write(self, request: RetrainingRequest) -> bool:
+        """Whether the request's file is new; False if it was there before."""
         path = self._path(request)
         if not claim(path, json.dumps(request.as_record(), ensure_ascii=False) + "\n"):
-            return None
+            return False
         try:
             self._lake.mirror.publish(path)
         except BaseException as error:
             path.unlink()
             if isinstance(error, Conflict):  # somebody asked for the same on another machine
                 self._lake.mirror.pull_folder(self.folder)
-                return None
+                return False
             raise
-        return request
+        return True
 
     def _path(self, request: RetrainingRequest) -> Path:
         return self.folder / f"{request.request_id}.json"
@@ -198,13 +189,13 @@ _SPELLED = {"budget": "the budget", "quiet": "the quiet hours", "cool_down": "th
 
 
 def _checked(what: str, given: Iterable[str], known: Collection[str]) -> list[str]:
-    found = list(given)
-    for name in found:
+    names = list(given)
+    for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             meant = f"did you mean {near[0]}?" if near else f"it is one of {', '.join(known)}"
             raise RequestError(f"{what} is {name!r}, which does not exist; {meant}")
-    return found
+    return names
 
 
 def _read(path: Path) -> RetrainingRequest | None:

@@ -9,36 +9,33 @@ from pydantic import AfterValidator, Field
 from model_ops.jobs import Settings
 from resources.releases import closed_times
 
-Cause = Literal["new_logs", "drift", "acceptance", "feedback", "base_revision", "schedule", "request"]
-CAUSES: tuple[Cause, ...] = ("base_revision", "acceptance", "feedback", "schedule", "new_logs", "drift")
+Cause = Literal["new_logs", "drift", "acceptance", "feedback", "schedule", "request"]
+CAUSES: tuple[Cause, ...] = ("acceptance", "feedback", "schedule", "new_logs", "drift")
 """In order of precedence: the first one that holds and was not decided yet is decided."""
 
 
 class BudgetSettings(Settings):
-    """What retraining may use, as token buckets: each holds at most a week's amount, is full at first, and refills evenly
-    within a week. So up to twice the amount may be used within one week, and over many weeks the amount a week."""
+    """What retraining may use within seven days."""
 
     runs_per_week: float = Field(
         3,
         ge=0,
         le=10_000,
-        description="Runs that the bucket gets within a week; it holds at most as many, and at least "
-        "1. Of 3 a week at most 5 start within seven days; 0.5 is one run in two weeks. 0: nothing is run, and the decisions "
-        "say so",
+        description="Most runs within seven days; 0.5 is one run in two weeks. 0: nothing is run, and the decisions say so",
     )
     device_hours_per_week: float | None = Field(
         None,
         ge=0,
         le=1e7,
-        description="Device hours that the bucket gets within a week, and holds at most. A run of "
-        "unknown cost is not started. 0: nothing is run. Left out: no bound",
+        description="Most device hours of runs that start within seven days. A run of unknown cost is not started. 0: nothing "
+        "is run. Left out: no bound",
     )
     money_per_week: float | None = Field(
         None,
         ge=0,
         le=1e9,
-        description="The same of money, in the currency of `price_per_device_hour`, which it needs. "
-        "0: nothing is run. Left out: no bound",
+        description="The same of money, in the currency of `price_per_device_hour`, which it needs. 0: nothing is run. Left "
+        "out: no bound",
     )
 
 
@@ -49,7 +46,7 @@ class DecideSettings(Settings):
     dry_run: bool = Field(
         False, description="true: decisions are written to the table `retraining_decisions` and nothing is started"
     )
-    causes: list[Literal["new_logs", "drift", "acceptance", "feedback", "base_revision", "schedule"]] = Field(
+    causes: list[Literal["new_logs", "drift", "acceptance", "feedback", "schedule"]] = Field(
         default_factory=lambda: list(CAUSES),
         description="What is looked at. schedule: the times of `automation.retrain.cron`, if `automation.retrain.enabled`",
     )
@@ -72,14 +69,15 @@ class DecideSettings(Settings):
         30.0,
         gt=0,
         le=3650,
-        description="Days within which a drafter must save the device hours that it costs, by the lower "
-        "bound of its predicted gain. null: any gain whose lower bound is above 0 is enough",
+        description="Days within which a drafter must save the device hours that it costs, by its last measured gain. null: "
+        "any gain above 0 is enough",
     )
     least_loss_gain: float = Field(
         0.01,
         ge=0,
         le=10,
-        description="Least fall of the held-out loss (nats per token), at its lower bound, for which a model is fine-tuned",
+        description="Least fall of the held-out loss (nats per token), as the last run measured it, for which a model is "
+        "fine-tuned",
     )
     preference_on_feedback: bool = Field(
         False,

@@ -1,7 +1,5 @@
 """What came of a decision: its run's end, its release, the real cost and the real gain.
 
-    now_is = settle_decision(decision, DecisionRun(run_id, "SUCCESS", started, ended), lake, facts)
-
 The real gain is measured on the same rows as far as there are any: of a drafter that continued the previous one, both on the
 new held-out answers (the training's own metrics); of another drafter or a model, against the champion's on the same test
 prompts or rows. Otherwise it is the difference of the two reports.
@@ -13,14 +11,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from resources.artefacts import Registry
+from resources.deciding.actions import DRAFTERS
 from resources.deciding.decisions import Decision, Outcome
 from resources.deciding.evidence import RecipeFacts
 from resources.endpoints import Endpoint, EndpointError, EndpointLogError, standing
 from resources.lake import LakeLayout
 from resources.manifests import Kind, Manifest, ManifestError
 from resources.releases import ReleaseError, ReleaseRef, read_release
-
-DRAFTERS = ("drafter_continued", "drafter_new")
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,7 @@ def settle_decision(decision: Decision, run: DecisionRun | None, lake: LakeLayou
     )
     if run.status == "CANCELED":
         return replace(known, outcome="cancelled", settled_ts=run.ended)
-    release = _made(lake, facts, run, "release", "release")
+    release = _artefact(lake, facts, run, "release", "release")
     if run.status == "FAILURE":
         refused = release is not None and not _holds(lake, facts, release)
         return replace(
@@ -92,7 +89,7 @@ def _holds(lake: LakeLayout, facts: RecipeFacts, release: Manifest) -> bool:
         return True
 
 
-def _made(lake: LakeLayout, facts: RecipeFacts, run: DecisionRun, kind: Kind, name: str) -> Manifest | None:
+def _artefact(lake: LakeLayout, facts: RecipeFacts, run: DecisionRun, kind: Kind, name: str) -> Manifest | None:
     """What this run made; None if it reused what there was, or made none."""
     try:
         versions = Registry(lake, facts.workload).versions(kind, name)
@@ -102,11 +99,11 @@ def _made(lake: LakeLayout, facts: RecipeFacts, run: DecisionRun, kind: Kind, na
 
 
 def _gain(decision: Decision, lake: LakeLayout, facts: RecipeFacts, run: DecisionRun) -> float | None:
-    report = _made(lake, facts, run, "dataset", "evaluation_report")
+    report = _artefact(lake, facts, run, "dataset", "evaluation_report")
     if decision.action not in DRAFTERS:
         rise = report.metrics.get("loss_increase_target_champion") if report else None
         return -float(rise) if isinstance(rise, int | float) else None
-    drafter = _made(lake, facts, run, "model", "speculator")
+    drafter = _artefact(lake, facts, run, "model", "speculator")
     measured = drafter.metrics if drafter else {}
     before, after = measured.get("previous_expected_tau"), measured.get("validation_expected_tau")
     if before and after:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from resources.drifting.dispersion import f_quantile
     from resources.drifting.drift import DriftReport, compare_traffic
     from resources.drifting.page import plots, recent_rows, write_drift_page
-    from resources.drifting.prompt_vectors import Embedder
     from resources.drifting.release_reference import served_release
     from resources.drifting.session_counts import DriftInputs
     from resources.drifting.settings import DriftSettings

@@ -1,9 +1,5 @@
 """Compares each day of a workload's traffic with the reference window, and keeps every value in the table `drift`.
 
-    report = compare_traffic(tables, "math-tutor", settings, DriftInputs(), served_release(lake, "math-tutor"))
-    report.alarms            # rows of the newest day that alarm
-    report.notes             # what was not compared, and why, in words
-
 A day is compared once it is over (UTC) and again when its files changed: late logs, feedback or judgements, rows that were
 cleaned or erased. The reference window stays the one that was chosen first, also when its rows leave the lake. The bound on
 false alarms is shared by the traffic's tests and the chart of acceptance, half each, if servers report acceptance.
@@ -25,11 +21,10 @@ from resources.digests import partition_key, source_digest
 from resources.drifting.acceptance_chart import HourlyDrafts, acceptance
 from resources.drifting.chosen_window import TEXT_TESTS, ChosenWindow, ReferenceChoice, ReferenceWindow, without_texts
 from resources.drifting.compare import Result, WindowComparison
+from resources.drifting.count_cache import CountCache, Counts, DayFiles
 from resources.drifting.days import Reference, window_of
-from resources.drifting.kept_counts import CountCache, Counts, DayFiles
-from resources.drifting.prompt_vectors import Embedder, PromptVectors
 from resources.drifting.release_reference import NO_RELEASE, ServedRelease
-from resources.drifting.session_counts import EMBEDDED, TESTS, DriftInputs, SessionCounts
+from resources.drifting.session_counts import TESTS, DriftInputs, SessionCounts
 from resources.drifting.settings import DriftSettings
 from resources.lake import SCHEMAS, Tables, attach_slice, rows, run, workbench
 from resources.reading import CHATS_SOURCE
@@ -47,7 +42,6 @@ COUNTED_BY = (
     "sql/reading/ties/feedback_by_id",
 )
 """What counts a session in the tests that need no texts."""
-ALL_TESTS = (*TESTS, *EMBEDDED)
 NO_TEXTS = "rows of the reference window are no longer in the lake, and its texts are not kept"
 
 
@@ -80,13 +74,9 @@ def compare_traffic(
     seen: DriftInputs,
     release: ServedRelease = NO_RELEASE,
     now: datetime | None = None,
-    embedder: Embedder | None = None,
 ) -> DriftReport:
-    """Compares every day that is over and was not compared yet, and writes its rows in commits of DAYS_A_COMMIT days.
-
-    embedder: of `settings.embeddings.model`; without, no embeddings are compared.
-    """
-    drift_run = DriftRun(tables, workload, settings, seen, release, now or datetime.now(UTC), embedder)
+    """Compares every day that is over and was not compared yet, and writes its rows in commits of DAYS_A_COMMIT days."""
+    drift_run = DriftRun(tables, workload, settings, seen, release, now or datetime.now(UTC))
     drift_run.compare_days()
     drift_run.compare_acceptance()
     return drift_run.report
@@ -96,17 +86,10 @@ class DriftRun:
     """One comparison of a workload's traffic with the reference window of a release."""
 
     def __init__(
-        self,
-        tables: Tables,
-        workload: str,
-        settings: DriftSettings,
-        seen: DriftInputs,
-        release: ServedRelease,
-        now: datetime,
-        embedder: Embedder | None,
+        self, tables: Tables, workload: str, settings: DriftSettings, seen: DriftInputs, release: ServedRelease, now: datetime
     ):
         self._tables, self._workload, self._settings, self._seen = tables, workload, settings, seen
-        self._release, self._now, self._embedder = release, now, embedder
+        self._release, self._now = release, now
         self.report = DriftReport(release.name, notes=[release.problem] if release.problem else [])
         judged = tables.rows_by_day("judgements", workload)
         self._rows = {
@@ -123,7 +106,7 @@ class DriftRun:
             )
         self._hours = self._served_hours()
         self._rate = settings.false_alarms_per_1000_days / 1_000 / (2 if self._hours else 1)
-        self._digest = _digest(settings, seen, self._rate, embedder)
+        self._digest = _digest(settings, seen, self._rate)
 
     def compare_days(self) -> None:
         """Compares the days after the reference window that were not compared with the files that they have now."""
@@ -131,7 +114,7 @@ class DriftRun:
         chosen = ChosenWindow(
             self._tables.lake, self._workload, report.release, settings.reference_days, _counted_with(self._seen)
         )
-        choice = chosen.choose(self._rows, self._now.date(), self._release.made)
+        choice = chosen.choose(self._rows, self._now.date(), self._release.released_on)
         report.reference, report.window = choice.reference, choice.text
         report.notes += choice.notes
         if choice.reference is None:
@@ -181,26 +164,15 @@ class DriftRun:
 
         return [day for day in sorted(self._rows) if reference.end < day < self._now.date() and is_stale(day)]
 
-    def _vectors(self) -> PromptVectors | None:
-        if self._embedder is None:
-            return None
-        vectors = PromptVectors(self._tables.lake, self._workload, self._embedder)
-        vectors.keep_days(self._rows)
-        return vectors
-
     def _with_rows(
         self, chosen: ChosenWindow, choice: ReferenceChoice, days: list[date]
     ) -> tuple[CountCache, WindowComparison]:
         """Counts of days, and the comparison with a reference window whose rows are in the lake. Keeps the window."""
-        reference, vectors = choice.reference, self._vectors()
+        reference = choice.reference
         assert reference is not None
-        source = SessionCounts(self._tables, self._workload, reference, self._settings, self._seen, vectors)
+        source = SessionCounts(self._tables, self._workload, reference, self._seen)
         counts = CountCache(self._tables, self._workload, reference.vocabulary, self._digest, source.of_day)
         counts.keep_days([*reference.comparison, *self._newest])
-        if vectors is not None:
-            in_windows = {near for day in days for near in self._window(day, max(self._settings.windows))}
-            uncounted = [day for day in {*reference.comparison, *in_windows} if not counts.has(day)]
-            source.embed(sorted({*reference.vocabulary, *uncounted}))
         usual = {day: counts.of_day(day) for day in reference.comparison}
         own_days = (*reference.vocabulary, *reference.comparison)
         window = ReferenceWindow(
@@ -217,8 +189,7 @@ class DriftRun:
 
     def _with_lost(self, lost: ReferenceWindow) -> tuple[CountCache, WindowComparison]:
         """Counts of days, and the comparison with the kept counts of a reference window whose rows left the lake."""
-        self._vectors()  # forgets days that left the lake
-        source = SessionCounts(self._tables, self._workload, lost.reference, self._settings, self._seen, known=lost.known)
+        source = SessionCounts(self._tables, self._workload, lost.reference, self._seen, lost.known)
         counts = CountCache(self._tables, self._workload, (), f"{self._digest}{lost.files}", source.of_day)
         counts.keep_days(self._newest)
         return counts, self._comparison(lost.reference, lost.counts, source)
@@ -233,7 +204,6 @@ class DriftRun:
         near = {other: counts.of_day(other) for other in self._window(day, max(self._settings.windows))}
         results = comparison.of_day(day, near)
         if not has_texts:
-            untested = [test for test in ALL_TESTS if test in TEXT_TESTS and (test not in EMBEDDED or self._embedder)]
             one_of_each = {result.window_days: result for result in results}.values()
             results += [
                 replace(
@@ -248,7 +218,7 @@ class DriftRun:
                     problem=NO_TEXTS,
                 )
                 for result in one_of_each
-                for test in untested
+                for test in TEXT_TESTS
             ]
         windows = [self._window(day, result.window_days) for result in results]
         return [
@@ -366,11 +336,10 @@ def _judge(seen: DriftInputs) -> list[str] | None:
     return [seen.judge.model, seen.judge.prompt_sha256] if seen.judge else None
 
 
-def _digest(settings: DriftSettings, seen: DriftInputs, rate: float, embedder: Embedder | None) -> str:
-    """Digest of what decides the values: settings, judge, embedding model, code."""
+def _digest(settings: DriftSettings, seen: DriftInputs, rate: float) -> str:
+    """Digest of what decides the values: settings, judge, code."""
     return _digest_of(
-        [settings.model_dump(mode="json"), _judge(seen), seen.scales, rate, embedder.digest if embedder else None],
-        source_digest("resources/drifting/drift.py"),
+        [settings.model_dump(mode="json"), _judge(seen), seen.scales, rate], source_digest("resources/drifting/drift.py")
     )
 
 

@@ -9,24 +9,6 @@ from pydantic import Field, field_validator
 from model_ops.jobs import Settings
 
 
-class DriftEmbeddings(Settings):
-    """Novelty of meaning: how near prompts lie to those of the vocabulary days, by a model's embeddings. Off without a
-    model."""
-
-    model: str | None = Field(
-        None,
-        min_length=1,
-        description="Directory of an embedding model in the Hugging Face layout. Left out: no embeddings are compared",
-    )
-    sessions_per_day: int = Field(
-        500,
-        ge=20,
-        le=1_000_000,
-        description="Sessions of a day of the vocabulary, on average, whose prompts are embedded. If "
-        "there are more, a fixed share of all sessions is chosen by a hash of their names",
-    )
-
-
 class DriftSettings(Settings):
     """Whether traffic is compared with the release's reference window, and at which rate of false alarms."""
 
@@ -53,9 +35,6 @@ class DriftSettings(Settings):
     )
     least_sessions: int = Field(
         20, ge=2, le=1_000_000, description="Sessions that a window needs to be compared; one with fewer is named instead"
-    )
-    embeddings: DriftEmbeddings = Field(
-        default_factory=DriftEmbeddings, description="Compares what prompts mean, not only their words"
     )
     acceptance_drop: float = Field(
         0.05, gt=0, lt=1, description="Fall of the served acceptance length that is worth finding, as a share of it"

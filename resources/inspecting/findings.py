@@ -1,9 +1,5 @@
 """The result of an inspection of logs: counts, samples, and verdicts on whether a drafter and a student are worth training.
-
-    found.totals["rows"], found.usable_share
-    for verdict in verdicts_of(found): print(verdict.question, verdict.answer, verdict.checks)
-
-The thresholds are rules of thumb; each check says why it matters. Estimates from a sample say that they are estimates.
+The thresholds are rules of thumb; each check says why it matters.
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ class ThresholdCheck:
     """One measure against its threshold, and why that matters."""
 
     name: str
-    found: str
+    value: str
     wanted: str
     passed: bool
     why: str
@@ -76,8 +72,8 @@ class Inspection:
     @property
     def usable_share(self) -> float:
         """The share of the sampled rows that the rules with their defaults would keep."""
-        kept = sum(decision["rows"] for decision in self.decisions if decision["rule"] == "kept")
-        return kept / self.sample_rows if self.sample_rows else 0.0
+        rows = sum(decision["rows"] for decision in self.decisions if decision["rule"] == "kept")
+        return rows / self.sample_rows if self.sample_rows else 0.0
 
     def dropped(self, *rules: str) -> float:
         """The share of the sampled rows that these rules drop."""
@@ -97,35 +93,35 @@ MOST_FAILED = 0.2
 VOLUME = "answer tokens a day"
 
 
-def verdicts_of(found: Inspection) -> list[Verdict]:
+def verdicts_of(inspection: Inspection) -> list[Verdict]:
     """The verdicts on a drafter and on a student."""
-    rows = found.totals["rows"]
+    rows = inspection.totals["rows"]
     if not rows:
         nothing = "there is feedback, but no request with its answer"
         return [Verdict(question, "no rows", nothing, []) for question in ("a drafter", "a student")]
-    usable = round(rows * found.usable_share)
-    about = "at most about " if found.sampled else ""
-    days = max(found.totals["days"], 1)
-    a_day = found.totals["tokens_out"] / days
+    usable = round(rows * inspection.usable_share)
+    about = "at most about " if inspection.sampled else ""
+    days = max(inspection.totals["days"], 1)
+    a_day = inspection.totals["tokens_out"] / days
     volume = _at_least(
         VOLUME,
         a_day,
         TOKENS_A_DAY,
         "below it a GPU is mostly idle: faster or smaller weights save little money, though they may still save time",
     )
-    failed = found.dropped("error", "unreadable", "empty", "prompt_only") if found.sample_rows else 1.0
+    failed = inspection.dropped("error", "unreadable", "empty", "prompt_only") if inspection.sample_rows else 1.0
     health = _at_most(
         "requests that failed or hold no answer",
         failed,
         MOST_FAILED,
         "more than that is an error of the producer: fix it before training on the rest",
     )
-    return [_drafter(found, usable, about, volume, health), _student(found, usable, about, volume, health)]
+    return [_drafter(inspection, usable, about, volume, health), _student(inspection, usable, about, volume, health)]
 
 
-def _drafter(found: Inspection, usable: int, about: str, volume: ThresholdCheck, health: ThresholdCheck) -> Verdict:
-    mean = found.totals["tokens_out"] / found.totals["rows"]
-    tau = found.acceptance.get("K3")
+def _drafter(inspection: Inspection, usable: int, about: str, volume: ThresholdCheck, health: ThresholdCheck) -> Verdict:
+    mean = inspection.totals["tokens_out"] / inspection.totals["rows"]
+    tau = inspection.acceptance.get("K3")
     checks = [
         _at_least(
             "rows left after cleaning and duplicates",
@@ -158,10 +154,15 @@ def _drafter(found: Inspection, usable: int, about: str, volume: ThresholdCheck,
     return Verdict("a drafter", answer, f"{sentence} {copying}", checks)
 
 
-def _student(found: Inspection, usable: int, about: str, volume: ThresholdCheck, health: ThresholdCheck) -> Verdict:
-    top = sum(shape["share"] for shape in found.shapes[:NARROW_SHAPES])
-    spread = math.exp(-sum(shape["share"] * math.log(shape["share"]) for shape in found.shapes)) if found.shapes else 0.0
-    copies = max(1 - found.totals["different_rows"] / found.totals["rows"], found.dropped("exact_duplicate", "near_duplicate"))
+def _student(inspection: Inspection, usable: int, about: str, volume: ThresholdCheck, health: ThresholdCheck) -> Verdict:
+    top = sum(shape["share"] for shape in inspection.shapes[:NARROW_SHAPES])
+    spread = (
+        math.exp(-sum(shape["share"] * math.log(shape["share"]) for shape in inspection.shapes)) if inspection.shapes else 0.0
+    )
+    copies = max(
+        1 - inspection.totals["different_rows"] / inspection.totals["rows"],
+        inspection.dropped("exact_duplicate", "near_duplicate"),
+    )
     checks = [
         _at_least(
             "rows left after cleaning and duplicates",

@@ -1,14 +1,9 @@
-"""Inspects logs before anything is built: their content, their quality, and whether a drafter or a student is worth training.
+"""Inspects logs before anything is built. Needs no recipe and no lake: the pipeline's own ingest reads the logs in place into
+a temporary lake.
 
-    found = inspect(["s3://logs/gateway/", "feedback/*.jsonl"])
-    found.verdicts                            # with reasons and thresholds (resources/inspecting/findings.py)
-    write_page(found, Path("report.html"))    # resources/inspecting/inspection_page.py
-
-Needs no recipe and no lake: the pipeline's own ingest reads the logs in place into a temporary lake, which is deleted
-afterwards. Counts of records, days, tokens and identical rows cover everything. If there are more rows than `sample`, the
-expensive measures (cleaning, personal data, near duplicates, shapes, the drafter) run on whole sessions drawn by hash. A
-sample contains both copies of a pair less often than one copy, so its share of near duplicates is a lower bound. The result
-has only ids, counts and the words of prompt shapes, never what users wrote.
+Counts of records, days, tokens and identical rows cover everything. If there are more rows than `sample`, the expensive
+measures run on whole sessions drawn by hash, so the share of near duplicates is a lower bound. The result has only ids, counts
+and the words of prompt shapes, never what users wrote.
 """
 
 from __future__ import annotations
@@ -72,22 +67,22 @@ def inspect(
             report = ingest(tables, WORKLOAD, sources)
         except SourceError as error:  # an internal source, which has no name to show
             raise SourceError(str(error).partition(": ")[2]) from error
-        found = _counted(tables, list(uris), report, limit_objects, sources)
-        if found.totals["rows"]:
-            found.sampled = found.totals["rows"] > sample or found.totals["characters"] > SAMPLE_CHARACTERS
-            if found.sampled:
-                share = min(sample / found.totals["rows"], SAMPLE_CHARACTERS / found.totals["characters"])
-                tell(f"drawing about {share:z.1%} of {found.totals['rows']:,} rows")
+        inspection = _counted(tables, list(uris), report, limit_objects, sources)
+        if inspection.totals["rows"]:
+            inspection.sampled = inspection.totals["rows"] > sample or inspection.totals["characters"] > SAMPLE_CHARACTERS
+            if inspection.sampled:
+                share = min(sample / inspection.totals["rows"], SAMPLE_CHARACTERS / inspection.totals["characters"])
+                tell(f"drawing about {share:z.1%} of {inspection.totals['rows']:,} rows")
                 tables = _sample(tables, Tables(LakeLayout.open(Path(folder) / "sample")), share)
             tell("cleaning, looking for personal data")
             days = sorted(tables.rows_by_day("interactions", WORKLOAD))
-            found.sample_rows = clean(tables, WORKLOAD, days, CurationSettings()).read
+            inspection.sample_rows = clean(tables, WORKLOAD, days, CurationSettings()).read
             tell("comparing rows with each other")
             curate(tables, WORKLOAD, Path(folder) / "curated", CurationSettings(), None)
             tell("drafting along the answers")
-            _add_sampled(tables, found)
-    found.verdicts = verdicts_of(found)
-    return found
+            _add_sampled(tables, inspection)
+    inspection.verdicts = verdicts_of(inspection)
+    return inspection
 
 
 def _uri_of(name: str, uris: Sequence[str]) -> str:
@@ -127,7 +122,8 @@ def _counted(
         def listed(name: str) -> list[dict[str, Any]]:
             return rows(connection, f"inspecting/{name}").to_pylist()
 
-        found = Inspection(
+        named = listed("by_name")
+        inspection = Inspection(
             uris=uris,
             sampled=False,
             sample_rows=0,
@@ -135,9 +131,9 @@ def _counted(
             totals=listed("totals")[0],
             formats=listed("formats"),
             days=listed("days"),
-            workloads=listed("by_workload_name"),
-            clients=listed("by_client"),
-            models=listed("by_model"),
+            workloads=[item for item in named if item["kind"] == "workload"],
+            clients=[item for item in named if item["kind"] == "client"],
+            models=[item for item in named if item["kind"] == "model"],
             quarantined=listed("quarantined"),
             repeated=listed("repeated")[0],
             feedback=feedback_by_name(connection),
@@ -147,12 +143,12 @@ def _counted(
         )
     for name, keys in report.unread_keys.items():
         uri = _uri_of(name, uris)
-        found.unread[uri] = summed([*found.unread.get(uri, []), *keys])
-    if any(item["code"] == "unknown_format" for item in found.quarantined):
-        found.proposed = _proposed(sources)
-    if not found.totals["rows"] and not found.feedback:
-        raise InspectError(_nothing(found, report) + proposal_text(found.proposed))
-    return found
+        inspection.unread[uri] = summed([*inspection.unread.get(uri, []), *keys])
+    if any(item["code"] == "unknown_format" for item in inspection.quarantined):
+        inspection.proposed = _proposed(sources)
+    if not inspection.totals["rows"] and not inspection.feedback:
+        raise InspectError(_nothing(inspection, report) + proposal_text(inspection.proposed))
+    return inspection
 
 
 def _proposed(sources: dict[str, SourceSettings]) -> dict[str, dict[str, str]]:
@@ -174,16 +170,16 @@ def proposal_text(proposed: Mapping[str, dict[str, str]]) -> str:
     )
 
 
-def _nothing(found: Inspection, report: IngestReport) -> str:
+def _nothing(inspection: Inspection, report: IngestReport) -> str:
     """Why no record could be used."""
-    where = ", ".join(found.uris)
-    objects = sum(item["objects"] for item in found.formats)
-    reasons = [f"{item['first_object']}: {item['problem']}" for item in found.failed]
-    reasons += [f"{item['first_place']}: {item['code']}: {item['message']}" for item in found.quarantined]
+    where = ", ".join(inspection.uris)
+    objects = sum(item["objects"] for item in inspection.formats)
+    reasons = [f"{item['first_object']}: {item['problem']}" for item in inspection.failed]
+    reasons += [f"{item['first_place']}: {item['code']}: {item['message']}" for item in inspection.quarantined]
     if not reasons:
         return f"{counted(objects, 'object')} under {where} {'holds' if objects == 1 else 'hold'} no record at all"
     if len(reasons) > 1:
-        counts = [item["objects"] for item in found.failed] + [item["lines"] for item in found.quarantined]
+        counts = [item["objects"] for item in inspection.failed] + [item["lines"] for item in inspection.quarantined]
         listed = [
             f"\n  {reason}" + (f" (and {count - 1:,} more like it)" if count > 1 else "")
             for reason, count in zip(reasons, counts, strict=True)
@@ -192,7 +188,7 @@ def _nothing(found: Inspection, report: IngestReport) -> str:
     if len(report.failed_objects) == objects:
         which = f"the one object under {where} cannot" if objects == 1 else f"none of the {objects:,} objects under {where} can"
         return f"{which} be read; {reasons[0]}"
-    what = "is of a known log format" if found.quarantined[0]["code"] == "unknown_format" else "can be used"
+    what = "is of a known log format" if inspection.quarantined[0]["code"] == "unknown_format" else "can be used"
     return f"no record under {where} {what}; {reasons[0]}"
 
 
@@ -210,7 +206,7 @@ def _sample(everything: Tables, into: Tables, share: float) -> Tables:
     return into
 
 
-def _add_sampled(tables: Tables, found: Inspection) -> None:
+def _add_sampled(tables: Tables, inspection: Inspection) -> None:
     """Adds what needs cleaned rows: decisions, personal data, shapes, sessions, and the drafter."""
     with workbench() as connection:
         for name in ("interactions", "cleaned_interactions", "decisions"):
@@ -218,16 +214,16 @@ def _add_sampled(tables: Tables, found: Inspection) -> None:
         for macro in MACROS:
             run(connection, macro)
         for name in ("decisions", "examples", "pii", "languages", "shapes"):
-            setattr(found, name, rows(connection, f"inspecting/{name}").to_pylist())
-        found.sessions = rows(connection, "inspecting/sessions").to_pylist()[0]
-        found.with_feedback = rows(connection, "inspecting/with_feedback").to_pylist()[0]
+            setattr(inspection, name, rows(connection, f"inspecting/{name}").to_pylist())
+        inspection.sessions = rows(connection, "inspecting/sessions").to_pylist()[0]
+        inspection.with_feedback = rows(connection, "inspecting/with_feedback").to_pylist()[0]
         run(connection, "inspecting/drawn", characters=DRAFTED_CHARACTERS)
         run(connection, "curating/clean/messages")
         answers = rows(connection, "inspecting/answers")
-    found.acceptance = _acceptance(answers)
-    by_shape = found.acceptance["shapes"]
-    total = sum(shape["rows"] for shape in found.shapes)
-    for shape in found.shapes:
+    inspection.acceptance = _acceptance(answers)
+    by_shape = inspection.acceptance["shapes"]
+    total = sum(shape["rows"] for shape in inspection.shapes)
+    for shape in inspection.shapes:
         shape["share"] = shape["rows"] / total
         shape["acceptance"] = by_shape.get(shape["shape"])
 

@@ -1,13 +1,8 @@
-"""Renders an inspection as one self-contained HTML file, and its tables for the terminal.
-
-    write_page(found, Path("report.html"))
-    for section in sections(found): print(section.title, section.columns, section.rows, section.note)
-
-Charts are inline SVG, drawn by the template from numbers computed here.
-"""
+"""Renders an inspection as one self-contained HTML file with charts in SVG, and its tables for the terminal."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -34,13 +29,13 @@ class InspectionTable:
 
     title: str
     columns: tuple[str, ...]
-    rows: list[tuple[str, ...]]
+    rows: Sequence[tuple[str, ...]]
     note: str = ""
     right: frozenset[int] = field(default_factory=frozenset)
     """Indices of the columns that are right-aligned."""
 
 
-def write_page(found: Inspection, path: Path) -> None:
+def write_page(inspection: Inspection, path: Path) -> None:
     """Writes the report atomically. Raises OSError where the path cannot be written."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -50,20 +45,20 @@ def write_page(found: Inspection, path: Path) -> None:
         finalize=finalize,
     )
     page = environment.get_template("inspection.html.j2").render(
-        found=found,
-        headline=headline(found),
-        sections=sections(found),
-        days=day_bars(found),
-        shapes=shape_bars(found),
-        proposal=proposal_text(found.proposed).strip(),
+        inspection=inspection,
+        headline=headline(inspection),
+        sections=sections(inspection),
+        days=day_bars(inspection),
+        shapes=shape_bars(inspection),
+        proposal=proposal_text(inspection.proposed).strip(),
     )
     write_text(path, page)
 
 
-def headline(found: Inspection) -> list[tuple[str, str]]:
+def headline(inspection: Inspection) -> list[tuple[str, str]]:
     """The key figures: a number and what it counts."""
-    totals = found.totals
-    lost = sum(item["lines"] for item in found.quarantined)
+    totals = inspection.totals
+    lost = sum(item["lines"] for item in inspection.quarantined)
     figures = [
         (f"{totals['requests']:,}", plural(totals["requests"], "request")),
         (f"{totals['days']:,}", f"{plural(totals['days'], 'day')} with traffic"),
@@ -72,9 +67,9 @@ def headline(found: Inspection) -> list[tuple[str, str]]:
         (f"{lost:,}", f"{plural(lost, 'line')} that cannot be read"),
     ]
     if totals["rows"]:
-        figures.append((("≤ " if found.sampled else "") + f"{found.usable_share:z.0%}", "would survive curation"))
-        if found.acceptance.get("K3"):
-            figures.append((f"{found.acceptance['K3']:.2f}", "tokens a forward, n-gram drafter, K = 3"))
+        figures.append((("≤ " if inspection.sampled else "") + f"{inspection.usable_share:z.0%}", "would survive curation"))
+        if inspection.acceptance.get("K3"):
+            figures.append((f"{inspection.acceptance['K3']:.2f}", "tokens a forward, n-gram drafter, K = 3"))
     return figures
 
 
@@ -86,22 +81,22 @@ def short(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def sections(found: Inspection) -> list[InspectionTable]:
+def sections(inspection: Inspection) -> list[InspectionTable]:
     """All non-empty tables, in reading order."""
-    parts = [_formats(found), _quarantine(found), _unread(found)]
-    if found.totals["rows"]:
+    parts = [_formats(inspection), _quarantine(inspection), _unread(inspection)]
+    if inspection.totals["rows"]:
         parts += [
-            _health(found),
-            _names(found),
-            _sizes(found),
-            _decisions(found),
-            _examples(found),
-            _pii(found),
-            _languages(found),
-            _shapes(found),
-            _acceptance(found),
+            _health(inspection),
+            _names(inspection),
+            _sizes(inspection),
+            _decisions(inspection),
+            _examples(inspection),
+            _pii(inspection),
+            _languages(inspection),
+            _shapes(inspection),
+            _acceptance(inspection),
         ]
-    parts.append(_feedback(found))
+    parts.append(_feedback(inspection))
     return [part for part in parts if part.rows]
 
 
@@ -109,37 +104,37 @@ def _share(count: float, of: float) -> str:
     return f"{count / of:z.1%}" if of else ""
 
 
-def _formats(found: Inspection) -> InspectionTable:
+def _formats(inspection: Inspection) -> InspectionTable:
     rows = [
         (item["format"], f"{item['objects']:,}", f"{item['bytes'] / 1e6:,.1f}", f"{item['records']:,}", item["first_object"])
-        for item in found.formats
+        for item in inspection.formats
     ]
-    were = "was" if found.limited_to == 1 else "were"
+    were = "was" if inspection.limited_to == 1 else "were"
     note = (
-        f"Only {counted(found.limited_to, 'object')}, spread evenly, {were} read: all counts are of this part."
-        if found.limited_to
+        f"Only {counted(inspection.limited_to, 'object')}, spread evenly, {were} read: all counts are of this part."
+        if inspection.limited_to
         else ""
     )
-    for item in found.failed:
+    for item in inspection.failed:
         note += f" {item['objects']:,} cannot be read, {item['first_object']} first: {item['problem']}."
-    if far := far_days({item["day"]: item["rows"] for item in found.days}):
+    if far := far_days({item["day"]: item["rows"] for item in inspection.days}):
         note += f" {far}: {REMEDY}."
     return InspectionTable(
         "Files", ("format", "objects", "MB", "records", "first object"), rows, note.strip(), frozenset({1, 2, 3})
     )
 
 
-def _quarantine(found: Inspection) -> InspectionTable:
-    rows = [(item["code"], f"{item['lines']:,}", item["first_place"], item["message"]) for item in found.quarantined]
+def _quarantine(inspection: Inspection) -> InspectionTable:
+    rows = [(item["code"], f"{item['lines']:,}", item["first_place"], item["message"]) for item in inspection.quarantined]
     columns = ("code", "lines", "first place", "what is wrong there")
     return InspectionTable("Lines and files that cannot be read", columns, rows, "", frozenset({1}))
 
 
-def _unread(found: Inspection) -> InspectionTable:
+def _unread(inspection: Inspection) -> InspectionTable:
     """Keys that nothing reads, those first that a field would read, and the line that would read them."""
     rows = []
-    notes = [f"{counted(count, 'record')} with two values of {said}." for said, count in found.clashes.items()]
-    for uri, keys in found.unread.items():
+    notes = [f"{counted(count, 'record')} with two values of {said}." for said, count in inspection.clashes.items()]
+    for uri, keys in inspection.unread.items():
         rows += [
             (key.path, f"{key.records:,}", fields_line({key.field: key.path}) if key.field else "") for key in keys[:MOST_NAMED]
         ]
@@ -152,15 +147,15 @@ def _unread(found: Inspection) -> InspectionTable:
     )
 
 
-def _health(found: Inspection) -> InspectionTable:
-    totals = found.totals
+def _health(inspection: Inspection) -> InspectionTable:
+    totals = inspection.totals
     rows, copies = totals["rows"], totals["rows"] - totals["different_rows"]
     counts = [
         ("failed requests", totals["failed"]),
         ("answers from a cache", totals["cache_hits"]),
         ("answers cut off at a token limit", totals["truncated"]),
         ("same messages and answer as another row", copies),
-        ("repeated records (not among the rows)", found.repeated["rows"]),
+        ("repeated records (not among the rows)", inspection.repeated["rows"]),
         ("rows with exact served token ids", totals["with_token_ids"]),
     ]
     return InspectionTable(
@@ -172,16 +167,16 @@ def _health(found: Inspection) -> InspectionTable:
     )
 
 
-def _names(found: Inspection) -> InspectionTable:
+def _names(inspection: Inspection) -> InspectionTable:
     rows = []
-    for kind, items in (("workload", found.workloads), ("client", found.clients), ("model", found.models)):
+    for kind, items in (("workload", inspection.workloads), ("client", inspection.clients), ("model", inspection.models)):
         for item in items[:MOST_NAMED]:
             rows.append(
                 (
                     kind,
                     item["name"] or "(not named)",
                     f"{item['rows']:,}",
-                    _share(item["rows"], found.totals["rows"]),
+                    _share(item["rows"], inspection.totals["rows"]),
                     short(item["tokens_in"]),
                     short(item["tokens_out"]),
                     _share(item["failed"], item["rows"]),
@@ -189,7 +184,7 @@ def _names(found: Inspection) -> InspectionTable:
             )
         if len(items) > MOST_NAMED:
             rows.append((kind, f"and {len(items) - MOST_NAMED:,} more", "", "", "", "", ""))
-    logged = found.totals["logged"] / found.totals["rows"]
+    logged = inspection.totals["logged"] / inspection.totals["rows"]
     note = (
         "Tokens are the log's own."
         if logged == 1
@@ -204,8 +199,8 @@ def _names(found: Inspection) -> InspectionTable:
     )
 
 
-def _sizes(found: Inspection) -> InspectionTable:
-    totals, sessions = found.totals, found.sessions
+def _sizes(inspection: Inspection) -> InspectionTable:
+    totals, sessions = inspection.totals, inspection.sessions
     measured = [
         ("prompt tokens", totals["tokens_in_at"]),
         ("answer tokens", totals["tokens_out_at"]),
@@ -230,52 +225,53 @@ def _sizes(found: Inspection) -> InspectionTable:
     return InspectionTable("Sizes and times", ("", "median", "90 %", "99 %"), rows, note.strip(), frozenset({1, 2, 3}))
 
 
-def _decisions(found: Inspection) -> InspectionTable:
+def _decisions(inspection: Inspection) -> InspectionTable:
     rows = [
-        (item["rule"].replace("_", " "), item["stage"], f"{item['rows']:,}", _share(item["rows"], found.sample_rows))
-        for item in found.decisions
+        (item["rule"].replace("_", " "), item["stage"], f"{item['rows']:,}", _share(item["rows"], inspection.sample_rows))
+        for item in inspection.decisions
     ]
     note = "What curation's rules, with their defaults, would keep and drop."
-    if found.sampled:
+    if inspection.sampled:
         note += (
-            f" On a sample of {found.sample_rows:,} rows in whole sessions: it has both copies of a pair less often "
+            f" On a sample of {inspection.sample_rows:,} rows in whole sessions: it has both copies of a pair less often "
             "than one of them, so the share of duplicates is a lower bound."
         )
     return InspectionTable("If it were curated", ("decision", "stage", "rows", "share"), rows, note, frozenset({2, 3}))
 
 
-def _examples(found: Inspection) -> InspectionTable:
-    rows = [(item["rule"].replace("_", " "), item["place"], item["detail"], item["kept_place"]) for item in found.examples]
+def _examples(inspection: Inspection) -> InspectionTable:
+    rows = [(item["rule"].replace("_", " "), item["place"], item["detail"], item["kept_place"]) for item in inspection.examples]
     note = "The first three rows of each rule, to look at before anything runs. A key under `curation` switches a rule off."
     return InspectionTable("Rows that would be dropped", ("rule", "place", "detail", "kept instead"), rows, note)
 
 
-def _pii(found: Inspection) -> InspectionTable:
+def _pii(inspection: Inspection) -> InspectionTable:
     rows = [
-        (item["kind"], f"{item['found']:,}", f"{item['rows']:,}", _share(item["rows"], found.sample_rows)) for item in found.pii
+        (item["kind"], f"{item['found']:,}", f"{item['rows']:,}", _share(item["rows"], inspection.sample_rows))
+        for item in inspection.pii
     ]
     note = "Counts only; curation puts placeholders in their place."
     return InspectionTable("Personal data", ("kind", "values", "rows", "share"), rows, note, frozenset({1, 2, 3}))
 
 
-def _languages(found: Inspection) -> InspectionTable:
+def _languages(inspection: Inspection) -> InspectionTable:
     rows = [
-        (item["language"] or "(unknown)", f"{item['rows']:,}", f"{item['share']:z.1%}") for item in found.languages[:MOST_NAMED]
+        (item["language"] or "(unknown)", f"{item['rows']:,}", f"{item['share']:z.1%}")
+        for item in inspection.languages[:MOST_NAMED]
     ]
     return InspectionTable("Languages", ("language", "rows", "share"), rows, "Of answers that did not fail.", frozenset({1, 2}))
 
 
-def _shapes(found: Inspection) -> InspectionTable:
+def _shapes(inspection: Inspection) -> InspectionTable:
     rows = []
-    for shape in found.shapes[:MOST_NAMED]:
+    for shape in inspection.shapes[:MOST_NAMED]:
         taus = shape["acceptance"] or {}
         rows.append(
             (shape["shape"], f"{shape['rows']:,}", f"{shape['share']:z.1%}", *(_tau(taus.get(f"K{k}")) for k in DRAFTS))
         )
     note = (
-        f"{counted(len(found.shapes), 'shape')}: what the session asks for, past its greeting, or the tool whose result a "
-        "turn brings, and a hash of client, instructions and tools. The drafter's acceptance is measured from 20 answers "
-        "on."
+        f"{counted(len(inspection.shapes), 'shape')}: what the session asks for, past its greeting, or the tool whose result a "
+        "turn brings, and a hash of client, instructions and tools. The drafter's acceptance is measured from 20 answers on."
     )
     columns = ("shape", "rows", "share", *(f"tau, K = {k}" for k in DRAFTS))
     return InspectionTable("Prompt shapes", columns, rows, note, frozenset({1, 2, 3, 4}))
@@ -285,8 +281,8 @@ def _tau(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
 
 
-def _acceptance(found: Inspection) -> InspectionTable:
-    measured = found.acceptance
+def _acceptance(inspection: Inspection) -> InspectionTable:
+    measured = inspection.acceptance
     if measured.get("K3") is None:
         return InspectionTable("", (), [])
     rows = [("all", *(_tau(measured[f"K{k}"]) for k in DRAFTS))]
@@ -309,7 +305,7 @@ def _acceptance(found: Inspection) -> InspectionTable:
     return InspectionTable("An n-gram drafter", ("workload", *(f"tau, K = {k}" for k in DRAFTS)), rows, note, frozenset({1, 2}))
 
 
-def _feedback(found: Inspection) -> InspectionTable:
+def _feedback(inspection: Inspection) -> InspectionTable:
     rows = [
         (
             item["name"],
@@ -320,17 +316,17 @@ def _feedback(found: Inspection) -> InspectionTable:
             f"{item['several']:,}",
             f"{item['records'] - item['tied'] - item['several']:,}",
         )
-        for item in found.feedback
+        for item in inspection.feedback
     ]
     notes = []
-    if found.with_feedback and found.sample_rows:
+    if inspection.with_feedback and inspection.sample_rows:
         notes.append(
-            f"{_share(found.with_feedback['rows'], found.sample_rows)} of the rows have feedback, "
-            f"{_share(found.with_feedback['below_zero'], found.sample_rows)} below zero."
+            f"{_share(inspection.with_feedback['rows'], inspection.sample_rows)} of the rows have feedback, "
+            f"{_share(inspection.with_feedback['below_zero'], inspection.sample_rows)} below zero."
         )
     known = FeedbackRules().least
     bounds = [
-        (item["name"], bound[0]) for item in found.feedback if item["name"] not in known and (bound := guessed_bound(item))
+        (item["name"], bound[0]) for item in inspection.feedback if item["name"] not in known and (bound := guessed_bound(item))
     ]
     if scales := [name for name, rule in bounds if rule == "least"]:
         notes.append(
@@ -348,15 +344,15 @@ def _feedback(found: Inspection) -> InspectionTable:
     )
 
 
-def day_bars(found: Inspection) -> dict[str, Any]:
+def day_bars(inspection: Inspection) -> dict[str, Any]:
     """Rows per day as bars of a 720 by 120 SVG; days without traffic are gaps. Longer spans are summed into fewer bars."""
-    if not found.days:
+    if not inspection.days:
         return {}
-    first, last = found.days[0]["day"], found.days[-1]["day"]
+    first, last = inspection.days[0]["day"], inspection.days[-1]["day"]
     span = (last - first).days + 1
     step = -(-span // MOST_BARS)
     counts = [0] * -(-span // step)
-    for item in found.days:
+    for item in inspection.days:
         counts[(item["day"] - first).days // step] += item["rows"]
     width, most = 720 / len(counts), max(counts)
     bars = [
@@ -372,11 +368,11 @@ def day_bars(found: Inspection) -> dict[str, Any]:
     return {"bars": bars, "first": first.isoformat(), "last": last.isoformat(), "most": f"{most:,}", "step": step}
 
 
-def shape_bars(found: Inspection) -> list[dict[str, Any]]:
+def shape_bars(inspection: Inspection) -> list[dict[str, Any]]:
     """The most frequent prompt shapes: share of the rows, and acceptance length at K = 3 on a scale from 1 to 4. Widths are
     percentages of their column.
     """
-    top = found.shapes[:MOST_NAMED]
+    top = inspection.shapes[:MOST_NAMED]
     most = top[0]["share"] if top else 1
     bars = []
     for shape in top:

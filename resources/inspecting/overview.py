@@ -1,11 +1,5 @@
-"""Describes a source in seconds: number of objects, their age, and the formats of its first records.
-
-    look = first_look("gateway", SourceSettings(uri="s3://logs/gateway/"))
-    look.objects, look.has_more, look.formats, look.days, look.problems
-    far_days({date(2000, 1, 1): 1, date(2026, 6, 1): 900})     # "1 record of 2000-01-01 lies more than a year from the others"
-
-Lists at most LISTED objects and reads the first records of a few of them (first, last, some between). Nothing is written, and
-no record is kept. A day far from the others is a clock that was wrong, or a log that was found again.
+"""Describes a source in seconds: lists at most LISTED objects and reads the first records of a few of them (first, last, some
+between). Nothing is written, and no record stays.
 """
 
 from __future__ import annotations
@@ -15,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from itertools import chain, islice, pairwise
+from itertools import chain, islice
 
 from model_ops.jobs import counted
 from resources.inspecting.proposed_fields import proposed_fields
@@ -94,26 +88,26 @@ class FirstLook:
 
 def first_look(name: str, source: SourceSettings, listed: int = LISTED, opened: int = OPENED) -> FirstLook:
     """Describes one source. Raises SourceError if it cannot be listed. For an empty source, `objects` is 0."""
-    found = list(islice(objects_after(name, source), listed + 1))
-    return look_at(found[:listed], source, len(found) > listed, opened)
+    items = list(islice(objects_after(name, source), listed + 1))
+    return look_at(items[:listed], source, len(items) > listed, opened)
 
 
-def look_at(found: list[LogObject], source: SourceSettings, has_more: bool = False, opened: int = OPENED) -> FirstLook:
+def look_at(items: list[LogObject], source: SourceSettings, has_more: bool = False, opened: int = OPENED) -> FirstLook:
     """Describes objects that were listed already."""
     look = FirstLook(
-        len(found),
+        len(items),
         has_more,
-        sum(item.bytes for item in found),
-        first_uri=found[0].uri if found else "",
-        uris=frozenset(item.uri for item in found),
+        sum(item.bytes for item in items),
+        first_uri=items[0].uri if items else "",
+        uris=frozenset(item.uri for item in items),
     )
-    keyed = [day for item in found for day in days_in(item.uri)]
-    days = keyed or [item.modified.astimezone(UTC).date() for item in found]
+    keyed = [day for item in items for day in days_in(item.uri)]
+    days = keyed or [item.modified.astimezone(UTC).date() for item in items]
     look.days, look.names_days = (min(days), max(days)) if days else None, bool(keyed)
-    step = max(1, (len(found) - 1) / max(1, opened - 1))
-    chosen = sorted({round(place * step) for place in range(opened) if round(place * step) < len(found)})
+    step = max(1, (len(items) - 1) / max(1, opened - 1))
+    chosen = sorted({round(place * step) for place in range(opened) if round(place * step) < len(items)})
     for place in chosen:
-        _look_into(found[place], source, look)
+        _look_into(items[place], source, look)
     return look
 
 
@@ -154,7 +148,7 @@ def _count(part: Records, named: Format | None, fields: FieldMapping | None, loo
     look.characters += map(len, texts)
     look.record_days.update(day for text in texts for day in islice(chain(day_of_record(text), days_in(uri)), 1))
     look.has_users = look.has_users or any(map(_USER.search, texts))
-    look.workloads.update(found.group(1) for text in texts if (found := _WORKLOAD.search(text)))
+    look.workloads.update(match.group(1) for text in texts if (match := _WORKLOAD.search(text)))
     look.with_system += sum(_SYSTEM.search(text) is not None for text in texts)
     if named is fields is None:
         fields = next(filter(None, map(wrapped_fields, records)), None)
@@ -180,13 +174,13 @@ def _count(part: Records, named: Format | None, fields: FieldMapping | None, loo
     if unknown and not named and not look.proposed:
         look.proposed = proposed_fields(unknown)
     if len(unknown) == len(records):
-        told = mapped_format(unknown[0], fields) if fields and unknown else ""
+        reason = mapped_format(unknown[0], fields) if fields and unknown else ""
         look.problems.append(
             (
                 uri,
                 "its first records are "
                 + (f"not of the format {named.name}" if named else "of no known log format")
-                + (f", and the first one {told}" if told else "")
+                + (f", and the first one {reason}" if reason else "")
                 + (f"; the first one's keys: {look.unknown_keys}" if look.unknown_keys else ""),
             )
         )
@@ -195,9 +189,9 @@ def _count(part: Records, named: Format | None, fields: FieldMapping | None, loo
 def _format_of(record: dict, named: Format | None, fields: FieldMapping | None, first: Format | None) -> Format | None:
     if named:
         return named if named.accepts(record) else None
-    found = mapped_format(record, fields) if fields else ""
-    if not isinstance(found, str):
-        return found[0]
+    mapped = mapped_format(record, fields) if fields else ""
+    if not isinstance(mapped, str):
+        return mapped[0]
     return recognising(record, first) if first else None
 
 
@@ -227,13 +221,13 @@ _TIME = re.compile(
 
 def far_days(days: Mapping[date, int]) -> str:
     """One sentence on the days that are more than FAR days from those with the most records; "" without any."""
-    order, groups = sorted(days), []
-    for earlier, day in pairwise([None, *order]):
-        if earlier is None or (day - earlier).days > FAR:
+    groups: list[list[date]] = []
+    for day in sorted(days):
+        if not groups or (day - groups[-1][-1]).days > FAR:
             groups.append([])
         groups[-1].append(day)
-    most = max(groups, key=lambda group: (sum(days[day] for day in group), group[-1]), default=[])
-    far = [day for group in groups if group is not most for day in group]
+    groups.sort(key=lambda group: (sum(days[day] for day in group), group[-1]))
+    far = sorted(day for group in groups[:-1] for day in group)
     count = sum(days[day] for day in far)
     listed = ", ".join(map(str, far[:3])) + (f" and {len(far) - 3:,} other days" if len(far) > 3 else "")
     lie = "lies" if count == 1 else "lie"
@@ -242,12 +236,12 @@ def far_days(days: Mapping[date, int]) -> str:
 
 def day_of_record(text: str) -> Iterator[date]:
     """The first day that a record's JSON names under a key of times. Digits: seconds, or 10^3, 10^6 or 10^9 to a second."""
-    if found := _TIME.search(text):
+    if match := _TIME.search(text):
         try:
-            epoch = found["epoch"]
+            epoch = match["epoch"]
             yield (
-                date.fromisoformat(found["day"])
-                if found["day"]
+                date.fromisoformat(match["day"])
+                if match["day"]
                 else datetime.fromtimestamp(int(epoch) / 1000 ** ((len(epoch) - 8) // 3), UTC).date()
             )
         except (ValueError, OverflowError, OSError):

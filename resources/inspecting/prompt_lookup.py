@@ -1,16 +1,9 @@
 """Measures the acceptance of an n-gram drafter on logged answers, without a model.
 
-    texts = pieces_of(pa.array(["def f(x): ...", ...]))             # RaggedLists: one number per piece of a text
-    counts = replayed(prompts, answers, num_speculative_tokens=3)   # forwards and emitted tokens of each row
-    acceptance_length = counts.emitted.sum() / counts.forwards.sum()
-
-Prompt lookup proposes what followed the longest known suffix (4 down to 1 tokens) at its earliest occurrence in the prompt and
-the answer so far, as vLLM's `ngram` method and model_ops/drafting/ngram.py do; a proposal is accepted as far as it equals the
-logged answer. The logged answer replaces the target; this is exact for the model that gave the answer.
-
-If the log has no token ids, pieces of text replace tokens: a run of letters with the space before it (at most 8 bytes at a
-time), up to 3 digits, a run of one other character, 3 bytes of a non-ASCII character. They are about as long as the tokens of
-a large vocabulary. Importing this module loads numba.
+Prompt lookup proposes what followed the longest known suffix (4 down to 1 tokens) at its earliest occurrence, as vLLM's
+`ngram` method and model_ops/drafting/ngram.py do; a proposal is accepted as far as it equals the logged answer. If the log has
+no token ids, pieces of text replace tokens: a run of letters with the space before it (at most 8 bytes at a time), up to 3
+digits, a run of one other character, 3 bytes of a non-ASCII character. Importing this module loads numba.
 """
 
 from __future__ import annotations

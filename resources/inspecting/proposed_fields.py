@@ -1,10 +1,5 @@
-"""Proposes a source's `fields` for records of no known format, from the names and shapes of their values.
-
-    proposed_fields([{"uuid": "...", "payload": {"question": "...", "reply": "..."}}, ...])
-    # {"prompt": "payload.question", "answer": "payload.reply", "id": "uuid"}; {} where nothing fits
-
-A guess to check, never applied by a run: bodies and lists of messages are recognised by their shape, texts, ids and times by
-name and shape. JSON inside texts is looked into.
+"""Proposes a source's `fields` for records of no known format, from the names and shapes of their values: a guess to check,
+never applied by a run.
 """
 
 from __future__ import annotations
@@ -52,7 +47,7 @@ def proposed_fields(records: Sequence[dict[str, Any]]) -> dict[str, str]:
     for record in records:
         _collect(record, (), values)
     seen = _Seen(values, len(records))
-    found = _contents(seen)
+    paths = _contents(seen)
     for name, pattern, fits in (
         ("session", _SESSION, _is_word),
         ("user", _USER, _is_word),
@@ -61,16 +56,17 @@ def proposed_fields(records: Sequence[dict[str, Any]]) -> dict[str, str]:
         ("model", _MODEL, _is_word),
         ("workload", _WORKLOAD, _is_word),
     ):
-        found[name] = seen.named(pattern, fits, distinct=name == "id")
-    found["id"] = found["id"] or seen.named(_NUMBER, _is_word, distinct=True) or seen.shaped(_is_uuid)
-    found["time"] = found["time"] or seen.shaped(_is_recent)
-    if found.get("prompt") and found.get("answer") and seen.are_versions(found["prompt"], found["answer"]):
-        found["original"], found["correction"] = found.pop("prompt"), found.pop("answer")
-        if _SAID_BY_A_MODEL.search(str(found["correction"][-1])):
-            found["original"], found["correction"] = found["correction"], found["original"]
-        found = {name: path for name, path in found.items() if name not in ("request", "response", "system", "model")}
-    found["feedback"] = seen.named(_FEEDBACK, _is_feedback, usual=0.0)
-    return _useful({name: json_paths.path_of(path) for name, path in found.items() if path}, records)
+        paths[name] = seen.named(pattern, fits, distinct=name == "id")
+    paths["id"] = paths["id"] or seen.named(_NUMBER, _is_word, distinct=True) or seen.shaped(_is_uuid)
+    paths["time"] = paths["time"] or seen.shaped(_is_recent)
+    before, after = paths.get("prompt"), paths.get("answer")
+    if before and after and seen.are_versions(before, after):
+        swapped = _SAID_BY_A_MODEL.search(str(after[-1])) is not None
+        paths["original"], paths["correction"] = (after, before) if swapped else (before, after)
+        of_requests = ("request", "response", "prompt", "answer", "system", "model")
+        paths = {name: path for name, path in paths.items() if name not in of_requests}
+    paths["feedback"] = seen.named(_FEEDBACK, _is_feedback, usual=0.0)
+    return _useful({name: json_paths.path_of(path) for name, path in paths.items() if path}, records)
 
 
 def _useful(paths: dict[str, str], records: Sequence[dict[str, Any]]) -> dict[str, str]:
@@ -95,26 +91,27 @@ class _Seen:
     """The values by path; a path that was given to one field is not given to another."""
 
     def __init__(self, values: dict[tuple, list[Any]], records: int):
-        self._values, self._records, self._taken = values, records, set()
+        self._values, self._records = values, records
+        self._taken: set[tuple] = set()
 
     def shaped(self, fits: Callable[[Any], bool], pattern: re.Pattern | None = None, usual: float = _USUAL) -> tuple | None:
         """The first path whose values fit, one whose name fits the pattern before the others."""
-        found = [
+        paths = [
             path
             for path, values in self._values.items()
             if not self._overlaps(path)
             and (fitting := sum(map(fits, values))) >= max(usual * self._records, 1)
             and fitting >= _USUAL * len(values)
         ]
-        found = [path for path in found if not any(path[:depth] in found for depth in range(1, len(path)))]  # the whole body
-        found.sort(key=lambda path: not (pattern and _name_fits(pattern, path)))
-        return self._take(found)
+        paths = [path for path in paths if not any(path[:depth] in paths for depth in range(1, len(path)))]  # the whole body
+        paths.sort(key=lambda path: not (pattern and _name_fits(pattern, path)))
+        return self._take(paths)
 
     def named(
         self, pattern: re.Pattern, fits: Callable[[Any], bool], distinct: bool = False, usual: float = 0.5
     ) -> tuple | None:
         """The first path whose name and values fit, the least nested first. distinct: no value stands twice."""
-        found = [
+        paths = [
             path
             for path, values in self._values.items()
             if _name_fits(pattern, path)
@@ -123,8 +120,8 @@ class _Seen:
             and fitting >= _USUAL * len(values)
             and not (distinct and len({str(value) for value in values}) < len(values))
         ]
-        found.sort(key=len)
-        return self._take(found)
+        paths.sort(key=len)
+        return self._take(paths)
 
     def longest_texts(self, count: int) -> list[tuple]:
         """The longest texts that most records have, in the records' order."""
@@ -156,8 +153,8 @@ class _Seen:
         self._taken.add(path)
         return path
 
-    def _take(self, found: list[tuple]) -> tuple | None:
-        return self.take(found[0]) if found else None
+    def _take(self, paths: list[tuple]) -> tuple | None:
+        return self.take(paths[0]) if paths else None
 
 
 def _name_fits(pattern: re.Pattern, path: tuple) -> bool:
@@ -185,25 +182,25 @@ def _collect(value: Any, path: tuple, values: dict[tuple, list[Any]]) -> None:
 def _contents(seen: _Seen) -> dict[str, tuple | None]:
     """Paths of request and answer."""
     request, response = seen.shaped(_is_request, _ASKED), seen.shaped(_is_response, _SAID)
-    found: dict[str, tuple | None] = {"request": request, "response": response}
+    paths: dict[str, tuple | None] = {"request": request, "response": response}
     if request is None:
-        found["system"] = seen.named(_SYSTEM, _is_prose)
-        found["prompt"] = seen.named(_ASKED, _is_prose, usual=_USUAL)
+        paths["system"] = seen.named(_SYSTEM, _is_prose)
+        paths["prompt"] = seen.named(_ASKED, _is_prose, usual=_USUAL)
     if response is None:
-        found["answer"] = seen.named(_SAID, _is_prose, usual=_USUAL)
-    if request is None and not found["prompt"] and not response and not found["answer"]:
+        paths["answer"] = seen.named(_SAID, _is_prose, usual=_USUAL)
+    if request is None and not paths["prompt"] and not response and not paths["answer"]:
         texts = seen.longest_texts(2)
         if len(texts) == 2:
-            found["prompt"], found["answer"] = map(seen.take, texts)
-    elif request is None and not found["prompt"]:
-        found["prompt"] = next(map(seen.take, seen.longest_texts(1)), None)
-    elif response is None and not found["answer"] and not (request and _ends_with_answer(seen, request)):
-        found["answer"] = next(map(seen.take, seen.longest_texts(1)), None)
-    if found.get("prompt") and not (response or found.get("answer")):
-        found["prompt"] = found["system"] = None
-    if request is not None and not (response or found.get("answer")):
-        found["messages"], found["request"] = request, None
-    return found
+            paths["prompt"], paths["answer"] = map(seen.take, texts)
+    elif request is None and not paths["prompt"]:
+        paths["prompt"] = next(map(seen.take, seen.longest_texts(1)), None)
+    elif response is None and not paths["answer"] and not (request and _ends_with_answer(seen, request)):
+        paths["answer"] = next(map(seen.take, seen.longest_texts(1)), None)
+    if paths.get("prompt") and not (response or paths.get("answer")):
+        paths["prompt"] = paths["system"] = None
+    if request is not None and not (response or paths.get("answer")):
+        paths["messages"], paths["request"] = request, None
+    return paths
 
 
 def _ends_with_answer(seen: _Seen, path: tuple) -> bool:

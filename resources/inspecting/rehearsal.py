@@ -1,11 +1,7 @@
 """Rehearses the datasets of a recipe on its logs, in a temporary lake: how many rows each training will have, and whose.
 
-    found = rehearse(Asked(workload, sources, seeds, evals, curation, sft=settings), folder)
-    found.rows["train"], found.pairs["test"], found.with_user, found.unread
-
-The run's own code reads, cleans, curates and splits. Of logs of more than MOST_BYTES some objects are read, drawn at random, of
-large ones their first lines, and counts are scaled by bytes: `share` says how much was read. A judge, a teacher and embeddings
-are not asked.
+The run's own code reads, cleans, curates and splits. Of logs of more than MOST_BYTES some objects are read, drawn at random,
+of large ones their first lines, and counts are scaled by bytes. A judge, a teacher and embeddings are not asked.
 """
 
 from __future__ import annotations
@@ -102,14 +98,18 @@ def rehearse(asked: Asked, folder: Path) -> Rehearsal | None:
 
 
 def _rehearsed(asked: Asked, sources: dict[str, SourceSettings], share: float, folder: Path) -> Rehearsal:
-    found, tables = Rehearsal(share), Tables(LakeLayout.open(folder / "lake"))
+    rehearsal, tables = Rehearsal(share), Tables(LakeLayout.open(folder / "lake"))
     report = ingest(tables, asked.workload, sources)
     for name, keys in report.unread_keys.items():
-        found.unread.setdefault(name.partition("/")[0], []).extend(keys)
+        rehearsal.unread.setdefault(name.partition("/")[0], []).extend(keys)
     with workbench() as connection:
         attach_slice(connection, tables, "interactions", asked.workload)
         (counts,) = rows(connection, "inspecting/people").to_pylist()
-    found.requests, found.with_user, found.with_session = counts["requests"], counts["with_user"], counts["with_session"]
+    rehearsal.requests, rehearsal.with_user, rehearsal.with_session = (
+        counts["requests"],
+        counts["with_user"],
+        counts["with_session"],
+    )
     days = [
         day
         for day in sorted(tables.rows_by_day("interactions", asked.workload))
@@ -120,7 +120,7 @@ def _rehearsed(asked: Asked, sources: dict[str, SourceSettings], share: float, f
     build_eval_suite(dict(asked.evals), folder / "suite")
     items = folder / "suite" / "items.parquet"
     tasks = (folder / "suite" / "tasks.jsonl").read_text(encoding="utf-8").splitlines()
-    found.items = Counter(json.loads(task)["suite"] for task in tasks)
+    rehearsal.items = Counter(json.loads(task)["suite"] for task in tasks)
     clean(tables, asked.workload, days, curation)
     curate(tables, asked.workload, folder / "curated", curation, items)
     seeds = {name: seed for name, seed in asked.seeds.items() if seed.uri is not None}
@@ -128,15 +128,15 @@ def _rehearsed(asked: Asked, sources: dict[str, SourceSettings], share: float, f
     sft = build_sft_dataset(
         folder / "curated" / "curated.parquet", folder / "seeds" / "seeds.parquet", folder / "sft", asked.sft
     )
-    found.rows = {split: round(count / share) for split, count in sft.rows.items()}
+    rehearsal.rows = {split: round(count / share) for split, count in sft.rows.items()}
     if asked.preference is not None:
-        made = build_preferences(
+        summary = build_preferences(
             tables, asked.workload, folder / "preference", asked.preference, asked.sft, curation, "curated", items, sft.lent
         )
-        found.pairs = {split: round(count / share) for split, count in made["rows"].items()}
-        found.unpaired = {split: round(count / share) for split, count in made["unpaired"].items()}
+        rehearsal.pairs = {split: round(count / share) for split, count in summary["rows"].items()}
+        rehearsal.unpaired = {split: round(count / share) for split, count in summary["unpaired"].items()}
     if asked.rl_prompts is not None:
-        made = build_rl_prompts(
+        summary = build_rl_prompts(
             tables,
             asked.workload,
             folder / "rl_prompts",
@@ -146,16 +146,16 @@ def _rehearsed(asked: Asked, sources: dict[str, SourceSettings], share: float, f
             curation.decontamination,
             lent=sft.lent,
         )
-        found.prompts = made["rows"]
+        rehearsal.prompts = summary["rows"]
     with workbench() as connection:
         file = str(folder / "sft" / "train.parquet")
         sizes = rows(connection, "inspecting/row_characters", file=file, most=MEASURED_ROWS)
-        found.characters = sizes["characters"].to_pylist()
-        if any(found.pairs.values()):
+        rehearsal.characters = sizes["characters"].to_pylist()
+        if any(rehearsal.pairs.values()):
             file = str(folder / "preference" / "train.parquet")
             (pair,) = rows(connection, "inspecting/pair_characters", file=file).to_pylist()
-            found.pair_characters = pair["characters"] or 0.0
-    return found
+            rehearsal.pair_characters = pair["characters"] or 0.0
+    return rehearsal
 
 
 def _within(sources: Mapping[str, SourceSettings], folder: Path) -> tuple[dict[str, SourceSettings], float]:
@@ -165,7 +165,8 @@ def _within(sources: Mapping[str, SourceSettings], folder: Path) -> tuple[dict[s
     if total <= MOST_BYTES and len(listed) < LISTED:
         return dict(sources), 1.0
     random.Random(0).shuffle(listed)  # days differ
-    taken, held = {}, 0
+    held = 0
+    taken: dict[str, SourceSettings] = {}
     for item in listed[:MOST_OBJECTS]:
         if held + item.bytes <= MOST_BYTES:
             uri, size = glob.escape(item.uri) if local_path(item.uri) else item.uri, item.bytes

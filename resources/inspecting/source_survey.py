@@ -1,8 +1,6 @@
 """Finds the sources that a recipe should name for a uri: logs, feedback, seeds and evaluation suites.
 
-    for found in survey(["./traffic", "s3://logs/gateway/"]): found.name, found.uri, found.kind, found.look
-
-A folder whose parts (sub-folders, and files grouped by name) have one kind and format is one source. Where the parts differ,
+A folder whose parts (sub-folders, and files grouped by name) have one kind and format is one source; where the parts differ,
 each is a source of its own. Days are not parts: `dt=2026-06-01/`, `2026/`, `gateway-2026-06-01.jsonl`.
 """
 
@@ -43,10 +41,10 @@ class SourceProposal:
 
 def survey(uris: list[str]) -> list[SourceProposal]:
     """Finds the sources under some uris. Raises SourceError for a uri that cannot be listed or has no objects."""
-    found: list[SourceProposal] = []
+    proposals: list[SourceProposal] = []
     for uri in uris:
-        found += _of_one(uri, SourceSettings(uri=uri))
-    return _with_unique_names(found)
+        proposals += _of_one(uri, SourceSettings(uri=uri))
+    return _with_unique_names(proposals)
 
 
 def _of_one(uri: str, source: SourceSettings) -> list[SourceProposal]:
@@ -115,7 +113,7 @@ def _parts(root: str, listed: list[LogObject]) -> dict[str, list[LogObject]]:
     for item in listed:
         part = _part_of(root, item.uri)
         if not part.endswith("/") and (days_in(part) or re.search(r"\d{8}", part)):
-            head, tail = re.match(r"([^\d]*).*?([^\d]*)$", part).groups()
+            head, *_, tail = re.split(r"\d", part)
             part = glob.escape(head) + "*" + glob.escape(tail)
         parts.setdefault(part, []).append(item)
     patterns = [part for part in parts if "*" in part]
@@ -134,21 +132,21 @@ def _is_day(part: str) -> bool:
 def _part(root: str, part: str, objects: list[LogObject], source: SourceSettings) -> SourceProposal:
     look = look_at(objects, source, part.endswith("/") and len(objects) >= PER_FOLDER)
     local = part if "*" in part else glob.escape(part) if glob.has_magic(part) and "://" in root else part
-    found = SourceProposal(name_of(part), f"{root}{local}".rstrip("/"), "unknown", look)
-    return replace(found, kind=_kind(found))
+    proposal = SourceProposal(name_of(part), f"{root}{local}".rstrip("/"), "unknown", look)
+    return replace(proposal, kind=_kind(proposal))
 
 
-def _kind(found: SourceProposal) -> Kind:
-    stem = Path(found.uri.rstrip("/")).name.partition(".")[0]
+def _kind(proposal: SourceProposal) -> Kind:
+    stem = Path(proposal.uri.rstrip("/")).name.partition(".")[0]
     if EVALS.match(stem):
         return "evals"
-    if SEEDS.match(stem) and (found.look.formats or found.look.proposed):
+    if SEEDS.match(stem) and (proposal.look.formats or proposal.look.proposed):
         return "seeds"
-    if found.look.proposed and not found.look.formats:
-        return "logs" if found.look.proposed.keys() & {"request", "messages", "prompt"} else "feedback"
-    if found.look.holds_feedback_only:
+    if proposal.look.proposed and not proposal.look.formats:
+        return "logs" if proposal.look.proposed.keys() & {"request", "messages", "prompt"} else "feedback"
+    if proposal.look.holds_feedback_only:
         return "feedback"
-    return "logs" if found.look.holds_logs else "unknown"
+    return "logs" if proposal.look.holds_logs else "unknown"
 
 
 def name_of(uri: str) -> str:
@@ -161,10 +159,10 @@ def name_of(uri: str) -> str:
     return "logs"
 
 
-def _with_unique_names(found: list[SourceProposal]) -> list[SourceProposal]:
+def _with_unique_names(proposals: list[SourceProposal]) -> list[SourceProposal]:
     taken: set[str] = set()
     named = []
-    for each in found:
+    for each in proposals:
         name, number = each.name, 2
         while name in taken:
             name, number = f"{each.name}-{number}", number + 1

@@ -9,7 +9,7 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from resources.lake.lake import LakeLayout
-    from resources.lake.lake_use import EMBEDDINGS, LakeInUse, alone, at_work
+    from resources.lake.lake_use import LakeInUse, alone, at_work
     from resources.lake.schemas import PARTITIONS, SCHEMAS
     from resources.lake.sql_files import (
         attach_files,

@@ -97,21 +97,18 @@ def _published(lake: LakeLayout, is_alone: bool = False) -> Iterator[None]:
             ) from error
 
 
-EMBEDDINGS = ".remembered/embeddings"
-"""Vectors of prompts, by workload, model and day (resources/drifting/prompt_vectors.py)."""
 CLOCKS_DIFFER = timedelta(minutes=5)
 """What clocks of two machines may differ by."""
 
 
 def drop_before_erasure(lake: LakeLayout) -> None:
-    """Removes datasets, releases and answers of this machine that were not published before the last erasure, and embeddings
-    that were kept before it."""
+    """Removes datasets, releases and answers of this machine that were not published before the last erasure."""
+    shutil.rmtree(lake.root / ".remembered" / "embeddings", ignore_errors=True)  # vectors of prompts, of earlier versions
     if not isinstance(lake.mirror, Mirror):
         return
     own = {path: lines for path in sorted((lake.root / "answers").glob("*.jsonl")) if (lines := lake.mirror.own_answers(path))}
     versions = [version for version in lake.mirror.unpublished() if not version.is_relative_to(lake.artefacts("model"))]
-    vectors = [path for path in (lake.root / EMBEDDINGS).rglob("*.parquet") if path.is_file()]
-    if not (own or versions or vectors) or (erased_at := _last_erasure(lake)) is None:
+    if not (own or versions) or (erased_at := _last_erasure(lake)) is None:
         return
     for version in versions:
         if _time(json.loads((version / "manifest.json").read_bytes())["created_at"]) < erased_at:
@@ -121,9 +118,6 @@ def drop_before_erasure(lake: LakeLayout) -> None:
                 f"{version.relative_to(lake.root)} was finished here and not published before rows were erased on another "
                 "machine: it is removed, and the next run makes it again"
             )
-    for path in vectors:
-        if datetime.fromtimestamp(path.stat().st_mtime, UTC) < erased_at:
-            path.unlink(missing_ok=True)  # they are made again when their day is compared
     for path, lines in own.items():
         old = [line for line in lines if _is_before(line, erased_at)]
         if old:

@@ -332,7 +332,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         "workload",
         column("decision_id", _TEXT, description="the same for the same cause; tag millrace/decision of its Dagster run"),
         column("ts", _TIME, description="when it was decided"),
-        column("cause", _TEXT, description="new_logs, drift, acceptance, feedback, base_revision, schedule or request"),
+        column("cause", _TEXT, description="new_logs, drift, acceptance, feedback, schedule or request"),
         column("cause_text", _TEXT, description="the cause in one sentence"),
         column("evidence", _TEXT, description="what it was decided from, as JSON"),
         column("options", _TEXT, description="what could be done, with predicted cost and gain, as JSON"),

@@ -1,9 +1,5 @@
 """Charts of a release's pages as inline SVG: no script, no network, narrow enough for a phone.
 
-    bars("Held-out loss", [Bar("base", 6.12), Bar("target", 5.94, 5.90, 5.98)], "nats per token")
-    lines("Acceptance by position", {"eagle3": [(1, 0.9), (2, 0.7)]}, "draft position", "share accepted")
-    report_charts(report, speed, {"base_model": 6.12, "sft_model": 5.94})     # report.json, speed.json, losses by model
-
 A report has charts of losses, acceptance by position and by shape of prompts, speed and latency by concurrency. Text is
 escaped; colours of text and axes follow the page.
 """
@@ -130,14 +126,14 @@ SHAPES_SHOWN = 8
 
 def report_charts(report: Mapping[str, Any], speed: Mapping[str, Any], losses: Mapping[str, float]) -> dict[str, list[Markup]]:
     """By the title of the section that they belong to; only those that something was measured for."""
-    found = {
+    by_section = {
         LOSSES: [bars("Held-out loss", [Bar(name, loss) for name, loss in losses.items()], "nats per answer token")]
         if losses
         else [],
         IN_A_SERVER: _in_a_server(speed.get("in_server", {})),
         ACCEPTANCE: _acceptance(report),
     }
-    return {title: charts for title, charts in found.items() if charts}
+    return {title: charts for title, charts in by_section.items() if charts}
 
 
 def _acceptance(report: Mapping[str, Any]) -> list[Markup]:
@@ -148,7 +144,7 @@ def _acceptance(report: Mapping[str, Any]) -> list[Markup]:
     ways = [each["sampling"] for each in drafted]
     way = AS_LOGGED if AS_LOGGED in ways else ways[-1]
     chosen = [each for each in drafted if each["sampling"] == way]
-    found = [
+    charts = [
         bars(
             "Acceptance length",
             [
@@ -168,7 +164,7 @@ def _acceptance(report: Mapping[str, Any]) -> list[Markup]:
     shapes = chosen[-1].get("tau_by", {}).get("prompt_shape", {})
     if len(shapes) > 1:
         most = sorted(shapes.items(), key=lambda each: (-each[1]["prompts"], each[0]))[:SHAPES_SHOWN]
-        found.append(
+        charts.append(
             bars(
                 f"Acceptance length of {chosen[-1]['drafter']} by shape of the prompt",
                 [Bar(f"{name} ({of['prompts']})", of["tau"], of["tau_low"], of["tau_high"]) for name, of in most],
@@ -177,14 +173,14 @@ def _acceptance(report: Mapping[str, Any]) -> list[Markup]:
                 whole_labels=True,
             )
         )
-    return found
+    return charts
 
 
 def _in_a_server(speed: Mapping[str, Any]) -> list[Markup]:
     forms = {FORMS.get(name, name): form["tokens_per_second"] for name, form in speed.get("forms", {}).items()}
     if not forms:
         return []
-    found = [
+    charts = [
         lines(
             "Tokens/s in a real server",
             {name: [(int(each), rate["median"]) for each, rate in rates.items()] for name, rates in forms.items()},
@@ -199,5 +195,5 @@ def _in_a_server(speed: Mapping[str, Any]) -> list[Markup]:
         if all(f"{end}_s" in rate for rate in rates.values())
     }
     if late:
-        found.append(lines("Latency in a real server", late, "requests at a time", "milliseconds of a whole answer"))
-    return found
+        charts.append(lines("Latency in a real server", late, "requests at a time", "milliseconds of a whole answer"))
+    return charts

@@ -1,10 +1,4 @@
-"""What reinforcement fine-tuning did, for people: curves by step, held-out answers before and after, worst and best answers.
-
-rollout_series(directory, passing=1.0)     # {"Reward by part": {"all": [(1, 0.2), (2, 0.3)], "brief": [...]}, ...}
-rollout_section(lake, manifest)            # a ReportSection with charts, without text
-    passed_section(report)                     # passed answers that say least about their prompts; [] without such a training
-    rollout_samples(lake, manifest)            # worst and best answers with their prompts: for pages that show texts only
-"""
+"""What reinforcement fine-tuning did, for people: curves by step, held-out answers before and after, worst and best answers."""
 
 from __future__ import annotations
 
@@ -83,20 +77,20 @@ def rollout_section(lake: LakeLayout, manifest: Manifest) -> ReportSection:
 
 def passed_section(report: Mapping[str, Any]) -> list[ReportSection]:
     """report: report.json of the evaluation."""
-    found = report.get("passed_answers")
-    if not found:
+    answers = report.get("passed_answers")
+    if not answers:
         return []
     note = (
-        f"{found['scored']:,} of {found['passed']:,} held-out answers that passed were scored: by how many nats per token the "
-        "answer makes its prompt likelier than other passed answers do, for the base model. Around 0 and below it would fit "
-        "any prompt: read these on the approval page."
+        f"{answers['scored']:,} of {answers['passed']:,} held-out answers that passed were scored: by how many nats per token "
+        "the answer makes its prompt likelier than other passed answers do, for the base model. Around 0 and below it would "
+        "fit any prompt: read these on the approval page."
     )
-    if found["is_trained_on"]:
+    if answers["is_trained_on"]:
         note += (
             " The training was rewarded by the same verifier, so rft_gain cannot see an answer that only pleases it: add a "
             "suite (evals) or another part of rft.grader."
         )
-    rows = [[row_id, f"{gain:+z.3f}"] for row_id, gain in found["least"]]
+    rows = [[row_id, f"{gain:+z.3f}"] for row_id, gain in answers["least"]]
     return [ReportSection(PASSED, ["row", "gain of the prompt (nats/token)"], rows, note, shows_rows=True)]
 
 
@@ -127,15 +121,15 @@ def _shown(content: Any) -> str:
 
 
 def _directory(lake: LakeLayout, manifest: Manifest | Input) -> Path:
-    found = lake.artefacts(manifest.kind) / manifest.name / manifest.version
-    lake.mirror.fetch(found)
-    return found
+    directory = lake.artefacts(manifest.kind) / manifest.name / manifest.version
+    lake.mirror.fetch(directory)
+    return directory
 
 
 def _thinned(points: Points, last: float) -> Points:
     """Means over equal numbers of steps, at most MOST_POINTS of them, at the last step of each. last: step of the training."""
     width = math.ceil(last / MOST_POINTS)
-    found: dict[float, list[float]] = {}
+    by_step: dict[float, list[float]] = {}
     for step, value in points:
-        found.setdefault(min(last, math.ceil(step / width) * width), []).append(value)
-    return [(step, fmean(values)) for step, values in found.items()]
+        by_step.setdefault(min(last, math.ceil(step / width) * width), []).append(value)
+    return [(step, fmean(values)) for step, values in by_step.items()]

@@ -1,7 +1,5 @@
 """The model card of one version of a model or drafter, written before its manifest.
 
-    write_version_card(output, lake, manifest)           # README.md: base, licence, data, training metrics, how to load it
-
 It is rendered as a release's card is (model_card.py), shows no rows, and is a record of the run: not part of the model's
 digest. A directory that has a README.md already keeps it.
 """

@@ -1,9 +1,5 @@
 """Charts of the dashboard as inline SVG: no script, no network, narrow enough for a phone. The page's classes colour them.
 
-    columns("Requests", "a day", days, {"answered": [...], "failed": [...]})
-    day_lines("Latency", "ms, by day", {"median": [(day, 312.0), ...]})
-    grid("Drift", "p by day", days, {"novelty": {day: Cell(level=2, said="p 0.001")}})
-
 Every mark has a <title>, which browsers show as a tooltip. Text is escaped.
 """
 

@@ -2,11 +2,9 @@
 
 import errno
 import os
-import resource
 
 import pytest
 
-from model_ops.files import JsonLines
 from model_ops.files.atomic_files import renamed_when_complete, write_json, write_text
 
 
@@ -51,21 +49,3 @@ def test_a_failed_write_leaves_the_old_file_alone(tmp_path):
         temporary.write_text("part")
         raise ValueError("no shard")
     assert path.read_text() == "old" and [child.name for child in tmp_path.iterdir()] == ["states"]
-
-
-def test_a_line_that_a_full_disk_cut_is_forgotten_and_the_others_stay(tmp_path):
-    path, (before, most) = tmp_path / "lines.jsonl", resource.getrlimit(resource.RLIMIT_FSIZE)
-    JsonLines(path).add({"round": 0})
-    whole = path.stat().st_size
-    resource.setrlimit(resource.RLIMIT_FSIZE, (whole + 5, most))
-    try:
-        with pytest.raises(OSError, match="File too large"):
-            JsonLines(path).add({"round": 1})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
-    assert path.stat().st_size == whole
-    again = JsonLines(path)
-    path.rename(tmp_path / "aside")
-    assert again.add({"round": 1}) == 0, "a file that was removed begins anew"
-    (tmp_path / "aside").replace(path)
-    assert again.add({"round": 1}) == whole and [record for _, record in again.read()] == [{"round": 0}, {"round": 1}]

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from model_ops.answers import Rollout, Sampled
 from model_ops.graders import Grade
 from model_ops.jobs import ModelError
 from model_ops.reinforcement import canary
 from model_ops.reinforcement.canary import CANARY_TOKENS, TILT, Canary, Reading, canary_rollouts, read, said_tilt, sampled_tilt
-from model_ops.rollouts import Rollout, Sampled
 
 NOISE = {"bfloat16": 0.013, "int8": 0.019, "int4": 0.09}
 """Mean nats by token, as measured."""

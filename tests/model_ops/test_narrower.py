@@ -16,8 +16,7 @@ from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.models.tiny_families import tiny_model
 from model_ops.operations import distill
 from model_ops.operations.distill_settings import StudentSettings
-from model_ops.pruning.narrower import FAMILIES, Importance, Widths, make_narrower, widths_of
-from model_ops.pruning.width_importance import measure_widths
+from model_ops.pruning.narrower import FAMILIES, Importance, Widths, make_narrower, measure_widths, widths_of
 
 HIDDEN = [kind for kind in FAMILIES if "gemma" not in kind]
 

@@ -1,12 +1,14 @@
 """Steps that a student answers by itself: which ones, from which prompts, with which weights, and that they teach."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from tiny_models import tiny_model
 
+from model_ops.answers import InProcessEngine, Sampled
 from model_ops.documents.documents import Branch, Document
 from model_ops.documents.packing import PackedPlan
 from model_ops.jobs.job import Job
@@ -15,7 +17,6 @@ from model_ops.objectives.on_policy import OnPolicyPlan, SampledBatch, answer_st
 from model_ops.objectives.on_policy_settings import OnPolicySettings
 from model_ops.operations import distill
 from model_ops.operations.distill_settings import StudentSettings
-from model_ops.rollouts import InProcessEngine
 
 SETTINGS = {"steps": 8, "learning_rate": 3e-3, "tokens_per_step": 512, "max_length": 128, "checkpoint_every": 2, "layers": 2}
 
@@ -53,12 +54,13 @@ def plan(**changes):
     on_policy = OnPolicySettings(**{"share": 1.0, "after": 0.5, **changes})
     asked = []
 
-    def sampler(prompts, names, seed):
+    def sample(prompts, names, seed):
         asked.append((prompts, names, seed))
-        return [[7] * 30 for _ in prompts]
+        return [Sampled(np.full(30, 7, np.int32), np.zeros(30, np.float32), 0, False) for _ in prompts]
 
     packed = PackedPlan([document(f"r{i}") for i in range(9)], settings)
-    return OnPolicyPlan(packed, sampler, on_policy, 20), packed, asked
+    engine = SimpleNamespace(sync=lambda version: None, sample=sample)
+    return OnPolicyPlan(packed, engine, on_policy, 20), packed, asked
 
 
 def test_sampled_steps_hold_the_student_s_answers_and_learn_nothing_else():
@@ -75,16 +77,21 @@ def test_sampled_steps_hold_the_student_s_answers_and_learn_nothing_else():
 
 def test_the_sampler_answers_with_the_student_s_present_weights():
     student = tiny_model(vocab_size=96)
-    sampler = InProcessEngine(student, {2}, OnPolicySettings(share=1.0, max_new_tokens=6))
-    prompts, names = [[5, 6, 7], [8, 9, 10, 11]], ["a", "b"]
-    first = sampler(prompts, names, 0)
-    assert sampler(prompts, names, 0) == first and sampler(prompts, names, 1) != first
+    settings = OnPolicySettings(share=1.0, max_new_tokens=6)
+
+    def answers(engine, seed):
+        engine.sync(0)
+        prompts = [np.array(prompt) for prompt in ([5, 6, 7], [8, 9, 10, 11])]
+        return [answer.tokens.tolist() for answer in engine.sample(prompts, ["a", "b"], seed)]
+
+    engine = InProcessEngine(student, {2}, settings)
+    first = answers(engine, 0)
+    assert answers(engine, 0) == first != answers(engine, 1)
     other = tiny_model(vocab_size=96, seed=5)
     with torch.no_grad():
         for mine, new in zip(student.parameters(), other.parameters(), strict=True):
             mine.copy_(new)
-    fresh = InProcessEngine(other, {2}, OnPolicySettings(share=1.0, max_new_tokens=6))
-    assert sampler(prompts, names, 0) == fresh(prompts, names, 0) != first
+    assert answers(engine, 0) == answers(InProcessEngine(other, {2}, settings), 0) != first
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ import pytest
 import torch
 from tiny_models import write_target
 
+from model_ops.answers import InProcessEngine, Rollout, RolloutLog, Sampled, SampledPrompt, read_sampled_prompts
 from model_ops.graders import Grade
 from model_ops.jobs.errors import ModelError
 from model_ops.jobs.job import Job
@@ -31,7 +32,6 @@ from model_ops.reinforcement.rft_settings import RftSettings
 from model_ops.reinforcement.rollout_batches import LearntRollout, group_documents, nothing_learnt, rollout_batches
 from model_ops.reinforcement.rollout_plan import RolloutPlan
 from model_ops.reinforcement.rollout_watch import teach_nothing
-from model_ops.rollouts import InProcessEngine, Rollout, RolloutLog, Sampled, SampledPrompt, read_sampled_prompts
 
 SETTINGS = {
     "grader": "verifier", "steps": 12, "learning_rate": 3e-3, "prompts_per_step": 4, "answers": 8, "max_new_tokens": 5,
@@ -408,8 +408,8 @@ def test_the_heaviest_micro_batch_holds_no_more_than_a_step(tmp_path):
 
 def test_one_row_of_each_attempt_is_its_last(tmp_path):
     plan = plan_of(tmp_path, bool, steps=1)
-    plan.log.add(0, [0], [[replace(rollout([5, 6], [7, 2], grade=1.0), attempt=number) for number in (0, 0, 1)]])
-    rows = plan._rows(plan.log.chunks[0])
+    plan.log.add_chunk(0, [0], ["0:0"], [[replace(rollout([5, 6], [7, 2], grade=1.0), attempt=number) for number in (0, 0, 1)]])
+    rows = plan.log.rows(plan.log.chunks[0], plan.prompts, 1)
     assert [(row["answer"], row["last"]) for row in rows] == [(0, False), (0, True), (1, True)]
 
 
@@ -418,7 +418,7 @@ def test_what_is_said_of_a_round_counts_answers_and_prompts(tmp_path):
     cut = replace(rollout([5, 6], [7], grade=0.0), ended=False, attempt=2)
     first = [rollout([5, 6], [7, 2]), replace(rollout([5, 6], [8, 9, 2], grade=None), attempt=1), cut]
     second = [rollout([5, 6], [7], grade=0.5), replace(rollout([5, 6], [8], grade=0.5), attempt=1)]
-    plan.log.add(0, [0, 1], [first, second])
+    plan.log.add_chunk(0, [0, 1], ["0:0", "0:1"], [first, second])
     groups = plan._groups(plan.log.chunks[0])
     assert [[each.number for each in members] for _, members in plan._learnt(groups)] == [[0]], (
         "neither cut nor without a grade"
@@ -523,8 +523,8 @@ def test_prompts_that_nobody_saw_come_first_and_those_without_news_seldom():
 def test_the_log_keeps_every_bit_and_forgets_a_line_that_was_cut(tmp_path):
     log = RolloutLog(tmp_path / "log.jsonl")
     made = [[rollout([5, 6], [7, 8, 2], logs=[-0.1, -1e-7, -3], sampled=[1, 0, 1]), rollout([5, 6], [9], grade=None)]]
-    log.add(0, [4], made)
-    log.add(1, [2], made)
+    log.add_chunk(0, [4], ["0:4"], made)
+    log.add_chunk(1, [2], ["1:2"], made)
     with (tmp_path / "log.jsonl").open("ab") as file:
         file.write(b'{"round": 2')
     again = RolloutLog(tmp_path / "log.jsonl")
@@ -532,4 +532,4 @@ def test_the_log_keeps_every_bit_and_forgets_a_line_that_was_cut(tmp_path):
     [[one, other]] = again.chunks[1].groups()
     for name in ("prompt", "tokens", "sampled", "log_probs", "versions"):
         assert getattr(one, name).tobytes() == getattr(made[0][0], name).astype(getattr(one, name).dtype).tobytes(), name
-    assert other.grade == Grade(None) and again.chunks[0].kept[0][0].tokens == 2 and again.chunks[0].kept[0][0].version == 3
+    assert other.grade == Grade(None) and again.chunks[0].numbers[0][0][:3:2] == (3, 2)

@@ -7,7 +7,6 @@ import json
 import math
 import os
 import random
-import resource
 import sys
 import threading
 import time
@@ -17,11 +16,18 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from test_rft import rollout, run, write_prompts
+from test_rft import run, write_prompts
 from tiny_models import write_target
 from transformers import DynamicCache
 
-from model_ops.files import JsonLines
+from model_ops.answers import policy_file
+from model_ops.answers.engine_child import EngineStart
+from model_ops.answers.engine_processes import EngineProcess
+from model_ops.answers.in_flight import InFlightEngine
+from model_ops.answers.policy_file import PolicyFile, PolicyProbe
+from model_ops.answers.prompts import SampledPrompt
+from model_ops.answers.rollout import Rollout, Sampled
+from model_ops.answers.rollout_log import RolloutLog
 from model_ops.graders import Grade
 from model_ops.jobs.errors import ModelError
 from model_ops.jobs.progress import Progress, Stopped
@@ -32,14 +38,6 @@ from model_ops.reinforcement.policy_loss import PolicyLoss
 from model_ops.reinforcement.policy_losses import CORRECTIONS, SampledTokens
 from model_ops.reinforcement.rft_settings import RftSettings
 from model_ops.reinforcement.rollout_batches import LearntRollout, group_documents, rollout_batches
-from model_ops.rollouts import policy_file
-from model_ops.rollouts.engine_child import EngineStart
-from model_ops.rollouts.engine_processes import EngineProcess
-from model_ops.rollouts.in_flight import InFlightEngine
-from model_ops.rollouts.policy_file import PolicyFile, PolicyProbe
-from model_ops.rollouts.prompts import SampledPrompt
-from model_ops.rollouts.rollout import Rollout, Sampled
-from model_ops.rollouts.rollout_log import RolloutLog
 
 
 @pytest.fixture(scope="module")
@@ -142,30 +140,6 @@ def test_half_written_weights_are_never_read_and_a_full_disk_is_one_sentence(sta
     with pytest.raises(ModelError, match=r"weights of step 1 cannot be written .*No space left on device.*: free disk space"):
         file.write(another(model, 1), 1, probe_of(model, 1.0))
     assert [path.name for path in tmp_path.iterdir()] == ["policy.safetensors"] and reader.read_into(mine) is None
-
-
-def test_a_full_disk_leaves_nothing_of_a_line_and_the_log_goes_on(tmp_path):
-    log = RolloutLog(tmp_path / "log.jsonl")
-    made = [[rollout([5, 6], range(7, 200))]]
-    log.add(0, [4], made)
-    size = (tmp_path / "log.jsonl").stat().st_size
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, before[1]))
-    try:
-        with pytest.raises(ModelError, match=r"log\.jsonl takes no more rollouts \(File too large\): free disk space"):
-            log.add(1, [5], made)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert (tmp_path / "log.jsonl").stat().st_size == size
-    log.add(1, [6], made)
-    assert [chunk.prompts for chunk in RolloutLog(tmp_path / "log.jsonl").chunks] == [[4], [6]]
-
-
-def test_lines_begin_anew_where_their_file_was_removed(tmp_path):
-    lines = JsonLines(tmp_path / "lines.jsonl")
-    assert lines.at(lines.add({"one": 1})) == {"one": 1}
-    (tmp_path / "lines.jsonl").unlink()  # as attempts that are over are forgotten
-    assert lines.add({"two": 2}) == 0 and lines.at(0) == {"two": 2}
 
 
 FAKE = """
@@ -316,10 +290,10 @@ def test_no_token_is_older_than_the_bound_and_nothing_that_was_sampled_is_left(s
     rounds = Counter(chunk.round for chunk in log.chunks for _ in chunk.prompts)
     assert set(rounds) == set(range(12)) and all(4 <= count <= 8 for count in rounds.values())
     for number in range(12):
-        groups = [group for chunk in log.of_round(number) for group in chunk.kept]
+        groups = [group for chunk in log.of_round(number) for group in chunk.numbers]
         useful = sum(group[0].grade.value != group[1].grade.value for group in groups)
         assert useful >= 4 or len(groups) == 8, "equal groups are replaced, up to the cap"
-    teach = sum(group[0].grade.value != group[1].grade.value for chunk in log.chunks for group in chunk.kept)
+    teach = sum(group[0].grade.value != group[1].grade.value for chunk in log.chunks for group in chunk.numbers)
     assert sum(outcome.learnt for outcome in log.outcomes.values()) == 2 * teach == plan.counts()["learnt_rollouts"]
     assert plan.counts()["largest_staleness"] <= staleness
     prompts = [prompt for chunk in log.chunks for prompt in chunk.prompts]
@@ -356,7 +330,7 @@ def test_a_run_that_continues_learns_what_was_sampled_ahead_and_samples_the_rest
     rounds = Counter(chunk.round for chunk in log.chunks for _ in chunk.prompts)
     assert rounds == dict.fromkeys(range(12), 4) and sum(outcome.learnt for outcome in log.outcomes.values()) == 12 * 4 * 2
     assert sum(len(maker.asked) for maker in makers) == 12 * 4 - sum(
-        len(chunk.prompts) for chunk in log.chunks[: before.count(b'"groups"')]
+        len(chunk.prompts) for chunk in log.chunks[: before.count(b'"round"')]
     )
 
 

@@ -16,6 +16,8 @@ from test_rft import Told, rollout, write_prompts
 from tiny_chats import write_rows
 from tiny_models import write_target
 
+from model_ops.answers.rollout import NOT_SAMPLED
+from model_ops.answers.rollout_log import RolloutLog
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress, Stopped
 from model_ops.models.model_directory import load_model, save_model
@@ -25,8 +27,6 @@ from model_ops.reinforcement.held_out_rollouts import HeldOutRollouts
 from model_ops.reinforcement.prompt_pool import PromptPool
 from model_ops.reinforcement.rft_settings import RftSettings
 from model_ops.reinforcement.rollout_plan import RolloutPlan
-from model_ops.rollouts.rollout import NOT_SAMPLED
-from model_ops.rollouts.rollout_log import RolloutLog
 
 ENVS = """
 from pathlib import Path
@@ -148,7 +148,7 @@ def test_an_attempt_of_several_rollouts_counts_once_in_every_number(tmp_path):
     plan = object.__new__(RolloutPlan)
     plan.log, plan._seen, plan._pool = RolloutLog(tmp_path / "log.jsonl"), 0, PromptPool(1, 1.0, 0)
     plan.settings = RftSettings(environment="envs.py:Talk")
-    plan.log.add(0, [0], groups)
+    plan.log.add_chunk(0, [0], ["0:0"], groups)
     assert (plan.counts()["first_grade"], plan.counts()["last_tokens"], plan.counts()["rollouts"]) == (0.5, 2.0, 3)
     plan._steps, plan._loss = 1, SimpleNamespace()
     plan.prompts, plan._maker, plan._engine = [None], maker, SimpleNamespace(settings=None)

@@ -8,12 +8,12 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from model_ops.answers import InProcessEngine
 from model_ops.losses.linear_cross_entropy import token_nll
 from model_ops.models.model_directory import load_model
 from model_ops.reinforcement.policy_loss import PolicyLoss
 from model_ops.reinforcement.rft_settings import RftSettings
 from model_ops.reinforcement.rollout_batches import LearntRollout, group_documents, nll_weight, rollout_batches
-from model_ops.rollouts import InProcessEngine
 from tests.model_ops.test_rft import rollout, run, start  # noqa: F401
 
 

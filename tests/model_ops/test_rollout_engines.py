@@ -18,7 +18,8 @@ from test_rft import SETTINGS, Told, write_prompts
 from tiny_models import write_target
 
 from benchmarks.stand_in_vllm import stand_in_vllm, started
-from model_ops.decoding.target import load_runner
+from model_ops.answers import VllmEngine, VllmServer
+from model_ops.decoding.runner import load_runner
 from model_ops.jobs.errors import ModelError
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress, Stopped
@@ -26,7 +27,6 @@ from model_ops.models.model_directory import load_model
 from model_ops.operations import rft
 from model_ops.operations.rollout_engine import rollout_drafting
 from model_ops.reinforcement.rft_settings import RftSettings
-from model_ops.rollouts import VllmEngine, VllmServer
 from model_ops.speculators.factory import new_draft_model
 from model_ops.speculators.registry import speculator_settings
 
@@ -107,7 +107,7 @@ def test_a_server_answers_with_each_step_s_weights(start, tmp_path, method):
     ids=lambda given: "-".join(map(str, given)) if isinstance(given, dict) else "",
 )
 def test_a_server_s_fault_stops_the_training_with_a_sentence(start, tmp_path, monkeypatch, faults, settings, said):
-    monkeypatch.setattr("model_ops.rollouts.vllm_engine.RETRIES", 0)
+    monkeypatch.setattr("model_ops.answers.vllm_engine.RETRIES", 0)
     with (
         policy_server(**{"takes_adapters": settings is LORA, **faults, "base": start / faults.get("base", "model")}) as server,
         pytest.raises(ModelError, match=said),
@@ -163,7 +163,7 @@ def test_a_server_on_a_cpu_keeps_the_head_of_tied_embeddings(start, tmp_path):
 
 
 def test_no_server_is_a_sentence(start, tmp_path, monkeypatch):
-    monkeypatch.setattr("model_ops.rollouts.vllm_engine.RETRIES", 0)
+    monkeypatch.setattr("model_ops.answers.vllm_engine.RETRIES", 0)
     with pytest.raises(ModelError, match=r"http://127.0.0.1:9 does not reply \(NewConnectionError\): start the server"):
         run(start, tmp_path / "out", engine="http://127.0.0.1:9/v1")
 

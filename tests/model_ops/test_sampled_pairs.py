@@ -14,7 +14,8 @@ import torch
 from stop_after import StopAfter
 from tiny_chats import write_rows
 
-from model_ops.graders import Grade, GradedAnswer
+from model_ops.answers import read_sampled_prompts
+from model_ops.graders import GradedAnswer, Grader
 from model_ops.jobs.errors import ModelError
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress, Stopped
@@ -24,10 +25,8 @@ from model_ops.operations import preference, sft
 from model_ops.operations.preference_settings import PreferenceTuningSettings
 from model_ops.parallel import World
 from model_ops.preferences.preference_documents import answer_masks
-from model_ops.preferences.sampled_answers import AnswerLog
 from model_ops.preferences.sampled_pairs import SampledPairPlan
 from model_ops.preferences.sampled_rounds import NO_END, TIES, UNGRADED, SampledPair, best_and_worst
-from model_ops.rollouts import read_sampled_prompts
 
 WORDS = ("yes", "no", "maybe")
 SAMPLING = {"prompts": "rl_prompts", "prompts_per_step": 6, "sync_steps": 2, "max_new_tokens": 8, "grader": "verifier"}
@@ -83,10 +82,6 @@ def weights(folder):
     return (folder / "model.safetensors").read_bytes()
 
 
-def graded(*values):
-    return [Grade(value) for value in values]
-
-
 def said(*texts):
     return [GradedAnswer(text, {"content": text}) for text in texts]
 
@@ -94,20 +89,20 @@ def said(*texts):
 def test_the_best_whole_answer_is_chosen_and_the_worst_of_all_rejected():
     answers = said("a", "b", "c", "d")
     whole, cut_best = [True] * 4, [True, True, True, False]
-    assert best_and_worst(graded(0.5, 1.0, 0.0, 1.0), answers, whole, 0.0) == [1, 2]
-    assert best_and_worst(graded(0.5, 0.4, 0.3, 1.0), answers, cut_best, 0.0) == [0, 2]
-    assert best_and_worst(graded(0.5, 0.4, 0.3, 0.1), answers, cut_best, 0.0) == [0, 3]
-    assert best_and_worst(graded(None, 0.4, None, 0.1), answers, whole, 0.0) == [1, 3], "no grade is not 0"
+    assert best_and_worst([0.5, 1.0, 0.0, 1.0], answers, whole, 0.0) == [1, 2]
+    assert best_and_worst([0.5, 0.4, 0.3, 1.0], answers, cut_best, 0.0) == [0, 2]
+    assert best_and_worst([0.5, 0.4, 0.3, 0.1], answers, cut_best, 0.0) == [0, 3]
+    assert best_and_worst([None, 0.4, None, 0.1], answers, whole, 0.0) == [1, 3], "no grade is not 0"
 
 
 def test_prompts_without_a_pair_say_why():
     answers = said("a", "b", "a")
-    assert best_and_worst(graded(1.0, 1.0, 1.0), answers, [True] * 3, 0.0) == TIES
-    assert best_and_worst(graded(1.0, 0.9, 0.8), answers, [True] * 3, 0.2) == TIES
-    assert best_and_worst(graded(1.0, 0.8, 0.9), answers, [True] * 3, 0.1) == [0, 1]
-    assert best_and_worst(graded(1.0, None, 0.0), answers, [True] * 3, 0.0) == TIES, "equal texts, whatever a judge said"
-    assert best_and_worst(graded(1.0, None, None), answers, [True] * 3, 0.0) == UNGRADED
-    assert best_and_worst(graded(1.0, 0.0, None), answers, [False, False, True], 0.0) == NO_END
+    assert best_and_worst([1.0, 1.0, 1.0], answers, [True] * 3, 0.0) == TIES
+    assert best_and_worst([1.0, 0.9, 0.8], answers, [True] * 3, 0.2) == TIES
+    assert best_and_worst([1.0, 0.8, 0.9], answers, [True] * 3, 0.1) == [0, 1]
+    assert best_and_worst([1.0, None, 0.0], answers, [True] * 3, 0.0) == TIES, "equal texts, whatever a judge said"
+    assert best_and_worst([1.0, None, None], answers, [True] * 3, 0.0) == UNGRADED
+    assert best_and_worst([1.0, 0.0, None], answers, [False, False, True], 0.0) == NO_END
 
 
 def test_it_learns_what_the_grader_likes(start, tmp_path):
@@ -161,17 +156,15 @@ def test_a_killed_run_pays_for_nothing_twice_and_ends_with_the_same_weights(star
     with pytest.raises(Stopped):  # within a round, whose answers are not those of the weights at which it goes on
         run(start, tmp_path / "cut", by, progress=StopAfter(3))
     log = tmp_path / "cut" / ".work" / "sampled.jsonl"
-    add_answers = AnswerLog.add_answers
 
-    def dies(self, *sampled):
-        add_answers(self, *sampled)
+    def dies(self, groups):
         raise KeyboardInterrupt  # after the answers, before their grades
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(AnswerLog, "add_answers", dies)
+        patch.setattr(Grader, "grade", dies)
         run(start, tmp_path / "cut", by)
     with log.open("ab") as file:
-        file.write(b'{"chunk": 2, "gra')  # the line that the kill cut short
+        file.write(b'{"key": "2:1:0", "roll')  # the line that the kill cut short
     again = run(start, tmp_path / "cut", by)
     assert again["resumed_from"] == 4 and len(calls.read_text()) == paid
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
@@ -227,12 +220,13 @@ def test_the_reference_stays_the_start_and_the_newest_weights_answer(start, tmp_
 
     rounds = SampledPairPlan.newest.rounds
     prompts = [prompt.ids for prompt in rounds.prompts[:4]]
-    answers = rounds._sampler(prompts, list("abcd"), 0)
+    rounds._engine.sync(6)
+    answers = rounds._engine.sample([np.array(prompt) for prompt in prompts], list("abcd"), 0)
     saved = load_model(tmp_path / "out")
     for prompt, answer in zip(prompts, answers, strict=True):
-        ids = torch.tensor([prompt + answer])
+        ids = torch.tensor([prompt + answer.tokens.tolist()])
         with torch.no_grad():
-            ours, theirs = rounds._sampler._twin(ids).logits, saved(ids).logits
+            ours, theirs = rounds._engine._twin(ids).logits, saved(ids).logits
         torch.testing.assert_close(ours, theirs, atol=0.15, rtol=0)
         with torch.no_grad():
             assert (base(ids).logits - theirs).abs().max() > 2e-1

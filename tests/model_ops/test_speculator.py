@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from tiny_models import write_dataset, write_target
 
-from model_ops.decoding.target import load_runner
+from model_ops.decoding.runner import load_runner
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress, Stopped
 from model_ops.operations import generate

@@ -205,7 +205,7 @@ def job(tuned, chats, output, **changes):
 def test_a_student_learns_from_the_cache_what_it_learns_online(tuned, chats, tmp_path):
     losses = {}
     for name in ("cache", "online"):
-        metrics = distill.run(job(tuned, chats, tmp_path / name, teacher=name, hidden_weight=0), Progress())
+        metrics = distill.run(job(tuned, chats, tmp_path / name, teacher=name), Progress())
         losses[name] = metrics["validation_loss"]
     assert losses["cache"] == pytest.approx(losses["online"], abs=0.04)
     lines = [json.loads(line) for line in (tmp_path / "cache" / "metrics.jsonl").read_text().splitlines()]

@@ -16,7 +16,7 @@ from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.objectives.distillation import Divergence, distillation_rows
 from model_ops.operations import distill, sft
 from model_ops.operations.distill_settings import StudentSettings
-from model_ops.pruning.shallower import evenly_spaced, make_student
+from model_ops.pruning.layer_importance import evenly_spaced, make_student
 
 SETTINGS = {"steps": 25, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128, "checkpoint_every": 10}
 

@@ -157,8 +157,7 @@ def test_the_command_works_from_a_wheel(python, tmp_path):
 
 def test_the_demo_puts_its_recipe_and_traffic_in_the_current_folder(tmp_path, monkeypatch):
     from pipelines.contract.recipe import load_recipe
-    from pipelines.demo.demo import FULL, QUICK, demo_recipe
-    from pipelines.demo.fitting_steps import fit_steps
+    from pipelines.demo.demo import FULL, QUICK, demo_recipe, fit_steps
     from pipelines.planning.stage_times import Speed
 
     monkeypatch.chdir(tmp_path)

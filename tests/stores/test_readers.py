@@ -3,8 +3,6 @@ publish."""
 
 import json
 import logging
-import os
-import time
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -17,7 +15,7 @@ from resources.catalog.build import publish
 from resources.catalog.catalog import query
 from resources.erasing.erasure import _fetch_rows
 from resources.lake.lake import LakeError
-from resources.lake.lake_use import EMBEDDINGS, alone, at_work
+from resources.lake.lake_use import alone, at_work
 from resources.lake.tables import SCHEMAS, Tables
 from resources.manifests.erased import ELSEWHERE
 from stores.mirror.bucket import Conflict
@@ -143,19 +141,11 @@ def test_answers_that_were_not_published_before_an_erasure_are_not_published_aft
     assert names_in(a) == names_in(b) == {"a", "b"}
 
 
-def test_embeddings_of_before_an_erasure_on_another_machine_do_not_stay(machine):
-    a, b = machine("a"), machine("b")
-    before, after = (b.root / EMBEDDINGS / "tutor" / "model" / f"2026-06-0{day}.parquet" for day in (1, 2))
-    before.parent.mkdir(parents=True)
-    for path, minutes in ((before, 0), (after, 20)):
-        path.write_bytes(b"vectors")
-        os.utime(path, (at := time.time() + 60 * minutes, at))
+def test_vectors_of_prompts_that_an_earlier_version_left_do_not_stay(machine):
+    b = machine("b")
+    (b.root / ".remembered" / "embeddings" / "tutor").mkdir(parents=True)
     with at_work(b):
-        assert before.exists()  # nothing was erased yet
-    with alone(a, "forget"):
-        erased(a, datetime.now(UTC))
-    with at_work(b):
-        assert not before.exists() and after.exists()
+        assert not (b.root / ".remembered" / "embeddings").exists()
 
 
 def test_a_manifest_without_its_files_is_known_by_one_name():

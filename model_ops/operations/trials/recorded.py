@@ -35,7 +35,7 @@ class TrialRecord(BaseModel):
     @property
     def whole(self) -> list[str]:
         """Families in which every operation works."""
-        return [name for name, found in self.families.items() if not any(found.values())]
+        return [name for name, results in self.families.items() if not any(results.values())]
 
 
 def recorded() -> TrialRecord:
@@ -45,9 +45,9 @@ def recorded() -> TrialRecord:
 
 def record(families: dict[str, dict[str, str | None]]) -> TrialRecord:
     """Writes the record of a run with the installed versions."""
-    found = TrialRecord(versions=installed(), families=families)
-    FILE.write_text(json.dumps(found.model_dump(), indent=1) + "\n")
-    return found
+    trials = TrialRecord(versions=installed(), families=families)
+    FILE.write_text(json.dumps(trials.model_dump(), indent=1) + "\n")
+    return trials
 
 
 def installed() -> dict[str, str]:
@@ -58,7 +58,7 @@ def installed() -> dict[str, str]:
 def rows_of(families: dict[str, dict[str, str | None]]) -> list[dict[str, str]]:
     """One row for each family: what the table knows of it, and each operation, "yes" or "no"."""
     rows = []
-    for name, found in families.items():
+    for name, results in families.items():
         family = FAMILIES[name]
         rows.append(
             {
@@ -69,7 +69,7 @@ def rows_of(families: dict[str, dict[str, str | None]]) -> list[dict[str, str]]:
                 "router": family.router or "none",
                 "rows": family.rows,
                 "decoding": _decoding(name),
-                **{operation: "yes" if why is None else "no" for operation, why in found.items()},
+                **{operation: "yes" if why is None else "no" for operation, why in results.items()},
             }
         )
     return rows
@@ -80,8 +80,8 @@ def reasons(families: dict[str, dict[str, str | None]]) -> list[str]:
     return [
         *(
             f"{FAMILIES[name].title}, {operation}: {why}"
-            for name, found in families.items()
-            for operation, why in found.items()
+            for name, results in families.items()
+            for operation, why in results.items()
             if why is not None
         ),
         *(f"{FAMILIES[name].title}: {FAMILIES[name].note}" for name in families if FAMILIES[name].note),

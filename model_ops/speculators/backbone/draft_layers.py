@@ -1,44 +1,26 @@
 """Decoder layers of drafters, and the interface of drafters that repeat them on their own output: EAGLE-3 and MTP.
 
-    layer = DraftLayer(config, first=True)
-    x = layer.reads(hidden, embedding)                             # input of attention's projections
+hidden = model.fuse(captured)                                   # step 0 reads the target's hidden states
+hidden = model.fed_back(hidden)                                 # later steps read the output of the step before
+for layer in model.body:                                        # each a `BodyLayer`
+    x = layer.reads(hidden, embedding)                          # input of attention's projections
     hidden = layer.finish(hidden, attended)
-
-    hidden = model.fuse(captured)                                   # step 0 reads the target's hidden states
-    hidden = model.fed_back(hidden)                                 # later steps read the output of the step before
-    for layer in model.body:                                        # each a `draft_layers.BodyLayer`
-        ...
-    logits = model.logits(hidden)
-
-The first layer of EAGLE-3 reads embedding and hidden state, each normalised, so the inputs of its projections are twice as
-wide. Further layers are plain Llama layers and read only the hidden state. Servers name the first layer `midlayer` (or
-layers.0), the others layers.1 and so on.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from model_ops.decoding import rotate
+from model_ops.decoding import RaggedCache, rotate
+from model_ops.speculators.decoder_config import DecoderConfig
 from model_ops.speculators.draft_model import DraftModel
 from model_ops.tensors import rms_norm
-
-
-class LayerShape(Protocol):
-    """Config fields that determine a layer's shapes."""
-
-    hidden_size: int
-    intermediate_size: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    rms_norm_eps: float
 
 
 class Norm(nn.RMSNorm):
@@ -50,27 +32,36 @@ class Norm(nn.RMSNorm):
         )
 
 
-class _Attention(nn.Module):
-    def __init__(self, config: LayerShape, width: int):
+class Attention(nn.Module):
+    """The projections of attention over inputs of `width`. biased: q, k and v have biases (Qwen2). normed: queries and keys are
+    normalised (Qwen3)."""
+
+    def __init__(self, config: DecoderConfig, width: int, biased: bool = False, normed: bool = False):
         super().__init__()
         head_dim = self.head_dim = config.head_dim
-        self.q_proj = nn.Linear(width, config.num_attention_heads * head_dim, bias=False)
-        self.k_proj = nn.Linear(width, config.num_key_value_heads * head_dim, bias=False)
-        self.v_proj = nn.Linear(width, config.num_key_value_heads * head_dim, bias=False)
+        self.q_proj = nn.Linear(width, config.num_attention_heads * head_dim, bias=biased)
+        self.k_proj = nn.Linear(width, config.num_key_value_heads * head_dim, bias=biased)
+        self.v_proj = nn.Linear(width, config.num_key_value_heads * head_dim, bias=biased)
         self.o_proj = nn.Linear(config.num_attention_heads * head_dim, config.hidden_size, bias=False)
+        self.normed = normed
+        if normed:
+            self.q_norm = Norm(head_dim, config.rms_norm_eps)
+            self.k_norm = Norm(head_dim, config.rms_norm_eps)
 
     def query(self, x: Float[Tensor, "*tokens width"], cos: Tensor, sin: Tensor) -> Tensor:
         """[*tokens, heads, head_dim], rotated; cos and sin are [*tokens, 1, head_dim]."""
-        return rotate(self.q_proj(x).unflatten(-1, (-1, self.head_dim)), cos, sin)
+        queries = self.q_proj(x).unflatten(-1, (-1, self.head_dim))
+        return rotate(self.q_norm(queries) if self.normed else queries, cos, sin)
 
     def key_value(self, x: Float[Tensor, "*tokens width"], cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """Two of [*tokens, kv_heads, head_dim]; keys are rotated."""
-        keys = rotate(self.k_proj(x).unflatten(-1, (-1, self.head_dim)), cos, sin)
+        keys = self.k_proj(x).unflatten(-1, (-1, self.head_dim))
+        keys = rotate(self.k_norm(keys) if self.normed else keys, cos, sin)
         return keys, self.v_proj(x).unflatten(-1, (-1, self.head_dim))
 
 
 class Mlp(nn.Module):
-    def __init__(self, config: LayerShape):
+    def __init__(self, config: DecoderConfig):
         super().__init__()
         self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
         self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
@@ -107,15 +98,15 @@ class BodyLayer(nn.Module, ABC):
 
 
 class DraftLayer(BodyLayer):
-    """A Llama decoder layer; the first one also reads the embedding."""
+    """A Llama decoder layer, or with `normed` a Qwen3 one; the first one also reads the embedding."""
 
-    def __init__(self, config: LayerShape, first: bool):
+    def __init__(self, config: DecoderConfig, first: bool, normed: bool = False):
         super().__init__()
         self.first = first
         self.input_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
         if first:
             self.hidden_norm = Norm(config.hidden_size, config.rms_norm_eps)
-        self.self_attn = _Attention(config, (1 + first) * config.hidden_size)
+        self.self_attn = Attention(config, (1 + first) * config.hidden_size, normed=normed)
         self.post_attention_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
         self.mlp = Mlp(config)
 
@@ -135,6 +126,12 @@ class DraftLayer(BodyLayer):
                     nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
                 if name in ("self_attn.o_proj.weight", "mlp.down_proj.weight"):
                     parameter *= 0.1
+
+
+def new_cache(config: DecoderConfig, projection: nn.Linear, rows: int) -> RaggedCache:
+    """An empty cache of a drafter's layers, with the device and dtype of one of its projections."""
+    weight = projection.weight
+    return RaggedCache(config.num_layers, rows, config.num_key_value_heads, config.head_dim, weight.dtype, weight.device)
 
 
 class RepeatedBody(DraftModel):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from model_ops.jobs import ModelError
+from model_ops.speculators.decoder_config import DecoderConfig
 
 CAPTURED = 5
 """Number of the target's hidden states that are read by default, if the target is deep enough."""
@@ -29,25 +28,9 @@ def captured_boundaries(layers: int, count: int | None) -> tuple[int, ...]:
     return tuple(round(first + place * (last - first) / (count - 1)) + 1 for place in range(count))
 
 
-class DFlashConfig(BaseModel):
-    """Shapes, positions and inputs of a DFlash drafter. layer_ids are block boundaries of the target."""
+class DFlashConfig(DecoderConfig):
+    """Config of a DFlash drafter. layer_ids are block boundaries of the target."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    hidden_size: int = Field(ge=1)
-    intermediate_size: int = Field(ge=1)
-    num_attention_heads: int = Field(ge=1)
-    num_key_value_heads: int = Field(ge=1)
-    head_dim: int = Field(ge=2)
-    vocab_size: int = Field(ge=1)
-    num_layers: int = Field(ge=1)
-    max_position_embeddings: int = Field(ge=1)
-    rms_norm_eps: float = Field(gt=0)
-    rope_parameters: dict[str, Any]
     layer_ids: tuple[int, ...] = Field(min_length=1)
-    target_layers: int = Field(ge=1)
     block_size: int = Field(ge=2)
     mask_token_id: int = Field(ge=0)
-    eos_token_id: int | list[int] | None = None
-    bos_token_id: int | None = None
-    pad_token_id: int | None = None

@@ -1,20 +1,16 @@
 """Saves DFlash drafters as directories that servers load, and reads their configs.
 
-    save_dflash(config, tensors, directory, num_speculative_tokens=7, dtype=torch.bfloat16)
-    config = read_dflash_config(directory, json.loads((directory / "config.json").read_text()))
-
-directory/               z-lab's layout: vLLM (method dflash) and SGLang (DFLASH)
-directory/speculators/   the same weights in the speculators layout: `vllm serve directory/speculators` alone
+    directory/               z-lab's layout: vLLM (method dflash) and SGLang (DFLASH)
+    directory/speculators/   the same weights in the speculators layout: `vllm serve directory/speculators` alone
 
 Neither has an embedding or a head, since servers use the target's. dflash_config.target_layer_ids are target layers whose
 output is read (both servers add 1); the speculators layout has boundaries. num_target_layers is required, because without it
-SGLang checks the ids against the drafter's own layers. layer_types must be full attention, because vLLM makes sliding layers
-causal. Flags of training are also in the header of the weights' file.
+SGLang checks the ids against the drafter's own layers; layer_types must be full attention, because vLLM makes sliding layers
+causal.
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -23,32 +19,25 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from model_ops.jobs import ModelError
+from model_ops.speculators.decoder_config import rope_of
 from model_ops.speculators.dflash.config import DFlashConfig
-from model_ops.speculators.draft_model_files import decoder_fields, in_dtype, name_of, write_directory
-from model_ops.speculators.verify_layers import SPECULATORS_LAYOUT, TRAINED_WITH
+from model_ops.speculators.draft_model import SaveOptions
+from model_ops.speculators.draft_model_files import decoder_fields, in_dtype, speculators_fields, write_both_layouts
 
 
-def save_dflash(
-    config: DFlashConfig,
-    tensors: dict[str, Tensor],
-    directory: Path,
-    num_speculative_tokens: int,
-    dtype: torch.dtype,
-    verifier: str,
-    verifier_architectures: list[str] | None,
-) -> None:
-    """Writes both layouts with weights in `dtype`. Raises ValueError for more drafts than a block has."""
-    if not 1 <= num_speculative_tokens < config.block_size:
-        raise ValueError(f"a block of {config.block_size} holds {config.block_size - 1} drafts, not {num_speculative_tokens}")
-    weights = in_dtype(tensors, dtype)
-    trained = {
-        TRAINED_WITH: json.dumps(
-            {"block_size": config.block_size, "mask_token_id": config.mask_token_id, "target_layer_ids": _outputs(config)}
-        )
+def save_dflash(config: DFlashConfig, tensors: dict[str, Tensor], directory: Path, options: SaveOptions) -> None:
+    """Writes both layouts. Raises ValueError for more drafts than a block has."""
+    drafts = options.num_speculative_tokens
+    if not 1 <= drafts < config.block_size:
+        raise ValueError(f"a block of {config.block_size} holds {config.block_size - 1} drafts, not {drafts}")
+    weights = in_dtype(tensors, options.dtype)
+    trained_with = {
+        "block_size": config.block_size,
+        "mask_token_id": config.mask_token_id,
+        "target_layer_ids": _outputs(config),
     }
-    twin = speculators_config(config, num_speculative_tokens, dtype, verifier, verifier_architectures)
-    write_directory(directory / SPECULATORS_LAYOUT, weights, twin, trained)
-    write_directory(directory, weights, dflash_config(config, dtype), trained)
+    in_speculators_layout = weights, speculators_config(config, options)
+    write_both_layouts(directory, weights, dflash_config(config, options.dtype), in_speculators_layout, trained_with)
 
 
 def dflash_config(config: DFlashConfig, dtype: torch.dtype) -> dict[str, Any]:
@@ -62,43 +51,18 @@ def dflash_config(config: DFlashConfig, dtype: torch.dtype) -> dict[str, Any]:
     }
 
 
-def speculators_config(
-    config: DFlashConfig,
-    num_speculative_tokens: int,
-    dtype: torch.dtype,
-    verifier: str,
-    verifier_architectures: list[str] | None,
-) -> dict[str, Any]:
+def speculators_config(config: DFlashConfig, options: SaveOptions) -> dict[str, Any]:
     """config.json of the speculators layout, every flag explicit."""
+    layers = {"architectures": ["Qwen3ForCausalLM"], **_qwen3_fields(config, options.dtype)}
     return {
+        **speculators_fields("dflash", options, layers),
         "architectures": ["DFlashSpeculator"],
         "aux_hidden_state_layer_ids": list(config.layer_ids),
         "block_size": config.block_size,
         "draft_vocab_size": config.vocab_size,
-        "dtype": name_of(dtype),
-        "has_no_defaults_at_init": False,
         "mask_token_id": config.mask_token_id,
         "sample_from_anchor": False,
         "sliding_window_non_causal": True,
-        "speculators_config": {
-            "algorithm": "dflash",
-            "default_proposal_method": "greedy",
-            "proposal_methods": [
-                {
-                    "accept_tolerance": 0.0,
-                    "proposal_type": "greedy",
-                    "speculative_tokens": num_speculative_tokens,
-                    "verifier_accept_k": 1,
-                }
-            ],
-            "verifier": {"architectures": verifier_architectures or [], "name_or_path": verifier},
-        },
-        "speculators_model_type": "dflash",
-        "speculators_version": "0.6.0",
-        "target_hidden_size": None,
-        "tie_word_embeddings": False,
-        "torch_dtype": name_of(dtype),
-        "transformer_layer_config": {"architectures": ["Qwen3ForCausalLM"], **_qwen3_fields(config, dtype)},
     }
 
 
@@ -127,10 +91,6 @@ def read_dflash_config(directory: Path, raw: dict[str, Any]) -> DFlashConfig:
     if unknown or raw.get("attention_bias") or any(kind != "full_attention" for kind in kinds):
         what = f"dflash_config.{unknown[0]}" if unknown else "attention_bias or a layer without full attention"
         raise ModelError(f"{path} has {what}, which is not supported: give a drafter without it")
-    rope = raw.get("rope_parameters") or {
-        "rope_theta": raw.get("rope_theta", 1_000_000.0),
-        **(raw.get("rope_scaling") or {"rope_type": "default"}),
-    }
     heads, hidden = raw.get("num_attention_heads"), raw.get("hidden_size")
     names = (
         "hidden_size", "intermediate_size", "num_attention_heads", "vocab_size", "max_position_embeddings", "rms_norm_eps",
@@ -142,7 +102,7 @@ def read_dflash_config(directory: Path, raw: dict[str, Any]) -> DFlashConfig:
             num_key_value_heads=raw.get("num_key_value_heads") or heads,
             head_dim=raw.get("head_dim") or (hidden // heads if isinstance(hidden, int) and heads else None),
             num_layers=raw.get("num_hidden_layers"),
-            rope_parameters=rope,
+            rope_parameters=rope_of(raw, 1_000_000.0),
             layer_ids=[output + 1 for output in outputs],
             target_layers=raw.get("num_target_layers") or max(outputs, default=0) + 1,
             block_size=own.get("block_size", raw.get("block_size")),

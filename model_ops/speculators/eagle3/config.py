@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from model_ops.families import drafter_shape
 from model_ops.jobs import ModelError
+from model_ops.speculators.decoder_config import DecoderConfig
 
 CAPTURED = 3
 """Number of the target's hidden states that are fused."""
@@ -41,29 +40,13 @@ def speculators_name(name: str) -> str:
     return name.replace("midlayer.", "layers.0.", 1)
 
 
-class Eagle3Config(BaseModel):
-    """Shapes and rotary positions of an EAGLE-3 drafter. layer_ids are block boundaries of the target."""
+class Eagle3Config(DecoderConfig):
+    """Config of an EAGLE-3 drafter. layer_ids are block boundaries of the target."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    hidden_size: int
-    intermediate_size: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int = Field(ge=2)
-    vocab_size: int
     draft_vocab_size: int
-    max_position_embeddings: int
-    rms_norm_eps: float
-    rope_parameters: dict[str, Any]
     layer_ids: tuple[int, int, int]
-    target_layers: int
-    num_layers: int = Field(1, ge=1)
     fc_norm: bool = False
     norm_output: bool = False
-    eos_token_id: int | list[int] | None = None
-    bos_token_id: int | None = None
-    pad_token_id: int | None = None
 
     @classmethod
     def for_target(cls, target: Any, draft_vocab_size: int, **own: Any) -> Self:

@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float, Float32, Int
 from torch import Tensor
 
-from model_ops.decoding import Proposal, RaggedCache, RotaryTable, sample
-from model_ops.speculators.backbone.draft_layers import RepeatedBody
+from model_ops.decoding import DraftChain, Proposal, RotaryTable
+from model_ops.speculators.backbone.draft_layers import RepeatedBody, new_cache
 
 
 class Eagle3Drafter:
@@ -30,8 +30,8 @@ class Eagle3Drafter:
         self.capture = model.capture
         self.target_ids = model.target_ids
         self.rotary = RotaryTable(model.rotary, model.fc.weight.dtype)
-        self.cache: RaggedCache | None = None
-        self.hidden: Tensor | None = None
+        self.cache = new_cache(model.config, model.fc, 0)
+        self.hidden = torch.empty(0, model.config.hidden_size)
         """The body's output at each row's latest entry, from which the next draft is computed. [rows, hidden]"""
 
     @torch.no_grad()
@@ -41,11 +41,8 @@ class Eagle3Drafter:
         first: Int[Tensor, " rows"],
         captured: Float[Tensor, "rows tokens features"] | None,
     ) -> None:
-        config, device = self.model.config, first.device
-        self.cache = RaggedCache(
-            config.num_layers, len(prompts), config.num_key_value_heads, config.head_dim, self.model.fc.weight.dtype, device
-        )
-        longest = captured.shape[1]
+        device, longest = first.device, max(map(len, prompts))
+        self.cache = new_cache(self.model.config, self.model.fc, len(prompts))
         # index j reads token j + 1; the last index of the prompt reads the first token of the answer
         following = torch.tensor(
             [
@@ -59,24 +56,15 @@ class Eagle3Drafter:
 
     @torch.no_grad()
     def propose(self, count: int, temperature: float, uniforms: Float32[Tensor, "rows drafts"]) -> Proposal:
-        hidden, lengths = self.hidden, self.cache.lengths
-        indices, distributions = [], []
+        hidden, lengths, chain = self.hidden, self.cache.lengths, DraftChain(temperature, uniforms, self.greedy)
         for step in range(count):
-            logits = self.model.logits(hidden)
-            if temperature == 0 or self.greedy:
-                indices.append(logits.argmax(dim=-1))
-            else:
-                distributions.append((logits / temperature).softmax(dim=-1))
-                indices.append(sample(distributions[-1], uniforms[:, step]))
+            index = chain.add(self.model.logits(hidden))
             if step + 1 < count:
-                tokens = self.target_ids[indices[-1]]
-                embedding = self.model.embed(tokens[:, None], self.cache.positions(1))
+                embedding = self.model.embed(self.target_ids[index][:, None], self.cache.positions(1))
                 hidden = self._body(self.model.fed_back(hidden)[:, None], embedding)[:, 0]
                 self.cache.advance(1)
         self.cache.lengths = lengths
-        index = torch.stack(indices, dim=1)
-        probabilities = torch.stack(distributions, dim=1) if distributions else None
-        return Proposal(self.target_ids[index], torch.ones_like(index, dtype=torch.bool), probabilities, index, self.target_ids)
+        return chain.proposal(self.target_ids)
 
     @torch.no_grad()
     def advance(
@@ -91,8 +79,10 @@ class Eagle3Drafter:
         self.cache.keep(rows)
         self.hidden = self.hidden[rows]
 
-    def _extend(self, following: Tensor, counts: Tensor, captured: Tensor) -> None:
+    def _extend(self, following: Tensor, counts: Tensor, captured: Tensor | None) -> None:
         """Adds cache entries from the target's states; the first counts[row] of each row are valid."""
+        if captured is None:
+            raise ValueError(f"{type(self.model).__name__} drafts from the target's hidden states, and none are given")
         embedding = self.model.embed(following, self.cache.positions(following.shape[1]))
         hidden = self._body(self.model.fuse(captured.to(self.model.fc.weight.dtype)), embedding)
         self.cache.lengths = self.cache.lengths + counts

@@ -1,23 +1,15 @@
 """Saves EAGLE-3 drafters as directories that servers load, and reads their configs.
 
-    save_eagle3(config, tensors, directory, num_speculative_tokens=3, dtype=torch.bfloat16)
-    config = read_midlayer_config(directory, json.loads((directory / "config.json").read_text()))
-
-directory/               the "midlayer" layout of EAGLE-3 heads: vLLM (method eagle3) and SGLang (EAGLE3)
-directory/speculators/   the same weights in the speculators layout: `vllm serve directory/speculators` alone
+    directory/               the "midlayer" layout of EAGLE-3 heads: vLLM (method eagle3) and SGLang (EAGLE3)
+    directory/speculators/   the same weights in the speculators layout: `vllm serve directory/speculators` alone
 
 Layer ids are written twice, because servers count differently: the top-level eagle_aux_hidden_state_layer_ids are boundaries,
-as vLLM reads them; eagle_config's are blocks whose output is read, one less, because SGLang adds 1. max_position_embeddings is
-the target's, since a shorter one makes drafts of long answers bad. Flags that the weights depend on are also in the header of
-the weights' file, so that `millrace verify` detects a changed config.
-
-In the speculators layout `verifier.name_or_path` is the target as vLLM reads it: a Hub id, or a path relative to the server's
-working directory. `model_ops.speculators.operation` writes the path from the common folder of target and drafter.
+as vLLM reads them; eagle_config's are blocks whose output is read, one less, because SGLang adds 1. Flags that the weights
+depend on are also in the header of the weights' file, so that `millrace verify` detects a changed config.
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -26,27 +18,19 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from model_ops.jobs import ModelError
-from model_ops.speculators.draft_model_files import decoder_fields, in_dtype, name_of, write_directory
+from model_ops.speculators.decoder_config import rope_of
+from model_ops.speculators.draft_model import SaveOptions
+from model_ops.speculators.draft_model_files import decoder_fields, in_dtype, speculators_fields, write_both_layouts
 from model_ops.speculators.eagle3.config import MOST_LAYERS, Eagle3Config, speculators_name
-from model_ops.speculators.verify_layers import SPECULATORS_LAYOUT, TRAINED_WITH
 
 
-def save_eagle3(
-    config: Eagle3Config,
-    tensors: dict[str, Tensor],
-    directory: Path,
-    num_speculative_tokens: int,
-    dtype: torch.dtype,
-    verifier: str,
-    verifier_architectures: list[str] | None,
-) -> None:
-    """Writes both layouts with weights in `dtype`."""
-    weights = in_dtype(tensors, dtype)
+def save_eagle3(config: Eagle3Config, tensors: dict[str, Tensor], directory: Path, options: SaveOptions) -> None:
+    """Writes both layouts."""
+    weights = in_dtype(tensors, options.dtype)
     renamed = {speculators_name(name): tensor for name, tensor in weights.items()}
-    twin = speculators_config(config, num_speculative_tokens, dtype, verifier, verifier_architectures)
-    trained = {TRAINED_WITH: json.dumps({"fc_norm": config.fc_norm, "norm_output": config.norm_output})}
-    write_directory(directory / SPECULATORS_LAYOUT, renamed, twin, trained)
-    write_directory(directory, weights, midlayer_config(config, dtype), trained)
+    trained_with = {"fc_norm": config.fc_norm, "norm_output": config.norm_output}
+    in_speculators_layout = renamed, speculators_config(config, options)
+    write_both_layouts(directory, weights, midlayer_config(config, options.dtype), in_speculators_layout, trained_with)
 
 
 def midlayer_config(config: Eagle3Config, dtype: torch.dtype) -> dict[str, Any]:
@@ -70,44 +54,19 @@ def midlayer_config(config: Eagle3Config, dtype: torch.dtype) -> dict[str, Any]:
     }
 
 
-def speculators_config(
-    config: Eagle3Config,
-    num_speculative_tokens: int,
-    dtype: torch.dtype,
-    verifier: str,
-    verifier_architectures: list[str] | None,
-) -> dict[str, Any]:
+def speculators_config(config: Eagle3Config, options: SaveOptions) -> dict[str, Any]:
     """config.json of the speculators layout with every flag explicit, because defaults differ between servers and trainers."""
+    layers = {"architectures": ["LlamaForCausalLM"], **_llama_fields(config, options.dtype)}
     return {
+        **speculators_fields("eagle3", options, layers),
         "architectures": ["Eagle3Speculator"],
         "draft_vocab_size": config.draft_vocab_size,
-        "dtype": name_of(dtype),
         "eagle_aux_hidden_state_layer_ids": list(config.layer_ids),
         "embed_requires_grad": False,
         "fc_norm": config.fc_norm,
-        "has_no_defaults_at_init": False,
         "norm_before_fc": False,
         "norm_before_residual": False,
         "norm_output": config.norm_output,
-        "speculators_config": {
-            "algorithm": "eagle3",
-            "default_proposal_method": "greedy",
-            "proposal_methods": [
-                {
-                    "accept_tolerance": 0.0,
-                    "proposal_type": "greedy",
-                    "speculative_tokens": num_speculative_tokens,
-                    "verifier_accept_k": 1,
-                }
-            ],
-            "verifier": {"architectures": verifier_architectures or [], "name_or_path": verifier},
-        },
-        "speculators_model_type": "eagle3",
-        "speculators_version": "0.6.0",
-        "target_hidden_size": None,
-        "tie_word_embeddings": False,
-        "torch_dtype": name_of(dtype),
-        "transformer_layer_config": {"architectures": ["LlamaForCausalLM"], **_llama_fields(config, dtype)},
     }
 
 
@@ -138,8 +97,8 @@ def read_midlayer_config(directory: Path, raw: dict[str, Any]) -> Eagle3Config:
     if wrong:
         raise ModelError(f"{where}: {wrong[0]} is {raw[wrong[0]]!r}, not a number above 0")
     if not isinstance(layer_ids, list) or len(layer_ids) != 3:
-        found = f"{len(layer_ids)} layer ids" if isinstance(layer_ids, list) else repr(layer_ids)
-        raise ModelError(f"{where} names {found}, not 3")
+        listed = f"{len(layer_ids)} layer ids" if isinstance(layer_ids, list) else repr(layer_ids)
+        raise ModelError(f"{where} names {listed}, not 3")
     for flag in ("norm_before_residual", "norm_before_fc"):
         if raw.get(flag):
             raise ModelError(f"{where}: {flag} is true, which is not supported: give a head without it")
@@ -148,10 +107,6 @@ def read_midlayer_config(directory: Path, raw: dict[str, Any]) -> Eagle3Config:
     layers = raw.get("num_hidden_layers", 1)
     if type(layers) is not int or not 1 <= layers <= MOST_LAYERS:
         raise ModelError(f"{where}: num_hidden_layers is {layers!r}, not 1 to {MOST_LAYERS}")
-    rope = raw.get("rope_parameters") or {
-        "rope_theta": raw.get("rope_theta", 10_000.0),
-        **(raw.get("rope_scaling") or {"rope_type": "default"}),
-    }
     try:
         return Eagle3Config(
             **{name: raw[name] for name in names},
@@ -159,7 +114,7 @@ def read_midlayer_config(directory: Path, raw: dict[str, Any]) -> Eagle3Config:
             fc_norm=bool(raw.get("fc_norm")),
             norm_output=bool(raw.get("norm_output")),
             head_dim=raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"],
-            rope_parameters=rope,
+            rope_parameters=rope_of(raw, 10_000.0),
             layer_ids=tuple(layer_ids),
             target_layers=raw.get("target_num_hidden_layers") or max(layer_ids) + 1,
             eos_token_id=raw.get("eos_token_id"),

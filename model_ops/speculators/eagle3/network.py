@@ -1,24 +1,16 @@
 """EAGLE-3 and EAGLE-3.1 draft models (Li et al. 2025, arXiv 2503.01840). Tensor names of servers' "midlayer" layout.
 
-    config = Eagle3Config.for_target(target.config, draft_vocab_size=2_000)
-    drafter = Eagle3(config)
-
-One decoder layer, or several (num_layers), reads the target's hidden states at three block boundaries (fused by `fc`) and the
-embedding of the next token, and predicts the token after it. On later draft steps it reads its own output instead of the
-target's states:
+The first layer reads the target's hidden states at three block boundaries (fused by `fc`) and the embedding of the next token,
+and predicts the token after it. On later draft steps it reads its own output instead of the target's states:
 
     residual = hidden; x = concat(input_layernorm(embedding), hidden_norm(hidden))
     hidden = residual + attention(x); hidden = hidden + mlp(post_attention_layernorm(hidden))
     logits = lm_head(norm(hidden)); the next step is fed `hidden` before `norm`
 
-Further layers are plain Llama layers between the first layer's output and `norm`, each with its own keys and values.
-
-EAGLE-3.1 differs in two ways: `fc_norm` normalises each of the three states before they are fused, so that none dominates, and
-`norm_output` feeds `norm(hidden)` to the next step, so that its size does not depend on the step. Servers read both as flags;
-weights that are served with another flag than in training draft badly without an error.
-
-Boundary k is the INPUT of block k (0 is the embedding's output), as in vLLM. At index j the layer reads the embedding of x[j+1]
-and the states at j, has rotary position j, and predicts x[j+2].
+Further layers are plain Llama layers before `norm`. EAGLE-3.1 normalises each state before they are fused (`fc_norm`), and
+feeds `norm(hidden)` to the next step (`norm_output`); served with another flag than in training, weights draft badly without
+an error. Boundary k is the INPUT of block k, as in vLLM. At index j the layer reads the embedding of x[j+1] and the states at
+j, has rotary position j, and predicts x[j+2].
 """
 
 from __future__ import annotations
@@ -33,7 +25,7 @@ from torch import Tensor, nn
 from model_ops.decoding import Runner
 from model_ops.jobs import ModelError
 from model_ops.speculators.backbone.draft_layers import DraftLayer, Norm, RepeatedBody
-from model_ops.speculators.draft_model import DocumentWindows
+from model_ops.speculators.draft_model import DocumentWindows, SaveOptions
 from model_ops.speculators.draft_model_files import rotary_embedding
 from model_ops.speculators.eagle3.config import CAPTURED, Eagle3Config
 from model_ops.speculators.eagle3.drafter import Eagle3Drafter
@@ -128,15 +120,16 @@ class Eagle3(RepeatedBody):
     def drafter(self, greedy: bool = False) -> Eagle3Drafter:
         return Eagle3Drafter(self, greedy)
 
-    def save(
-        self,
-        directory: Path,
-        num_speculative_tokens: int,
-        dtype: torch.dtype = torch.bfloat16,
-        verifier: str = "target",
-        verifier_architectures: list[str] | None = None,
-    ) -> None:
-        save_eagle3(self.config, self.state_dict(), directory, num_speculative_tokens, dtype, verifier, verifier_architectures)
+    def write(self, directory: Path, options: SaveOptions) -> None:
+        save_eagle3(self.config, self.state_dict(), directory, options)
+
+    @classmethod
+    def new(cls, settings: Any, target: Runner, target_ids: Int[Tensor, " draft_vocab"]) -> Self:
+        newer = settings.architecture == "eagle3.1"
+        config = Eagle3Config.for_target(
+            target.config, len(target_ids), num_layers=settings.num_layers, fc_norm=newer, norm_output=newer
+        )
+        return cls(config).to(target.device).begun_from(target, target_ids)
 
     @classmethod
     def from_config(cls, directory: Path, raw: dict[str, Any]) -> Eagle3:

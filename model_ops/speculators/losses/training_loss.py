@@ -1,17 +1,13 @@
 """The training loss of a drafter, and the metrics reported during training.
 
-    loss = SpeculatorLoss(teacher, settings)                        # the trainer's loss
-    numbers = measure_alpha(model, teacher, rows, states, drafts=3) # on held-out answers
-
-Every token that the target generated is supervised, at each draft step where its index exists. Each training step reports
-alpha_k: mean probability that draft k is accepted after the target's own text
-draft_mass: mean probability that the target gives to the draft vocabulary, an upper bound of alpha
-expected_tau: tokens per target forward that follow from the alphas, 1 + alpha_0 + alpha_0 alpha_1 + ..., per position
+Each training step reports alpha_k, the mean probability that draft k is accepted after the target's own text; draft_mass, the
+mean probability that the target gives to the draft vocabulary, an upper bound of alpha; and expected_tau, tokens per target
+forward that follow from the alphas.
 
 LK-lambda's lambda of a draft step is exp(-eta alpha_k), where alpha_k is a running mean over optimizer steps (weight FOLLOWED
-on the past). It begins at 0, with KL alone. All positions of a draft step use the same mixture, so training moves from KL to TV
-as drafts become acceptable. With one lambda per position (`lambda_of: position`) the least predictable positions, where KL
-dominates, have the largest gradients, and training spends its steps on them: benchmarks/LOG.md has the figures.
+on the past), which begins at 0, with KL alone: training moves from KL to TV as drafts become acceptable. With one lambda per
+position (`lambda_of: position`) training spends its steps on the least predictable positions: benchmarks/LOG.md has the
+figures.
 """
 
 from __future__ import annotations
@@ -57,10 +53,10 @@ class SpeculatorLoss:
 
     def after_step(self, numbers: Mapping[str, float]) -> None:
         """Update the running acceptance from an optimizer step's metrics; they are the same on every process."""
-        told = [numbers.get(f"alpha_{step}", math.nan) for step in range(len(self._alphas))]
+        alphas = [numbers.get(f"alpha_{step}", math.nan) for step in range(len(self._alphas))]
         self._alphas = [
             FOLLOWED * before + (1 - FOLLOWED) * now if math.isfinite(now) else before
-            for before, now in zip(self._alphas, told, strict=True)
+            for before, now in zip(self._alphas, alphas, strict=True)
         ]
 
     def state(self) -> dict[str, list[float]]:
@@ -119,8 +115,8 @@ def measure_alpha(
         whole = whole_chains(result, steps)
         lengths += expected_acceptance_length(whole).sum()
         chains += len(whole)
-    *found, lengths, chains = world.totals([*sums.tolist(), *counts, float(lengths), float(chains)])
-    pairs = zip(found[:drafts], found[drafts:], strict=True)
+    *totals, lengths, chains = world.totals([*sums.tolist(), *counts, float(lengths), float(chains)])
+    pairs = zip(totals[:drafts], totals[drafts:], strict=True)
     alphas = {f"validation_alpha_{step}": total / count for step, (total, count) in enumerate(pairs) if count}
     return {**alphas, "validation_expected_tau": lengths / chains} if chains else alphas
 

@@ -15,9 +15,6 @@ from model_ops.speculators.serving import VllmOptions
 from model_ops.speculators.settings import TrainedDrafterSettings
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from model_ops.decoding import Runner
     from model_ops.speculators.draft_model import DraftModel
 
 
@@ -71,16 +68,9 @@ def _model_class() -> type[DraftModel]:
     return Mtp
 
 
-def _build(settings: MtpSettings, target: Runner, target_ids: Tensor) -> DraftModel:
-    from model_ops.speculators.mtp.network import Mtp
-
-    return Mtp.for_target(target, Path(settings.mtp_layer))
-
-
 MTP = Architecture(
     name="mtp",
     settings=MtpSettings,
-    build=_build,
     model_class=_model_class,
     verify=verify_mtp,
     recognises=is_mtp,

@@ -1,21 +1,15 @@
 """Drafts with a target's own multi-token-prediction (MTP) layer, trained further (MiMo's format, vLLM's method `mtp`).
 
-    model = Mtp.for_target(target, layer_of)           # layer_of: directory with the layer's tensors
-
-Models trained with multi-token prediction have a layer that predicts the token after the next one. At index j it reads the
-target's last state and the embedding of x[j+1], and predicts x[j+2] with the target's head:
+At index j the layer reads the target's last state and the embedding of x[j+1], and predicts x[j+2] with the target's head:
 
     x = input_proj(concat(hidden_layernorm(state), token_layernorm(embedding)))
     hidden = x + attention(input_layernorm(x)); hidden = hidden + mlp(post_attention_layernorm(hidden))
     logits = lm_head(final_layernorm(hidden)); the next step reads `final_layernorm(hidden)` instead of the state
 
-The layer was published for one step. Servers run it K times on its own output, so it is trained for K steps with shared weights
-(FastMTP, arXiv 2509.18362), with EAGLE-3's training-time test. Embedding and head are the target's and frozen; servers use the
-target's own and ignore the file's.
-
+Servers run the layer K times on its own output, so it is trained for K steps with shared weights (FastMTP, arXiv 2509.18362).
 As in vLLM, the embedding is zero at position 0, and rotary positions equal the index. MiMo trained the layer on the state
-before the target's final norm. Targets here are plain Qwen2 models, whose servers pass the state after the norm, so the
-weights of `hidden_layernorm` are divided by this norm's weights, and training adapts the rest.
+before the target's final norm, servers of a plain Qwen2 pass the state after it: `hidden_layernorm` is divided by this norm's
+weights.
 """
 
 from __future__ import annotations
@@ -25,16 +19,17 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from model_ops.decoding import FINAL, Runner, rotate
+from model_ops.decoding import FINAL, Runner
 from model_ops.families import LAYER
 from model_ops.jobs import ModelError
 from model_ops.models import read_config
-from model_ops.speculators.backbone.draft_layers import BodyLayer, Mlp, Norm, RepeatedBody
-from model_ops.speculators.draft_model import DocumentWindows
+from model_ops.speculators.backbone.draft_layers import Attention, BodyLayer, Mlp, Norm, RepeatedBody
+from model_ops.speculators.decoder_config import DecoderConfig
+from model_ops.speculators.draft_model import DocumentWindows, SaveOptions
 from model_ops.speculators.draft_model_files import in_dtype, name_of, write_directory
 from model_ops.speculators.eagle3.drafter import Eagle3Drafter
 from model_ops.speculators.mtp.verification import MTP, is_mtp
@@ -44,60 +39,34 @@ SMALLEST_NORM = 1e-3
 """Weights of the final norm below this are not used as divisors; such a channel carries no information."""
 
 
-class MtpConfig(BaseModel):
+class MtpConfig(DecoderConfig):
     """Config that determines the module's shapes and rotary positions."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    hidden_size: int
-    intermediate_size: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int = Field(ge=2)
-    vocab_size: int
-    max_position_embeddings: int
-    rms_norm_eps: float
-    rope_parameters: dict[str, Any]
-    target_layers: int
-    eos_token_id: int | list[int] | None = None
-    bos_token_id: int | None = None
-    pad_token_id: int | None = None
-
-    @property
-    def num_layers(self) -> int:
-        """Number of layers with keys and values."""
-        return 1
+    def fields(self) -> dict[str, Any]:
+        """The fields that a config.json of Qwen2 has under the same names."""
+        return self.model_dump(exclude={"target_layers", "num_layers"})
 
     def qwen2(self) -> Any:
         """The config of a Qwen2 model with such a layer."""
         from transformers import Qwen2Config
 
-        return Qwen2Config(
-            **self.model_dump(exclude={"target_layers"}), num_hidden_layers=self.target_layers, tie_word_embeddings=False
-        )
+        return Qwen2Config(**self.fields(), num_hidden_layers=self.target_layers, tie_word_embeddings=False)
 
 
-class _Attention(nn.Module):
+class _Attention(Attention):
     """Qwen2's attention with its input norm; its input is the residual stream."""
 
     def __init__(self, config: MtpConfig):
-        super().__init__()
-        hidden, self.head_dim = config.hidden_size, config.head_dim
-        self.input_layernorm = Norm(hidden, config.rms_norm_eps)
-        self.q_proj = nn.Linear(hidden, config.num_attention_heads * self.head_dim)
-        self.k_proj = nn.Linear(hidden, config.num_key_value_heads * self.head_dim)
-        self.v_proj = nn.Linear(hidden, config.num_key_value_heads * self.head_dim)
-        self.o_proj = nn.Linear(config.num_attention_heads * self.head_dim, hidden, bias=False)
+        super().__init__(config, config.hidden_size, biased=True)
+        self.input_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
 
     def query(self, x: Float[Tensor, "*tokens hidden"], cos: Tensor, sin: Tensor) -> Tensor:
-        """[*tokens, heads, head_dim], rotated; cos and sin are [*tokens, 1, head_dim]."""
-        return rotate(self.q_proj(self.input_layernorm(x)).unflatten(-1, (-1, self.head_dim)), cos, sin)
+        return super().query(self.input_layernorm(x), cos, sin)
 
     def key_value(self, x: Float[Tensor, "*tokens hidden"], cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-        """Two of [*tokens, kv_heads, head_dim]; keys are rotated."""
-        x = self.input_layernorm(x)
-        keys = rotate(self.k_proj(x).unflatten(-1, (-1, self.head_dim)), cos, sin)
-        return keys, self.v_proj(x).unflatten(-1, (-1, self.head_dim))
+        return super().key_value(self.input_layernorm(x), cos, sin)
 
 
 class _Layer(BodyLayer):
@@ -158,6 +127,10 @@ class Mtp(RepeatedBody):
     @property
     def target_ids(self) -> Int[Tensor, " draft_vocab"]:
         return self.ids
+
+    @classmethod
+    def new(cls, settings: Any, target: Runner, target_ids: Int[Tensor, " draft_vocab"]) -> Mtp:
+        return cls.for_target(target, Path(settings.mtp_layer))
 
     @classmethod
     def for_target(cls, target: Runner, layer_of: Path) -> Mtp:
@@ -225,25 +198,18 @@ class Mtp(RepeatedBody):
     def drafter(self, greedy: bool = False) -> Eagle3Drafter:
         return Eagle3Drafter(self, greedy)
 
-    def save(
-        self,
-        directory: Path,
-        num_speculative_tokens: int,
-        dtype: torch.dtype = torch.bfloat16,
-        verifier: str = "target",
-        verifier_architectures: list[str] | None = None,
-    ) -> None:
+    def write(self, directory: Path, options: SaveOptions) -> None:
         state = self.state_dict()
         weights = {
             **{NAMES[name]: state[name] for name in NAMES},
             "model.embed_tokens.weight": self.embed_tokens.weight,
             "lm_head.weight": self.lm_head.weight,
         }
-        write_directory(directory, in_dtype(weights, dtype), mtp_config(self.config, dtype))
+        write_directory(directory, in_dtype(weights, options.dtype), mtp_config(self.config, options.dtype))
 
     @classmethod
     def from_config(cls, directory: Path, raw: dict[str, Any]) -> Mtp:
-        fields = {name: raw.get(name) for name in MtpConfig.model_fields if name != "target_layers"}
+        fields = {name: raw.get(name) for name in MtpConfig.model_fields if name not in ("target_layers", "num_layers")}
         try:
             return cls(MtpConfig(**fields, target_layers=raw.get("num_hidden_layers")))
         except ValidationError as error:
@@ -285,11 +251,11 @@ def read_layer(directory: Path) -> dict[str, Tensor]:
             f"mtp_layer: {directory} is a drafter trained by millrace, which reads other states than the base "
             "model's layer: give it as continue_from"
         )
-    found: dict[str, Tensor] = {}
+    layer: dict[str, Tensor] = {}
     for path in (*sorted(directory.glob("*.safetensors")), *sorted((directory / "mtp").glob("*.safetensors"))):
         try:
             with safe_open(path, framework="pt") as tensors:
-                found.update(
+                layer.update(
                     {
                         name: tensors.get_tensor(name)
                         for name in tensors.keys()  # noqa: SIM118 (not a dict)
@@ -298,22 +264,22 @@ def read_layer(directory: Path) -> dict[str, Tensor]:
                 )
         except (SafetensorError, OSError) as error:
             raise ModelError(f"mtp_layer: {path} is truncated or damaged: copy it again") from error
-    if not found:
+    if not layer:
         raise ModelError(
             f"mtp_layer: {directory} holds no tensor {LAYER}*, so it has no supported multi-token-prediction "
             "layer (MiMo-7B has one); choose architecture eagle3"
         )
-    missing = sorted(set(NAMES.values()) - set(found))
+    missing = sorted(set(NAMES.values()) - set(layer))
     if missing:
         raise ModelError(f"mtp_layer: {directory} lacks {missing[0]} of its multi-token-prediction layer: copy the model again")
-    return found
+    return layer
 
 
 def mtp_config(config: MtpConfig, dtype: torch.dtype) -> dict[str, Any]:
     """config.json: a Qwen2 with MiMo's architecture name and one MTP layer."""
     rope = config.rope_parameters
     return {
-        **config.model_dump(exclude={"target_layers"}),
+        **config.fields(),
         "architectures": [MTP],
         "attention_bias": True,
         "attention_dropout": 0.0,

@@ -12,7 +12,7 @@ from typing import Any
 from model_ops.families import LAYER, takes_layer_for_quantized, unquantized_layer
 from model_ops.files import TensorHeader
 from model_ops.models import Defect, Shapes, verify_model
-from model_ops.speculators.verify_layers import NUMBERS, verify_against_target, verify_rope
+from model_ops.speculators.verify_layers import NUMBERS, layer_shapes, problem, verify_against_target, verify_rope
 
 MTP = "MiMoForCausalLM"
 """Architecture name under which vLLM loads such a layer."""
@@ -38,7 +38,7 @@ def verify_mtp(
         return problems
     if config.get("num_nextn_predict_layers") != 1:
         problems.append(
-            _problem(
+            problem(
                 f"num_nextn_predict_layers is {config.get('num_nextn_predict_layers')!r}: vLLM runs one layer "
                 "again for each draft, write 1"
             )
@@ -49,13 +49,13 @@ def verify_mtp(
     if not isinstance(target, Mapping):
         return problems
     problems += [
-        _problem(f"{name} is {config[name]}, the target's is {target.get(name)}, by which vLLM builds the layer")
+        problem(f"{name} is {config[name]}, the target's is {target.get(name)}, by which vLLM builds the layer")
         for name in SIZES
         if config[name] != target.get(name)
     ]
     if takes_layer_for_quantized(target):
         problems.append(
-            _problem(
+            problem(
                 "the target is quantized and its config.json does not say that this layer is not: vLLM would "
                 "take its floats for int8 and draft badly; quantization_config.ignore must hold "
                 f"{unquantized_layer(target)}"
@@ -65,21 +65,8 @@ def verify_mtp(
 
 
 def _layer_shapes(config: Mapping[str, Any]) -> Shapes:
-    hidden, inner, heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
-    head_dim = config.get("head_dim") or hidden // heads
-    rows = {"q": heads * head_dim, "k": config["num_key_value_heads"] * head_dim, "v": config["num_key_value_heads"] * head_dim}
-    shapes: Shapes = {
-        f"{name}.weight": (hidden,)
-        for name in ("token_layernorm", "hidden_layernorm", "input_layernorm", "post_attention_layernorm", "final_layernorm")
-    }
-    shapes["input_proj.weight"] = (hidden, 2 * hidden)
-    for name, size in rows.items():
-        shapes[f"self_attn.{name}_proj.weight"], shapes[f"self_attn.{name}_proj.bias"] = (size, hidden), (size,)
-    shapes["self_attn.o_proj.weight"] = (hidden, heads * head_dim)
-    shapes["mlp.gate_proj.weight"] = shapes["mlp.up_proj.weight"] = (inner, hidden)
-    shapes["mlp.down_proj.weight"] = (hidden, inner)
-    return {f"{LAYER}{name}": shape for name, shape in shapes.items()}
-
-
-def _problem(sentence: str) -> Defect:
-    return Defect("config.json", sentence)
+    name, hidden = LAYER.removesuffix("."), config["hidden_size"]
+    shapes = layer_shapes(config, name)
+    biases = {f"{name}.self_attn.{part}_proj.bias": shapes[f"{name}.self_attn.{part}_proj.weight"][:1] for part in "qkv"}
+    norms: Shapes = {f"{LAYER}{norm}_layernorm.weight": (hidden,) for norm in ("token", "hidden", "final")}
+    return {**shapes, **biases, **norms, f"{LAYER}input_proj.weight": (hidden, 2 * hidden)}

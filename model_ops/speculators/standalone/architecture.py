@@ -16,9 +16,6 @@ from model_ops.speculators.target_stamp import WEIGHTS
 from model_ops.speculators.verify_layers import verify_same_vocabulary
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from model_ops.decoding import Runner
     from model_ops.speculators.draft_model import DraftModel
 
 
@@ -70,16 +67,9 @@ def _model_class() -> type[DraftModel]:
     return StandaloneModel
 
 
-def _build(settings: DraftModelSettings, target: Runner, target_ids: Tensor) -> DraftModel:
-    from model_ops.speculators.standalone.network import StandaloneModel
-
-    return StandaloneModel.from_directory(Path(settings.draft_model)).to(target.device)
-
-
 DRAFT_MODEL = Architecture(
     name="draft_model",
     settings=DraftModelSettings,
-    build=_build,
     model_class=_model_class,
     recognises=_is_drafting_language_model,
     verify=verify_same_vocabulary,

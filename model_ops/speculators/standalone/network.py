@@ -1,15 +1,9 @@
-"""Trains a small language model as a drafter: the distilled student, or any model with the target's tokenizer (DistillSpec).
-
-    model = StandaloneModel.from_directory(directory)
-    hidden = model.unroll(documents, steps=1)
+"""Trains a small language model as a drafter: the distilled student, or any model with the target's tokenizer.
 
 It reads only tokens, no hidden states of the target, and servers run it next to the target (vLLM's method `draft_model`,
-SGLang's STANDALONE). As for every drafter, training uses the target's own answers and its distribution, with the losses of
-`model_ops.speculators.losses.speculator_losses` (Zhou et al. 2023, DistillSpec, arXiv 2310.08461). At index j of a document its
-state at x[j+1] predicts x[j+2]. Draft k reads the true tokens before it and equals draft 0 at index j + k, so training has a
-single draft step.
-
-Its directory is a plain Hugging Face model with the target's digests in config.json, which mark it as a drafter.
+SGLang's STANDALONE). Training uses the target's own answers and its distribution (Zhou et al. 2023, DistillSpec, arXiv
+2310.08461). At index j its state at x[j+1] predicts x[j+2]; draft k equals draft 0 at index j + k, so training has a single
+draft step. Its directory is a plain Hugging Face model with the target's digests in config.json, which mark it as a drafter.
 """
 
 from __future__ import annotations
@@ -23,12 +17,12 @@ from jaxtyping import Float, Int
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from model_ops.decoding import ModelDrafter, new_runner
+from model_ops.decoding import ModelDrafter, Runner, new_runner
 from model_ops.files import target_digest
 from model_ops.jobs import ModelError
 from model_ops.losses import Head
 from model_ops.models import headers, load_model, load_tokenizer, read_config, save_model
-from model_ops.speculators.draft_model import DocumentWindows, DraftModel
+from model_ops.speculators.draft_model import DocumentWindows, DraftModel, SaveOptions
 
 PREFIX = "language_model."
 """Prefix of the language model's tensors in this module's state dict."""
@@ -76,22 +70,19 @@ class StandaloneModel(DraftModel):
     def scored(
         self, hidden: Float[Tensor, "*rows hidden"], step: int
     ) -> tuple[Float[Tensor, "*rows hidden"], Float[Tensor, "draft_vocab hidden"]]:
-        head = Head.of(self.language_model)
+        head = Head.required(self.language_model)
         return hidden.float() * head.scale, head.weight
 
     def drafter(self, greedy: bool = False) -> ModelDrafter:
         return ModelDrafter(new_runner(self.language_model), self.config.vocab_size, greedy)
 
-    def save(
-        self,
-        directory: Path,
-        num_speculative_tokens: int,
-        dtype: torch.dtype = torch.bfloat16,
-        verifier: str = "target",
-        verifier_architectures: list[str] | None = None,
-    ) -> None:
+    @classmethod
+    def new(cls, settings: Any, target: Runner, target_ids: Int[Tensor, " draft_vocab"]) -> StandaloneModel:
+        return cls.from_directory(Path(settings.draft_model)).to(target.device)
+
+    def write(self, directory: Path, options: SaveOptions) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        save_model(self.language_model, load_tokenizer(self.source), directory, dtype)
+        save_model(self.language_model, load_tokenizer(self.source), directory, options.dtype)
 
     @classmethod
     def from_config(cls, directory: Path, raw: dict[str, Any]) -> StandaloneModel:

@@ -149,12 +149,12 @@ def make_batch(
     """One micro-batch. drawn_by: seed of its `order`, (seed, step, number of the micro-batch)."""
     chosen = [rows[row] for row in members]
     longest = max(len(row.ids) for row in chosen)
-    found = states.of(members)
+    of_members = states.of(members)
     ids = torch.zeros(len(chosen), longest, dtype=torch.int64)
     # states that were computed for this batch are on the target's device and stay there
-    captured = found[0][0].new_zeros(len(chosen), longest, found[0][0].shape[-1])
+    captured = of_members[0][0].new_zeros(len(chosen), longest, of_members[0][0].shape[-1])
     labels = torch.full((len(chosen), longest), IGNORED)
-    for place, (row, (row_captured, _)) in enumerate(zip(chosen, found, strict=True)):
+    for place, (row, (row_captured, _)) in enumerate(zip(chosen, of_members, strict=True)):
         tokens = torch.tensor(row.ids)
         ids[place, : len(tokens)] = tokens
         captured[place, : len(tokens)] = row_captured
@@ -170,7 +170,7 @@ def make_batch(
         captured=captured,
         start=torch.tensor([row.start for row in chosen]),
         windows=torch.tensor([row.window for row in chosen]),
-        last=torch.cat([last[1:] for _, last in found]),
+        last=torch.cat([last[1:] for _, last in of_members]),
         order=_random_order(sum(row.window for row in chosen), drawn_by),
         on_host=([row.start for row in chosen], [row.window for row in chosen]),
     )

@@ -1,11 +1,7 @@
 """Decides whether the target's hidden states are cached on disk or computed with each batch.
 
-    choice = choose_states(settings, rows, captured=3, hidden_size=4096, folder=work)      # ModelError if over budget
-    choice.mode, choice.reason
-
 A cache takes 2 * hidden * (captured + 1) bytes per token and is read once per epoch; `online` costs a forward pass of the
-target in every epoch. `auto` uses the cache if rows are read more than once and it fits, since reading is then cheaper than a
-forward pass (measured: docs/speculators.md).
+target in every epoch. `auto` uses the cache if rows are read more than once and it fits (measured: docs/speculators.md).
 """
 
 from __future__ import annotations

@@ -13,12 +13,12 @@ from model_ops.operations import TRAINED
 from model_ops.tasks import pattern_problem
 
 PACE_AND_COST = frozenset(
-    "api_key_env concurrency timeout_s retries requests_per_minute tokens_per_minute price max_cost".split()
+    ["api_key_env", "concurrency", "timeout_s", "retries", "requests_per_minute", "tokens_per_minute", "price", "max_cost"]
 )
 """Settings that say how fast and for how much answers are asked for. A teacher in process does not have them."""
 ASIDE = PACE_AND_COST | {"trains", "batch_size"}
 """Settings that change no answer."""
-SET_HERE = frozenset("model messages tools temperature top_p max_tokens n stream logprobs top_logprobs".split())
+SET_HERE = frozenset(["model", "messages", "tools", "temperature", "top_p", "max_tokens", "n", "stream", "logprobs", "top_logprobs"])
 """Fields of a request that other settings say."""
 
 

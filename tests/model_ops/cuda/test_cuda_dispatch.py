@@ -13,10 +13,9 @@ from model_ops.models import attention
 from model_ops.models.attention import packed_attention
 from model_ops.quantization import fp8_linear
 from model_ops.quantization.fp8_linear import Fp8Linear, fp8_product, fp8_product_scaled, quantize_fp8
-from model_ops.quantization.schemes.fp8 import FP8
+from model_ops.quantization.schemes import FP8
 from model_ops.speculators.backbone import draft_attention as drafts
 from model_ops.speculators.backbone.draft_attention import WindowLayout, draft_attention
-from model_ops.tensors import cuda_rows
 from tests.model_ops.flash_by_definition import OPERATORS
 
 
@@ -170,14 +169,6 @@ def test_a_fused_fp8_layer_gives_the_kernel_its_own_scales(monkeypatch):
     monkeypatch.setattr(fp8_linear, "fp8_product", fp8_product_scaled)
     with ScaledByDefinition():
         torch.testing.assert_close(whole(x), wanted, rtol=8e-3, atol=0.05)
-
-
-def test_kernels_that_differ_or_fail_are_left_out_with_a_warning():
-    one, device = torch.ones(3), torch.device("cpu")
-    assert cuda_rows.near_twins("kernels", device, lambda: [([one], [one])])
-    for pairs in (lambda: [([one * 1.1], [one])], lambda: [([one * float("nan")], [one])], lambda: 1 / 0):
-        with pytest.warns(UserWarning, match="kernels are left out on cpu: "):
-            assert not cuda_rows.near_twins("kernels", device, pairs)
 
 
 def test_memory_that_torch_keeps_of_freed_tensors_counts_as_free(monkeypatch):

@@ -10,11 +10,11 @@ from exactness import THREE_TOKENS, six_token_target, three_tokens_are_distribut
 from tiny_drafters import tiny_eagle3
 from tiny_models import tiny_model
 
+from model_ops.answers import InProcessEngine, RolloutDrafting
 from model_ops.decoding.decode_loop import ROUND_TOKENS, DraftLength, decode
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.decoding.model_drafter import ModelDrafter
 from model_ops.drafting.measure_acceptance import baselines
-from model_ops.rollouts import InProcessEngine, RolloutDrafting
 
 ROWS = 3_000
 PROMPTS = [[3, 9, 4, 70, 8], [5], [6, 6, 31, 6, 6, 31, 6], [40, 41, 42, 43, 44, 45, 46]]

@@ -8,10 +8,10 @@ import pytest
 from test_environment_rollouts import END, Script, call, sampled_text
 from test_episode_conversation import CHATML, tokenizer_of
 
-from model_ops.environments import AgentRollouts, EnvironmentProcesses, FinishedAttempts, PolicySessions, SessionServer
+from model_ops.answers import RolloutLog, SampledPrompt
+from model_ops.environments import AgentRollouts, EnvironmentProcesses, PolicySessions, SessionServer
 from model_ops.graders import Grade
 from model_ops.jobs.progress import Progress, Stopped
-from model_ops.rollouts import SampledPrompt
 
 AGENT = """
 import asyncio, json, os, time, urllib.request, urllib.error, socket
@@ -129,8 +129,8 @@ def played(file, function, columns, engine, tokenizer, tmp_path, *, seconds=20.0
     ]
     sessions = PolicySessions(tokenizer, longest_context=10_000, max_turns=4)
     with EnvironmentProcesses(file, function, seconds, "agent", python) as processes, SessionServer(sessions) as server:
-        finished = FinishedAttempts(tmp_path / "attempts.jsonl")
-        maker = AgentRollouts(processes, sessions, server.base_url, finished, progress or Progress(), answers=answers)
+        log = RolloutLog(tmp_path / "attempts.jsonl")
+        maker = AgentRollouts(processes, sessions, server.base_url, log, progress or Progress(), answers=answers)
         return dict(zip(columns, maker.rollouts(prompts, list(columns), engine, seed=0), strict=True))
 
 
@@ -254,4 +254,4 @@ def test_a_training_that_stops_ends_its_agents(agent, tmp_path):
 
     with pytest.raises(Stopped):
         play(agent, ["well", "hang"], tmp_path, engine=Stopping(tokenizer_of(CHATML, END), {}))
-    assert not (tmp_path / "attempts.jsonl").exists(), "an agent that was stopped has not failed"
+    assert not (tmp_path / "attempts.jsonl").read_bytes(), "an agent that was stopped has not failed"

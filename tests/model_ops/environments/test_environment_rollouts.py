@@ -16,10 +16,10 @@ from test_episode_conversation import CHATML, tokenizer_of
 import model_ops.environments.environment_processes as environment_processes
 import model_ops.graders.functions as functions
 from benchmarks.template_kinds import user
-from model_ops.environments import EnvironmentProcesses, EnvironmentRollouts, FinishedAttempts
+from model_ops.answers import RolloutLog, Sampled, SampledPrompt
+from model_ops.environments import EnvironmentProcesses, EnvironmentRollouts
 from model_ops.jobs.errors import ModelError
 from model_ops.jobs.progress import Progress, Stopped
-from model_ops.rollouts import Sampled, SampledPrompt
 
 ENVS = """
 import asyncio, os, random, time
@@ -140,7 +140,7 @@ def play(folder, name, texts, columns=None, *, seconds=20.0, answers=1, max_turn
         maker = EnvironmentRollouts(
             processes,
             tokenizer,
-            FinishedAttempts(folder / log),
+            RolloutLog(folder / log),
             more.get("progress", Progress()),
             answers=answers,
             max_turns=max_turns,
@@ -285,7 +285,7 @@ def test_a_killed_run_resets_no_finished_attempt_again(envs):
     with pytest.raises(Stopped):
         play(envs, "Counter", texts, answers=2, engine=Killed(tokenizer_of(CHATML, END), texts))
     with (envs / "attempts.jsonl").open("ab") as file:
-        file.write(b'{"name": "long:')  # a line that the kill cut short
+        file.write(b'{"key": "long:')  # a line that the kill cut short
     found, engine = play(envs, "Counter", texts, answers=2)
     assert sorted((envs / "resets").read_text().split()) == ["row-long"] * 4 + ["row-short"] * 2
     assert {name.split(":")[0] for asked in engine.asked for name in asked} == {"long"}

@@ -8,10 +8,10 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from benchmarks.template_kinds import SPECIAL, TOOLS, result, user
+from model_ops.answers import NOT_SAMPLED, Sampled
 from model_ops.environments.conversation import Conversation
 from model_ops.graders import Grade
 from model_ops.rendering import ChatTemplate, Row, TurnEncoder
-from model_ops.rollouts import NOT_SAMPLED, Sampled
 
 CHATML = """{% if tools %}<|im_start|>system
 {{ tools | tojson }}<|im_end|>

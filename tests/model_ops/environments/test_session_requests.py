@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from test_episode_conversation import CHATML, QWEN_3, tokenizer_of
 
+from model_ops.answers import Sampled
 from model_ops.environments import PolicySessions, SessionServer
 from model_ops.environments.policy_sessions import SessionError
 from model_ops.environments.session_apis import APIS, Answered
-from model_ops.rollouts import Sampled
 
 END = "<|im_end|>"
 USER = [{"role": "user", "content": "q"}]

@@ -40,7 +40,7 @@ distill.load_model, distill.distillation_loss = loading, with_teacher
 def work(name, mesh):
     job = Job(operation="distill", inputs={"teacher": teacher, "dataset": dataset}, output=output / name, settings={
         "layers": 2, "steps": 2, "epsilon": 1e-5, "learning_rate": 1e-3, "tokens_per_step": 256, "max_length": 128,
-        "micro_batch_tokens": 128, "precision": "float32", "label_weight": 0.25, "choose_layers": "even", "hidden_weight": 0,
+        "micro_batch_tokens": 128, "precision": "float32", "label_weight": 0.25, "choose_layers": "even",
         "mesh": mesh})
     job.output.mkdir(parents=True, exist_ok=True)
     metrics = distill.run(job, Progress())

@@ -2,17 +2,20 @@
 
 import re
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model_ops.jobs import ModelError
 from model_ops.machine import device_rates
 from model_ops.machine.device_rates import DeviceRates
 from model_ops.machine.devices import DEVICES, UnknownDevice, parse_devices
 from model_ops.planning.choice import PLANNED_FOR, NothingFits, candidates, choose, meshes
 from model_ops.planning.memory_plan import GIB, MeshSizes, Needs, Setup, WeightCounts, memory_of
 from model_ops.planning.speed import LEAST_WIDTH, speed_of, tokens_per_second, utilisation
+from model_ops.planning.step_trace import head_of
 
 H100 = DEVICES["h100"]
 
@@ -21,13 +24,13 @@ H100 = DEVICES["h100"]
 class Line:
     """So many bytes a token and block kept, and a fixed multiple of it at work."""
 
-    kept: int
+    saved: int
 
     def peak(self, layers, accumulating):
         return self.beyond_gradients(layers)
 
     def beyond_gradients(self, layers):
-        return self.kept * layers + 40 * self.kept
+        return self.saved * layers + 40 * self.saved
 
 
 KEPT = {"none": 200_000, "selective": 90_000, "full": 8_192}
@@ -119,7 +122,7 @@ def test_meshes_use_every_device_and_cut_whole_heads(count, method):
 def test_more_sharing_and_fewer_tokens_never_take_more(shards, tokens):
     def total(mesh, some):
         memory = memory_of(needs(), Setup(mesh, some, "full"), H100)
-        return memory.weights + memory.gradients + memory.optimizer + memory.kept
+        return memory.weights + memory.gradients + memory.optimizer + memory.saved
 
     assert total(MeshSizes(dp_shard=2 * shards), tokens) < total(MeshSizes(dp_shard=shards), tokens)
     assert total(MeshSizes(dp_shard=shards), tokens) < total(MeshSizes(dp_shard=shards), 2 * tokens)
@@ -263,7 +266,9 @@ def test_a_frozen_base_has_neither_gradient_nor_optimizer():
 
 
 def test_offload_keeps_two_blocks_inputs():
-    kept, moved = (memory_of(needs("lora"), Setup(MeshSizes(), 4_096, "full", offload), H100).kept for offload in (False, True))
+    kept, moved = (
+        memory_of(needs("lora"), Setup(MeshSizes(), 4_096, "full", offload), H100).saved for offload in (False, True)
+    )
     assert kept - moved == 30 * 4_096 * 2_048 * 2
 
 
@@ -307,33 +312,39 @@ def test_a_processor_is_offered_a_cheaper_method_and_no_more_devices():
 def test_gradients_that_outweigh_what_blocks_keep_are_not_added_to_it():
     @dataclass(frozen=True)
     class Small:
-        kept: int = 50_000_000
+        saved: int = 50_000_000
 
         def beyond_gradients(self, layers):
-            return 40 * self.kept
+            return 40 * self.saved
 
         def peak(self, layers, accumulating):
-            return 40 * self.kept if accumulating else 3_000_000_000  # reached when the last gradients are made
+            return 40 * self.saved if accumulating else 3_000_000_000  # reached when the last gradients are made
 
     one_step = needs(billions=0.7, per_step=4_096, trace=lambda tokens, checkpointing, tp: Small())
     memory = memory_of(one_step, Setup(MeshSizes(), 4_096, "none"), H100)
-    assert memory.kept + memory.at_work + memory.gradients == 3_000_000_000
+    assert memory.saved + memory.at_work + memory.gradients == 3_000_000_000
 
 
 def test_the_heap_of_a_cpu_holds_more_than_the_activations_that_live():
     _, cpu = parse_devices("cpu")
     setup = Setup(MeshSizes(), 4_096, "none")
     memory, on_gpu = (memory_of(needs("lora"), setup, device) for device in (cpu, H100))
-    assert memory.spare == pytest.approx(0.85 * (memory.kept + memory.at_work)) and memory.kept == on_gpu.kept
-    assert on_gpu.spare == pytest.approx(0.05 * (on_gpu.gradients + on_gpu.kept + on_gpu.at_work))
+    assert memory.spare == pytest.approx(0.85 * (memory.saved + memory.at_work)) and memory.saved == on_gpu.saved
+    assert on_gpu.spare == pytest.approx(0.05 * (on_gpu.gradients + on_gpu.saved + on_gpu.at_work))
 
 
 def test_answers_that_are_sampled_meanwhile_and_float32_weights_take_memory():
     setup = Setup(MeshSizes(), 4_096, "none")
     alone = memory_of(needs("lora"), setup, H100)
-    more = alone.kept + alone.at_work + alone.gradients + 5 * GIB
+    more = alone.saved + alone.at_work + alone.gradients + 5 * GIB
     sampled = memory_of(replace(needs("lora"), sampling=more), setup, H100)
     assert sampled.total - alone.total == pytest.approx(1.05 * 5 * GIB)
     assert memory_of(replace(needs("lora"), sampling=1.0), setup, H100) == alone
     exact = memory_of(replace(needs("lora"), frozen_bytes=4.0), setup, H100)
     assert exact.weights - alone.weights == pytest.approx(2 * needs("lora").counts.all)
+
+
+def test_a_head_that_is_no_linear_layer_is_refused_with_a_sentence():
+    model = SimpleNamespace(get_output_embeddings=lambda: None, config=SimpleNamespace(model_type="odd"))
+    with pytest.raises(ModelError, match="the head of a odd is not a linear layer"):
+        head_of(model)

@@ -60,7 +60,7 @@ def test_a_block_of_a_device_keeps_what_its_kernels_need(frozen):
     rank, options = 4, {}
     if frozen:
         options = {"weights": "bfloat16", "adapter_rank": rank}
-    kept = trace_micro_batch(config, TraceSettings(256, 256, "none", **options)).kept / 256
+    kept = trace_micro_batch(config, TraceSettings(256, 256, "none", **options)).saved / 256
     stream = 2 if frozen else 4
     attention = 2 * (64 + 32 + 32 + 64) + 4 * 4  # queries, keys, values, output; log-sum-exps
     norms = 2 * (stream * 64 + 2 * 64 + 4)  # sums, outputs, scales

@@ -153,7 +153,6 @@ def test_what_cannot_be_met_is_refused_with_the_nearest(place, tmp_path):
         ({"scheme": "auto"}, "needs a budget"),
         ({"budget": 0.4}, "budget is for scheme auto"),
         ({"scheme": "auto", "budget": 0.4, "distil": {"enabled": True}}, "one scheme of all layers"),
-        ({"scheme": "auto", "budget": 0.4, "candidates": ["nvfp4", "float"]}, "w4a16"),
     ):
         with pytest.raises(ValidationError, match=said):
             QuantizeSettings.model_validate(settings)

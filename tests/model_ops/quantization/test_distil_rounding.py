@@ -13,26 +13,20 @@ from tiny_models import write_dataset, write_target
 from torch import nn
 from torch.nn import functional as F
 
-from model_ops.adapters.lora_settings import LoraSettings
-from model_ops.calibration.distillation import RoundedLoraLinear, compute_rounded_sums, twin_of
 from model_ops.jobs.errors import ModelError
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_model
-from model_ops.models.tiny_families import tiny_model
 from model_ops.operations import quantize
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.quantization.quantized_model import load_quantized
 from model_ops.quantization.registry import SCHEMES
 from model_ops.quantization.straight_through import RoundedLinear
-from tests.thorough_cases import thorough_except
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("distil rounding")]
 
-TRAINED = [name for name, scheme in SCHEMES.items() if not scheme.shares_range]
 
-
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", SCHEMES)
 def test_forward_is_the_served_layer_and_backward_that_of_rounded_weights(name):
     scheme, generator = SCHEMES[name], torch.Generator().manual_seed(0)
     plain = nn.Linear(256, 128)
@@ -122,89 +116,7 @@ def test_the_codes_are_those_that_were_trained(place, tmp_path):
     assert total / count == pytest.approx(told["divergence_after"], rel=1e-3)
 
 
-@pytest.mark.parametrize("name", TRAINED)
-def test_adapters_learn_through_rounding(name):
-    """The output is the served layer of the sum; A and B get the gradient of an adapter that was not rounded."""
-    scheme, generator = SCHEMES[name], torch.Generator().manual_seed(0)
-    plain = nn.Linear(256, 128)
-    layer = RoundedLoraLinear.over(plain, LoraSettings(rank=4, alpha=8), generator)
-    layer.scheme, kind = scheme, scheme.load_layer()
-    with torch.no_grad():
-        layer.lora_B.copy_(torch.randn(128, 4, generator=generator) * 0.05)
-    plain.weight.requires_grad_(False)
-    merged = (plain.weight + 2 * layer.lora_B @ layer.lora_A).detach()
-    served = kind(256, 128, True, torch.float32, scheme.stored(128, 256))
-    served.hold(kind.encode(merged))
-    served.bias = plain.bias.detach()
-    hidden = torch.randn(2, 5, 256, generator=generator).requires_grad_()
-    output = layer(hidden)
-    assert torch.allclose(output, served(hidden.detach()), atol=1e-5)
-    upstream = torch.randn(2, 5, 128, generator=generator)
-    output.backward(upstream)
-    rows, flat = hidden.detach().flatten(0, 1), upstream.flatten(0, 1)
-    of_weight = flat.T @ rows
-    assert plain.weight.grad is None
-    assert torch.allclose(layer.lora_B.grad, 2 * of_weight @ layer.lora_A.detach().T, atol=1e-3)
-    assert torch.allclose(layer.lora_A.grad, 2 * layer.lora_B.detach().T @ of_weight, atol=1e-3)
-    assert torch.allclose(hidden.grad, upstream @ kind.decode(kind.encode(merged)), atol=1e-4)
-
-
-LORA = {
-    "enabled": True,
-    "method": "lora",
-    "lora": {"rank": 4},
-    "steps": 8,
-    "learning_rate": 2e-3,
-    "tokens_per_step": 512,
-    "max_length": 256,
-    "precision": "float32",
-}
-
-
-def test_the_codes_are_those_of_weight_and_trained_adapter(place, tmp_path, monkeypatch):
-    from model_ops.calibration import distillation as distil_rounding
-
-    kept = {}
-
-    def keep(model, *given, **named):
-        kept.update(compute_rounded_sums(model, *given, **named))
-        return kept
-
-    monkeypatch.setattr(distil_rounding, "compute_rounded_sums", keep)
-    told = run(place, tmp_path / "lora", distil=LORA)
-    assert told["divergence_after"] < 0.9 * told["divergence_before"]
-    written, source = load_file(tmp_path / "lora/model.safetensors"), load_file(place / "float/model.safetensors")
-    kind, changed = SCHEMES["w4a16_g32"].load_layer(), 0
-    for name, layer in kept.items():
-        merged = source[f"{name}.weight"].float() + layer.scaling * layer.lora_B.detach() @ layer.lora_A.detach()
-        for part, tensor in kind.encode(merged).items():
-            assert torch.equal(written[f"{name}.{part}"], tensor), (name, part)
-        changed += not torch.equal(
-            kind.encode(source[f"{name}.weight"].float())["weight_packed"], written[f"{name}.weight_packed"]
-        )
-    assert changed == len(kept) == 8 * 7
-
-
-@pytest.mark.parametrize("family", ["llama", "phi3"])
-def test_a_twin_shares_tensors_and_computes_the_same(family, tmp_path):
-    tiny_model(family).save_pretrained(tmp_path)
-    model = load_model(tmp_path, attention="eager")
-    ids = torch.arange(3, 20)[None]
-    with torch.no_grad():
-        wanted = model(ids).logits
-        twin = twin_of(load_model(tmp_path), tmp_path)
-        batch = {"input_ids": ids[0][None], "position_ids": torch.arange(17)[None]}
-        assert all(not tensor.is_meta for tensor in (*twin.parameters(), *twin.buffers()))
-        twin.set_attn_implementation("eager")
-        torch.testing.assert_close(twin(**batch).logits, wanted, rtol=0, atol=1e-5)
-    first = load_model(tmp_path)
-    assert {parameter.data_ptr() for parameter in twin_of(first, tmp_path).parameters()} == {
-        parameter.data_ptr() for parameter in first.parameters()
-    }
-
-
-@pytest.mark.parametrize("method", thorough_except(["lora"], ["full", "lora"]))
-def test_a_stopped_training_continues_to_the_same_files(place, tmp_path, method):
+def test_a_stopped_training_continues_to_the_same_files(place, tmp_path):
     class Stops(Progress):
         def report(self, phase, done, total, unit, **numbers):
             if phase == "distil rounding" and done == 6:
@@ -216,7 +128,6 @@ def test_a_stopped_training_continues_to_the_same_files(place, tmp_path, method)
         "scheme": "w8a8",
         "distil": {
             "enabled": True,
-            "method": method,
             "steps": 8,
             "learning_rate": 1e-3,
             "tokens_per_step": 512,
@@ -239,14 +150,8 @@ def test_a_stopped_training_continues_to_the_same_files(place, tmp_path, method)
 
 
 def test_what_cannot_be_trained_is_refused(place, tmp_path):
-    for settings, said in (
-        ({"scheme": "nvfp4a16"}, "share a scale"),
-        ({"scheme": "w4a16", "method": "gptq"}, "method gptq rounds"),
-    ):
-        with pytest.raises(ValidationError, match=said):
-            QuantizeSettings.model_validate({**settings, "distil": {"enabled": True}})
-    with pytest.raises(ValidationError, match="lora is for method lora"):
-        QuantizeSettings.model_validate({"distil": {"enabled": True, "lora": {"rank": 2}}})
+    with pytest.raises(ValidationError, match="method gptq rounds"):
+        QuantizeSettings.model_validate({"scheme": "w4a16", "method": "gptq", "distil": {"enabled": True}})
     with pytest.raises(ValidationError, match="one process"):
         QuantizeSettings.model_validate({"distil": {"enabled": True, "mesh": {"dp_shard": 2}}})
     job = Job(operation="quantize", output=tmp_path, inputs={"model": place / "float"}, settings={"distil": {"enabled": True}})

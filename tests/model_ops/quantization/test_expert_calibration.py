@@ -125,7 +125,7 @@ def test_routers_stay_float_and_all_else_is_quantized():
     for family in MIXTURES:
         layers = block_layers(mixture(family))
         assert not any("gate" in layer.split(".") for layer in layers.matrices), family
-        assert layers.experts and not set(layers.kept) & set(layers.matrices)
+        assert layers.experts and not set(layers.floats) & set(layers.matrices)
         for experts in layers.experts.values():
             assert len(experts) == 4 and all(layer in layers.matrices for parts in experts for layer in parts)
 
@@ -243,28 +243,6 @@ def test_scales_of_an_expert_s_last_inputs_are_folded_into_its_up_projection(pla
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("family", thorough_except(["deepseek_v3", "mixtral"], sorted(MIXTURES)))
-def test_nvfp4_has_a_range_for_every_expert(place, tmp_path, family):
-    given = place(family, tmp_path / "out", scheme="nvfp4")
-    quantize.run(given, Progress())
-    stored = load_file(tmp_path / "out/model.safetensors")
-    walked, layers = blocks_of(given)
-    largest = {layer: 2688 / stored[f"{layer}.input_global_scale"].item() for layer in layers.matrices}
-    for joined in fused_layers(layers.matrices):
-        assert len({largest[layer] for layer in joined}) == 1, "servers multiply these by one scale"
-    block = next(block for block in walked if block.mixtures)
-    ((name, mixture),) = block.mixtures.items()
-    hidden, chosen = (torch.cat(parts) for parts in zip(*block.routed(name), strict=True))
-    for number, (gate, up, down) in enumerate(layers.experts[name]):
-        assert largest[gate] == largest[up] == pytest.approx(float(hidden.abs().max()), rel=0.02), "the range of all tokens"
-        least, most = (float(mixture.inner(number, rows).abs().max()) for rows in (hidden[(chosen == number).any(-1)], hidden))
-        assert 0.97 * least <= largest[down] <= 1.03 * most
-    for layer, found in largest.items():
-        assert not layer.endswith("kv_b_proj") or found >= 0.999, "servers multiply it by the identity"
-    load_quantized(tmp_path / "out", torch.float32)(IDS)
-
-
-@torch.no_grad()
 @pytest.mark.parametrize("family", thorough_except(["mixtral"], ["mixtral", "qwen2_moe", "deepseek_v3"]))
 def test_all_experts_of_a_module_get_one_scheme_by_what_they_cost(place, tmp_path, family):
     given = place(family, tmp_path / "out", scheme="auto", budget=0.62, candidates=["w4a16_g32", "w8a16_channel", "float"])
@@ -340,7 +318,7 @@ def test_experts_stored_as_one_weight_stay_and_the_metrics_say_how_much(place, t
         and told["float_share"] > 0.5
     )
     found = quantization_of(json.loads((tmp_path / "out/config.json").read_text()))
-    module = next(iter(block_layers(load_model(tmp_path / "model")).kept_experts))
+    module = next(iter(block_layers(load_model(tmp_path / "model")).float_experts))
     assert not found.covers(f"{module}.0.gate_proj") and found.covers("model.layers.0.self_attn.q_proj")
     load_quantized(tmp_path / "out", torch.float32)(IDS)
 

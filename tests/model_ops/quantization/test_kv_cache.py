@@ -37,7 +37,7 @@ LAYERS = [f"model.layers.{index}.self_attn" for index in range(3)]
 
 def cache_scales(model, layers, rows):
     ranges = CacheRanges(layers)
-    show(model, rows, (), [ranges])
+    show(model, rows, [ranges])
     return ranges.scales()
 
 

@@ -20,7 +20,6 @@ CASES = {
     "gptq": ({"scheme": "w4a16_g32"}, 2),
     "awq_gptq": ({"scheme": "w4a16_g32", "method": "awq_gptq"}, 3),
     "smoothquant": ({"scheme": "w8a8", "method": "smoothquant", "kv_cache": "fp8"}, 2),
-    "nvfp4": ({"scheme": "nvfp4"}, 2),
     "experts": ({"scheme": "w4a16_g32", "method": "awq_gptq"}, 2),
 }
 """Settings, and a number of processes."""

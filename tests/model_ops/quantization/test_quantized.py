@@ -23,7 +23,7 @@ from model_ops.quantization.int8_linear import (
     quantize_symmetric,
 )
 from model_ops.quantization.quantized_model import load_quantized
-from model_ops.quantization.schemes.w8a8 import W8A8
+from model_ops.quantization.schemes import W8A8
 
 
 @settings(max_examples=50, deadline=None)

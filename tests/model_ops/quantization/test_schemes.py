@@ -136,7 +136,7 @@ def test_a_layer_holds_what_its_scheme_stores_and_decodes_what_it_encodes(name):
     assert {part: tensor.dtype for part, tensor in encoded.items()} == {
         part: tensor.dtype for part, tensor in layer.held().items()
     }
-    error = {"int": {8: 0.02, 4: 0.14}, "float": {8: 0.04, 4: 0.15}}[scheme.weights.type][scheme.weights.num_bits]
+    error = {"int": {8: 0.02, 4: 0.14}, "float": {8: 0.04}}[scheme.weights.type][scheme.weights.num_bits]
     assert (kind.decode(encoded) - weight).norm() < error * weight.norm()
     hidden = torch.randn(5, 128, generator=torch.Generator().manual_seed(2))
     wanted = F.linear(hidden, weight, torch.ones(12))
@@ -159,17 +159,7 @@ def test_layers_over_one_input_become_one(name):
     torch.testing.assert_close(torch.cat([layer(hidden) for layer in layers], dim=-1), wanted)
 
 
-PRESETS = {
-    "w8a8": "W8A8",
-    "w4a16": "W4A16",
-    "fp8": "FP8_DYNAMIC",
-    "fp8_block": "FP8_BLOCK",
-    "w8a16": "W8A16",
-    "nvfp4": "NVFP4",
-    "nvfp4a16": "NVFP4A16",
-    "mxfp4": "MXFP4",
-    "mxfp4a16": "MXFP4A16",
-}
+PRESETS = {"w8a8": "W8A8", "w4a16": "W4A16", "fp8": "FP8_DYNAMIC", "fp8_block": "FP8_BLOCK", "w8a16": "W8A16"}
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -181,8 +171,7 @@ def test_a_scheme_is_the_library_s_preset(name):
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_transformers_reads_what_is_written(name, tmp_path):
-    """Equal, in bfloat16 for floats of four bits, which the library does not dequantize in float32. With a scale for each
-    token, a rounding of activations that falls to the other side changes a product by a step."""
+    """With a scale for each token, a rounding of activations that falls to the other side changes a product by a step."""
     tiny_model(
         layers=2, tied=False, hidden_size=128, intermediate_size=256, head_dim=32, num_key_value_heads=4, initializer_range=0.1
     ).save_pretrained(tmp_path / "source")
@@ -190,7 +179,7 @@ def test_transformers_reads_what_is_written(name, tmp_path):
     config = json.loads((tmp_path / "q/config.json").read_text())
     assert quantization_of(config).scheme_of("model.layers.0.mlp.up_proj") is SCHEMES[name]
     assert verify_weights(config, read_directory(tmp_path / "q")) == []
-    ids, dtype = torch.arange(3, 20)[None], torch.bfloat16 if "fp4" in name else torch.float32
+    ids, dtype = torch.arange(3, 20)[None], torch.float32
     with torch.no_grad():
         ours = load_quantized(tmp_path / "q", dtype)(ids).logits.float()
         theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "q", dtype=dtype)(ids).logits.float()

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from model_ops.quantization.int8_linear import Int8Linear
-from model_ops.quantization.schemes.w8a8 import W8A8
+from model_ops.quantization.schemes import W8A8
 from model_ops.quantization.separate_experts import Expert, SeparateExperts
 
 HIDDEN, WIDTH, EXPERTS = 16, 24, 5

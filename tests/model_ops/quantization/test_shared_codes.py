@@ -4,8 +4,6 @@ import pytest
 import torch
 from torch import nn
 
-from model_ops.adapters.lora_settings import LoraSettings
-from model_ops.calibration.distillation import RoundedLoraLinear
 from model_ops.quantization.registry import SCHEMES
 from model_ops.quantization.straight_through import RoundedLinear, share_codes
 from model_ops.training.optimizers import build_optimizer
@@ -15,18 +13,11 @@ from model_ops.training.settings import TrainingSettings
 class Net(nn.Module):
     """Two rounded layers, of which a forward computes each once."""
 
-    def __init__(self, method):
+    def __init__(self):
         super().__init__()
         torch.manual_seed(0)
         plain = [nn.Linear(64, 64, bias=False) for _ in range(2)]
-        if method == "full":
-            self.layers = nn.ModuleList(RoundedLinear(layer, SCHEMES["w4a16_g32"]) for layer in plain)
-            return
-        generator = torch.Generator().manual_seed(0)
-        self.layers = nn.ModuleList(RoundedLoraLinear.over(layer, LoraSettings(rank=4), generator) for layer in plain)
-        for layer in self.layers:
-            layer.scheme = SCHEMES["w4a16_g32"]
-            layer.weight.requires_grad_(False)
+        self.layers = nn.ModuleList(RoundedLinear(layer, SCHEMES["w4a16_g32"]) for layer in plain)
 
     def forward(self, x):
         for layer in self.layers:
@@ -34,9 +25,9 @@ class Net(nn.Module):
         return x
 
 
-def trained(method, optimizer, shares, monkeypatch):
+def trained(optimizer, shares, monkeypatch):
     """(weights after three steps of two micro-batches, number of encodings in each step)."""
-    net, counts = Net(method), []
+    net, counts = Net(), []
     kind = SCHEMES["w4a16_g32"].load_layer()
     encode = kind.encode
     monkeypatch.setattr(kind, "encode", lambda weight: (counts.append(1), encode(weight))[1])
@@ -59,27 +50,23 @@ def trained(method, optimizer, shares, monkeypatch):
 
     def encode_now(layer):
         with torch.no_grad():
-            return layer.encode()
+            return encode(layer.weight.float())
 
     if shares:
         with share_codes(net.layers):
             steps()
     else:
         steps()
-    assert all(layer._kept is None for layer in net.layers)
+    assert all(layer.stored is None for layer in net.layers)
     monkeypatch.undo()
     return [parameter.detach() for parameter in net.parameters()], encoded
 
 
-@pytest.mark.parametrize("method", ["full", "lora"])
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_a_step_encodes_each_layer_once_and_learns_the_same_bits(monkeypatch, method, optimizer):
-    shared, encoded = trained(method, optimizer, True, monkeypatch)
-    alone, encoded_alone = trained(method, optimizer, False, monkeypatch)
-    assert encoded == [2, 2, 2]
-    assert encoded_alone == [4, 4, 4] if method == "full" else min(encoded_alone) > 4, (
-        "the backward pass of adapters rounds too"
-    )
+def test_a_step_encodes_each_layer_once_and_learns_the_same_bits(monkeypatch, optimizer):
+    shared, encoded = trained(optimizer, True, monkeypatch)
+    alone, encoded_alone = trained(optimizer, False, monkeypatch)
+    assert encoded == [2, 2, 2] and encoded_alone == [4, 4, 4]
     assert all(torch.equal(one, other) for one, other in zip(shared, alone, strict=True))
 
 
@@ -98,4 +85,4 @@ def test_an_error_ends_the_sharing():
     with pytest.raises(ZeroDivisionError), share_codes([layer]):
         layer.encoded()
         raise ZeroDivisionError
-    assert layer._kept is None and layer.encoded() is not layer.encoded()
+    assert layer.stored is None and layer.encoded() is not layer.encoded()

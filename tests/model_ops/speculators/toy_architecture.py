@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from model_ops.speculators.architecture import Architecture
-from model_ops.speculators.eagle3.verification import verify_eagle3
+from model_ops.speculators.eagle3.architecture import verify_eagle3
 from model_ops.speculators.serving import VllmOptions
 from model_ops.speculators.settings import SpeculatorSettings
 
@@ -26,30 +26,28 @@ class ToySettings(SpeculatorSettings):
 
 def _model_class():
     from model_ops.speculators.draft_model_files import in_dtype, write_directory
+    from model_ops.speculators.eagle3.config import Eagle3Config
     from model_ops.speculators.eagle3.export import midlayer_config
     from model_ops.speculators.eagle3.network import Eagle3
 
     class Toy(Eagle3):
         """EAGLE-3, with `toy` written into config.json."""
 
-        def save(self, directory, num_speculative_tokens, dtype=None, verifier="target", verifier_architectures=None):
-            config = {**midlayer_config(self.config, dtype), "architectures": ["ToyModel"]}
-            write_directory(directory, in_dtype(self.state_dict(), dtype), config)
+        @classmethod
+        def new(cls, settings, target, target_ids):
+            config = Eagle3Config.for_target(target.config, len(target_ids), num_layers=settings.toy_layers)
+            return cls(config).to(target.device).begun_from(target, target_ids)
+
+        def write(self, directory, options):
+            config = {**midlayer_config(self.config, options.dtype), "architectures": ["ToyModel"]}
+            write_directory(directory, in_dtype(self.state_dict(), options.dtype), config)
 
     return Toy
-
-
-def _build(settings, target, target_ids):
-    from model_ops.speculators.eagle3.config import Eagle3Config
-
-    config = Eagle3Config.for_target(target.config, len(target_ids), num_layers=settings.toy_layers)
-    return _model_class()(config).to(target.device).begun_from(target, target_ids)
 
 
 TOY = Architecture(
     name="toy",
     settings=ToySettings,
-    build=_build,
     model_class=_model_class,
     verify=verify_eagle3,
     recognises=lambda config: config.get("architectures") == ["ToyModel"],

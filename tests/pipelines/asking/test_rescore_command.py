@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
+from model_ops.answers import RESCORED_ROWS
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress
 from model_ops.operations import rescore, rft
-from model_ops.rollouts import RESCORED_ROWS
 from pipelines.asking.rescoring import print_rescored
 from pipelines.contract.recipe import read_recipe
 from resources.artefacts.registry import Registry

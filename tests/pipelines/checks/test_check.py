@@ -24,8 +24,8 @@ from pipelines.checks.finding import CheckStep, ok, run_checks
 from pipelines.checks.lengths import check_room
 from pipelines.checks.place import bytes_needed
 from pipelines.contract.base_choice import Base
-from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.recipe import load_recipe
+from pipelines.contract.text import RecipeProblemsError
 from pipelines.planning.stage_times import Speed
 from pipelines.running.outcome import Outcome
 from resources.inspecting.overview import first_look
@@ -761,7 +761,7 @@ def test_what_a_run_took_corrects_only_runs_on_the_same_devices_and_base_model(p
         [(first, now)] = [each for each in zip(found.lines, again.lines, strict=True) if each[0].stage == "sft_model"]
         assert now.seconds == pytest.approx(times * first.seconds, rel=0.01) and now.memory_bytes == 2 * 2**30
     assert "50 GFLOP/s" in again.basis and predicted({"A100": 1}).measured == {}
-    assert forecasting._made_with(load_recipe(write(tmp_path, base_model="tiny")), {}) != forecasting._made_with(
+    assert forecasting._conditions(load_recipe(write(tmp_path, base_model="tiny")), {}) != forecasting._conditions(
         load_recipe(write(tmp_path, base_model="org/model")), {}
     )
 

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from pipelines.commands import version
+from pipelines.commands import describe as version
 
 
 def test_the_line_names_what_it_runs_on():

@@ -7,8 +7,8 @@ import dagster as dg
 import pytest
 
 from assets import merged_model
-from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.recipe import read_recipe
+from pipelines.contract.text import RecipeProblemsError
 from resources.artefacts.registry import Registry
 from resources.lake.lake import LakeLayout
 from resources.workshop.workshop import Workshop

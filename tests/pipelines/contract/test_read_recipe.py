@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.recipe import load_recipe, read_recipe
+from pipelines.contract.text import RecipeProblemsError
 
 TEXT = "workload: shop\nbase_model: tiny\nsources: {gateway: {uri: logs}}\nfirst_day: 2026-06-01\nsft: {steps: 3, learning_rate: 1e-3}\n"
 VALUES = {
@@ -55,7 +55,7 @@ def test_the_copy_of_a_recipe_holds_absolute_paths_and_is_the_same_recipe(tmp_pa
         (tmp_path / folder).mkdir()
     more = (
         "evals: {held: {uri: e.jsonl}}\nseeds: {s: {uri: s.jsonl}}\n"
-        "curation: {semantic_duplicates: {enabled: true, model: vectors}}\ndrift: {embeddings: {model: vectors}}\n"
+        "curation: {semantic_duplicates: {enabled: true, model: vectors}}\n"
         "speculator: {architecture: draft_model, draft_model: small}\n"
     )
     recipe = read_recipe(TEXT.replace("tiny", "./mimo") + more, tmp_path)
@@ -64,7 +64,7 @@ def test_the_copy_of_a_recipe_holds_absolute_paths_and_is_the_same_recipe(tmp_pa
     again = read_recipe(copy, Path("/nowhere"))
     assert again.model_dump() == recipe.model_dump() and again.digest == recipe.digest
     assert again.base_model == str(tmp_path / "mimo") and again.speculator.draft_model == str(tmp_path / "small")
-    assert again.drift.embeddings.model == str(tmp_path / "vectors")
+    assert again.curation.semantic_duplicates.model == str(tmp_path / "vectors")
     assert "logs" in copy and str(tmp_path / "logs") in copy and "evaluation" not in copy  # defaults are not written down
 
 

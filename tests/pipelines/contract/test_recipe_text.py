@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.contract.problems import RecipeProblemsError
-from pipelines.contract.text import read_text
+from pipelines.contract.text import RecipeProblemsError, read_text
 
 
 def read(folder, text, name="toy.yaml"):

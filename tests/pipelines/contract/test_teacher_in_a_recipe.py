@@ -10,8 +10,8 @@ import pytest
 from loopback import loopback
 
 from assets import evaluation_report, sft_model, student_model, teacher_answers
-from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.recipe import read_recipe
+from pipelines.contract.text import RecipeProblemsError
 from resources.artefacts.registry import Registry
 from resources.lake.lake import LakeLayout
 from resources.releasing.summary import Summary

@@ -7,8 +7,7 @@ import pytest
 from rich.console import Console
 
 from pipelines.contract.recipe import load_recipe, read_recipe
-from pipelines.demo.demo import FULL, QUICK, _say, demo_recipe
-from pipelines.demo.fitting_steps import USED, fit_steps, keep, kept_share
+from pipelines.demo.demo import FULL, QUICK, USED, _say, demo_recipe, fit_steps, keep, stored_share
 from pipelines.planning.stage_times import Speed
 from pipelines.storage.locations import RECIPES
 
@@ -58,11 +57,11 @@ def test_slower_machines_run_less_and_the_slowest_is_told():
 
 
 def test_a_lake_keeps_its_choice(tmp_path):
-    assert kept_share(tmp_path) is None
+    assert stored_share(tmp_path) is None
     choice = chosen(QUICK, SLOW)
     keep(tmp_path, choice)
     assert json.loads((tmp_path / "demo-steps.json").read_text())["left_out"] == choice.left_out
-    again = chosen(QUICK, FAST, kept_share(tmp_path))
+    again = chosen(QUICK, FAST, stored_share(tmp_path))
     assert (again.share, again.text) == (choice.share, choice.text)
 
 

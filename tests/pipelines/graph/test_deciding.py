@@ -171,13 +171,13 @@ def test_the_run_of_every_action_can_be_started_as_it_is(tmp_path, action):
     path.write_text(json.dumps(RECIPE | more))
     graph = definitions(path, tmp_path / "lake")
     work = work_of(action, load_recipe(path).facts, widened=True)
-    assert ("sft_model" in work.kept) == (action not in ("sft_continued", "full"))
+    assert ("sft_model" in work.pinned) == (action not in ("sft_continued", "full"))
     request = run_request(decision(action=action), work)
     job = graph.resolve_job_def("train").get_subset(asset_selection=set(request.asset_selection))
     assert dg.validate_run_config(job, request.run_config)
     assert {key.path[-1] for key in job.asset_layer.executable_asset_keys} == set(work.stages)
     run = dg.DagsterRun(job_name="train", tags=request.tags)
-    assert kept_in(run) == frozenset(work.kept) and (KEPT_TAG in request.tags) == bool(work.kept)
+    assert kept_in(run) == frozenset(work.pinned) and (KEPT_TAG in request.tags) == bool(work.pinned)
 
 
 def test_the_cron_is_left_to_the_sensor_where_it_decides(tmp_path):

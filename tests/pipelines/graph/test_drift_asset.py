@@ -12,11 +12,10 @@ from assets.drift_report import traffic_is_as_the_reference
 from resources.artefacts.registry import Registry
 from resources.catalog.catalog import query
 from resources.curating.curation import CurationSettings
-from resources.drifting.settings import DriftEmbeddings, DriftSettings
+from resources.drifting.settings import DriftSettings
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables
 from resources.workshop.workshop import Workshop
-from tests.conftest import PROJECT
 
 FIRST = date(2026, 6, 1)
 SETTINGS = DriftSettings(reference_days=4, windows=[1])
@@ -50,12 +49,12 @@ def lake(tmp_path):
     return lake
 
 
-def run(lake, last, launcher=None, settings=SETTINGS):
+def run(lake, last):
     """One run over the days up to `last`: its result."""
     resources = {
-        "workshop": Workshop(Registry(lake, "tutor"), launcher, threads=1),
+        "workshop": Workshop(Registry(lake, "tutor"), None, threads=1),
         "curation_settings": CurationSettings(),
-        "drift_settings": settings,
+        "drift_settings": SETTINGS,
     }
     days = dg.DailyPartitionsDefinition(start_date=FIRST.isoformat())
     [asset] = dg.load_assets_from_modules([assets.drift_report], key_prefix="tutor")
@@ -85,19 +84,3 @@ def test_a_day_of_errors_is_warned_of_and_everything_is_in_the_catalog(lake):
     assert (lake.root / "drift" / "tutor.html").read_text().count("errors") >= 2
     found = check(lake)
     assert not found.passed and found.severity == dg.AssetCheckSeverity.WARN and "errors over 1 d" in found.description
-
-
-@pytest.mark.slow
-def test_prompts_are_embedded_by_a_worker_where_the_recipe_names_a_model(lake, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(PROJECT / "tests" / "model_ops"))
-    from tiny_models import write_target
-
-    from resources.launching.local_launcher import LocalLauncher
-
-    write_target(tmp_path / "model", layers=2)
-    settings = DriftSettings(reference_days=4, windows=[1], embeddings=DriftEmbeddings(model=str(tmp_path / "model")))
-    with LocalLauncher() as launcher:
-        assert run(lake, FIRST + timedelta(4), launcher, settings).success
-    [row] = query(lake, "select value, p, problem from drift where test = 'novelty_embeddings'").to_pylist()
-    assert row == {"value": 0.0, "p": 1.0, "problem": None}  # every prompt is the same
-    assert len(list(lake.root.glob(".remembered/embeddings/tutor/*/2026-06-0[1-5].parquet"))) == 5

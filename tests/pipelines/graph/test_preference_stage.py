@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.torch import load_file
 
-from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.recipe import read_recipe
+from pipelines.contract.text import RecipeProblemsError
 from pipelines.graph.recipe_graph import asset_of, definitions, recipe_assets, recipe_parts
 from pipelines.planning.rate_sweep import sweep
 from pipelines.planning.training_plan import plan_recipe, planned_stage

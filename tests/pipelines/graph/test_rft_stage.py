@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.recipe import read_recipe
+from pipelines.contract.text import RecipeProblemsError
 from pipelines.planning.rate_sweep import SweepError, sweep
 from pipelines.planning.training_plan import plan_recipe
 from resources.artefacts.registry import Registry

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.recipe import read_recipe
+from pipelines.contract.text import RecipeProblemsError
 from pipelines.graph.recipe_graph import definitions
 from resources.artefacts.registry import Registry
 from resources.catalog.catalog import query

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from model_ops.jobs.progress import Progress
 from model_ops.operations.tiny_base import new_model, train_tokenizer
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
-from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.recipe import read_recipe
+from pipelines.contract.text import RecipeProblemsError
 from pipelines.graph.recipe_graph import definitions, recipe_assets, recipe_parts
 from pipelines.status.planned_versions import planned_versions
 from resources.artefacts.registry import Registry

@@ -97,8 +97,8 @@ def steps_of_checks(job: dg.JobDefinition) -> dict[dg.AssetCheckKey, str]:
 
 @pytest.mark.parametrize("choice", [choice for choice in EVERY if not makes_sense(choice) and choice.release], ids=name_of)
 def test_a_recipe_that_makes_no_model_is_refused_in_one_sentence(tmp_path, choice):
-    from pipelines.contract.problems import RecipeProblemsError
     from pipelines.contract.recipe import load_recipe
+    from pipelines.contract.text import RecipeProblemsError
 
     with pytest.raises(RecipeProblemsError) as refused:
         load_recipe(recipe_of(tmp_path, choice))

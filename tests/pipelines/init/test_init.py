@@ -11,7 +11,7 @@ from rich.console import Console
 
 from pipelines.contract.base_choice import BaseModelError, look_at_base
 from pipelines.contract.recipe import load_recipe
-from pipelines.init.questions import ask, print_made
+from pipelines.init.questions import ask, print_new_recipe
 from pipelines.init.recipe_file import InitError, RecipeWishes, check_name, check_uri, write_recipe
 from pipelines.init.recipe_text import place, plain, scalar
 from tests.thorough_cases import thorough_except
@@ -72,7 +72,7 @@ def test_the_commands_that_it_ends_with_name_the_lake_that_they_would_take(made,
     monkeypatch.chdir(made.path.parent)
     monkeypatch.setenv("MILLRACE_LAKE", lake) if lake else monkeypatch.delenv("MILLRACE_LAKE", raising=False)
     printed = StringIO()
-    print_made(made, Console(file=printed, width=120))
+    print_new_recipe(made, Console(file=printed, width=120))
     for words in said:
         assert words in printed.getvalue()
     assert ("--lake" in printed.getvalue()) is (lake is None)

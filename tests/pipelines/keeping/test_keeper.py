@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.keeping import keeper
 from pipelines.keeping.keeper import Keeper, Server
-from pipelines.keeping.kept_process import KEPT, ManagedProcess, RotatedLog
+from pipelines.keeping.managed_process import KEPT, ManagedProcess, RotatedLog
 from tests.reports import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("keeper")]
@@ -91,19 +91,19 @@ def test_a_server_that_ends_at_once_every_time_is_no_tight_loop_and_says_why(tmp
 def test_pauses_grow_and_are_short_again_after_a_steady_time(tmp_path, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(keeper.time, "monotonic", lambda: now[0])
-    kept = keeper._Kept(
+    run = keeper._ServerRun(
         Server("a", SLEEPS, os.environ, tmp_path / "a.log"), ManagedProcess(SLEEPS), RotatedLog(tmp_path / "a.log")
     )
     subject = Keeper([], lambda sentence: None, lambda: None)
     pauses = []
     for _ in range(8):
-        kept.began_s = now[0] - 1
-        subject._ended(kept)
-        pauses.append(kept.ends_in_a_row.ends_at - now[0])
+        run.began_s = now[0] - 1
+        subject._ended(run)
+        pauses.append(run.ends_in_a_row.ends_at - now[0])
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
-    kept.began_s = now[0] - keeper.STEADY_S - 1
-    subject._ended(kept)
-    assert kept.ends_in_a_row.ends_at - now[0] == 1
+    run.began_s = now[0] - keeper.STEADY_S - 1
+    subject._ended(run)
+    assert run.ends_in_a_row.ends_at - now[0] == 1
 
 
 def test_a_command_that_cannot_be_run_says_so(tmp_path):

@@ -8,8 +8,7 @@ from rich.console import Console
 
 from pipelines.graph.recipe_graph import definitions
 from pipelines.keeping.daemon_lock import DaemonLock
-from pipelines.keeping.dagster_servers import UiError, code_locations
-from pipelines.keeping.ui import serve, ui_lake
+from pipelines.keeping.dagster_servers import UiError, code_locations, serve, ui_lake
 from pipelines.running.instance import dagster_home
 from pipelines.storage.lake_recipes import remember, remembered
 from resources.lake.lake import LakeError, LakeLayout

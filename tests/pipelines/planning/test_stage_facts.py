@@ -80,7 +80,7 @@ def test_a_model_that_cannot_be_measured_is_forecast_without(tmp_path, monkeypat
     def fails(*_):
         raise CalledProcessError(1, "python")
 
-    monkeypatch.setattr(module, "kept_measurement", fails)
+    monkeypatch.setattr(module, "cached_measurement", fails)
     assert stage_facts(recipe_of(tmp_path), None) == StageFacts()
 
 
@@ -88,7 +88,7 @@ def test_of_what_all_methods_share_the_fastest_measurement_counts(tmp_path, monk
     """Work of others makes a measurement slow; what a method trains is its own."""
     recipe = read_recipe(TEXT.replace("METHOD", "method: lora", 1).replace("METHOD", "method: full"), tmp_path)
     parts = {True: {"row_s": 2.0, "step_s": 3.0}, False: {"row_s": 1.0, "step_s": 5.0}}
-    monkeypatch.setattr(workers, "kept_measurement", lambda kind, key, measure: parts[key[-1] > 0])
+    monkeypatch.setattr(workers, "cached_measurement", lambda kind, key, measure, form: parts[key[-1] > 0])
     monkeypatch.setattr(workers, "worker_memory", lambda *given: [])
     assert dict(workers.measured(recipe, None)) == {
         "rates lora row_s": 1.0,

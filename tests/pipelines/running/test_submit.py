@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.recipe import read_recipe
+from pipelines.contract.text import RecipeProblemsError
 from pipelines.running import submission as module
 from pipelines.running.submission import KEPT_RUNS, REQUEST, Run, UnknownRunError, others_running, runs_of, submit
 from resources.lake.lake import LakeError, LakeLayout

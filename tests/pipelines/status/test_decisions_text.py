@@ -1,4 +1,4 @@
-"""What `millrace decisions` prints: every decision, the last one in full, and by how much predictions were off."""
+"""What `millrace decisions` prints: every decision, and the last one in full."""
 
 import io
 import json
@@ -10,9 +10,9 @@ from rich.console import Console
 from pipelines.status.decisions_text import decisions_json, print_decisions
 from pipelines.status.workload_names import known_workload
 from resources.deciding.causes import RetrainingCause
-from resources.deciding.options import corrections, weigh
+from resources.deciding.options import weigh
 from resources.lake.lake import LakeError, LakeLayout
-from tests.resources.deciding.examples import FACTS, NOW, PREDICTED, SEEN, decision
+from tests.resources.deciding.examples import COSTS, FACTS, NOW, SEEN, decision
 
 
 def printed(decisions, count=20):
@@ -22,7 +22,7 @@ def printed(decisions, count=20):
 
 
 def weighed():
-    options, action, why = weigh(RetrainingCause("new_logs", "", ""), SEEN, PREDICTED, FACTS, [])
+    options, action, why = weigh(RetrainingCause("new_logs", "", ""), SEEN, COSTS, FACTS, [], NOW)
     evidence = {"devices": 1, "drafting": ["the drafter with K = 3 pays up to about 7.2 requests at a time"]}
     return decision(
         2,
@@ -47,12 +47,6 @@ def test_the_last_decision_is_told_in_full():
     assert "300 rows were logged." in shown and "from requests a day" in shown and "costs less and is enough" in shown
     assert "speculator 15 min" in shown
     assert "The drafter with K = 3 pays up to about 7.2 requests at a time." in shown
-
-
-def test_corrections_are_shown_as_soon_as_there_are_outcomes():
-    assert corrections([weighed()], NOW) == []
-    [said] = corrections([decision(1, gain=0.05, predicted_gain=0.05, predicted_s=900, cost_s=1_800)], NOW)
-    assert "times 1.33 (1 outcomes)" in said and "times 1.00 (1 outcomes)" in said
 
 
 def test_only_the_newest_are_shown_and_json_has_all():

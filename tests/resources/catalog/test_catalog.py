@@ -17,9 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 from interaction_rows import START, days_of, interaction, store
 
+from model_ops.answers.answer_rows import ROLLOUT_ROWS, SAMPLED_ANSWER_ROWS
 from model_ops.files.atomic_files import write_json
-from model_ops.preferences.sampled_answer_rows import SAMPLED_ANSWER_ROWS
-from model_ops.rollouts.rollout_rows import ROLLOUT_ROWS
 from resources.catalog.build import rebuild
 from resources.catalog.catalog import CatalogError, ask, lineage_of, query
 from resources.catalog.comments import RELATIONS

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
+from resources.deciding.costs import ActionCost
 from resources.deciding.decisions import Decision, Option
-from resources.deciding.evidence import Estimate, Evidence, RecipeFacts, TrainingRecord
-from resources.deciding.options import ActionForecast
+from resources.deciding.evidence import Evidence, RecipeFacts, TrainingRecord
 from resources.deciding.settings import DecideSettings
 from resources.stages.model_policy import ModelPolicy
 
@@ -47,16 +47,15 @@ SEEN = Evidence(
     newest_day=date(2026, 6, 9),
     drafter=DRAFTER,
     model=MODEL,
-    drafter_tau=2.0,
     requests_a_day=1_000_000,
     answer_tokens_a_request=100,
     tokens_per_second=1_000.0,
 )
-PREDICTED = {
-    "drafter_continued": ActionForecast({"speculator": 900.0}, Estimate(0.05, 0.02, "")),
-    "drafter_new": ActionForecast({"speculator": 3_600.0}, Estimate(0.06, 0.03, "")),
-    "sft_continued": ActionForecast({"sft_model": 7_200.0}, Estimate(0.03, 0.02, "")),
-    "full": ActionForecast({"sft_model": 36_000.0}, Estimate(0.04, 0.03, "")),
+COSTS = {
+    "drafter_continued": ActionCost({"speculator": 900.0}),
+    "drafter_new": ActionCost({"speculator": 3_600.0}),
+    "sft_continued": ActionCost({"sft_model": 7_200.0}),
+    "full": ActionCost({"sft_model": 36_000.0}),
 }
 
 
@@ -73,8 +72,8 @@ def decision(
 ) -> Decision:
     """A decision that started a run, settled unless it is open."""
     ts = NOW - timedelta(days=days_ago)
-    option = Option(action, predicted_s, None, predicted_gain, 0.01)
-    found = Decision(
+    option = Option(action, predicted_s, None, predicted_gain)
+    settled = Decision(
         "shop",
         f"{number:016x}",
         ts,
@@ -92,7 +91,7 @@ def decision(
         gain,
         ts + timedelta(hours=1),
     )
-    return replace(found, **more)
+    return replace(settled, **more)
 
 
 RECIPE = {

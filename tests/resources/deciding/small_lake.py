@@ -34,7 +34,7 @@ def log_day(lake, day, rows, source="gateway"):
 
 
 def trained_lake(tmp_path, days=3, rows=100):
-    """The lake, with a champion. Its drafter's learning curve rises by 0.1 tokens a doubling."""
+    """The lake, with a champion."""
     lake = LakeLayout.open(tmp_path / "lake")
     for day in range(days):
         log_day(lake, FIRST + timedelta(day), rows)
@@ -59,29 +59,14 @@ def make_all(lake, read, run_id="", **of_drafter):
     rows_ = made("dataset", "sft_dataset", [curated])
     models = []
     for name in MODELS:
-        models.append(
-            made(
-                "model",
-                name,
-                [rows_, *models[-1:]],
-                steps=100,
-                files={"metrics.jsonl": curve("loss", lambda at: 4 - 0.001 * at.bit_length())},
-            )
-        )
+        models.append(made("model", name, [rows_, *models[-1:]], steps=100))
     answers = made("dataset", "speculator_dataset", [models[-1], rows_], prompts=500)
-    drafter = made(
-        "model",
-        "speculator",
-        [models[-1], answers],
-        {"validation_expected_tau": 2.0, **of_drafter},
-        steps=100,
-        files={"metrics.jsonl": curve("expected_tau", lambda at: 1 + 0.1 * (at.bit_length() - 1))},
-    )
+    drafter = made("model", "speculator", [models[-1], answers], {"validation_expected_tau": 2.0, **of_drafter}, steps=100)
     report = made(
         "dataset",
         "evaluation_report",
         [models[-1], drafter, rows_],
-        {"tau_eagle3_as_logged": 2.0, "tau_eagle3_as_logged_low": 1.9, "tokens_per_second_none_as_logged": 1_000.0},
+        {"tau_eagle3_as_logged": 2.0, "tokens_per_second_none_as_logged": 1_000.0},
         prompts=200,
     )
     release = made(
@@ -112,15 +97,6 @@ def part(manifest, lake):
         "version": manifest.version,
         "digest": manifest.digest,
     }
-
-
-def curve(name, value):
-    """Lines of metrics.jsonl at 32, 64, ... tokens of a measurement."""
-    lines, before = [], 0
-    for power in range(5, 12):
-        lines.append({"tokens": 2**power - before, name: value(2**power)})
-        before = 2**power
-    return "".join(json.dumps(line) + "\n" for line in lines)
 
 
 def promote(lake, release):

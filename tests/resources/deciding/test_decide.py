@@ -19,7 +19,7 @@ from resources.lake.tables import SCHEMAS, Tables
 from resources.releases.release import ReleaseRef
 from stores.mirror.bucket import Conflict
 from stores.s3 import S3Error
-from tests.resources.deciding.examples import FACTS, SETTINGS, with_settings
+from tests.resources.deciding.examples import FACTS, SETTINGS, decision, with_settings
 from tests.resources.deciding.small_lake import log_day, make_all
 
 NOW = datetime(2026, 6, 5, 9, tzinfo=UTC)
@@ -36,21 +36,22 @@ def test_a_new_day_refreshes_the_drafter_and_keeps_the_models(lake):
     found = made.decision
     assert (found.cause, found.action, found.outcome) == ("new_logs", "drafter_continued", "waiting")
     assert found.evidence["new_rows_of_drafter"] == 400 and found.evidence["tau_released"] == 2.0
-    assert set(made.work.kept) == {"base_model", "sft_model", "student_model", "quantized_model"}
+    assert set(made.work.pinned) == {"base_model", "sft_model", "student_model", "quantized_model"}
     assert made.work.stages[-5:] == ["speculator_dataset", "speculator", "evaluation_report", "release_candidate", "endpoint"]
-    assert not set(made.work.kept) & set(made.work.stages)
-    assert found.chosen.predicted_gain == pytest.approx(0.1 * 0.3219 / 2.0, rel=0.02)  # a quarter more steps
+    assert not set(made.work.pinned) & set(made.work.stages)
+    assert (found.chosen.predicted_gain, found.chosen.stage_costs_s["speculator"]) == (None, 25.0)  # a quarter of its steps
 
 
 def test_the_same_cause_is_decided_once_and_a_later_day_again(lake):
     log_day(lake, date(2026, 6, 4), 400)
     ledger = Decisions(lake, "shop")
-    quiet = BUSY.model_copy(update={"requests_per_day": 1.0, "least_loss_gain": 10})
-    first = decide(lake, with_settings(quiet), [], NOW).decision
+    quiet = BUSY.model_copy(update={"requests_per_day": 1.0})
+    worthless = decision(days_ago=20, action="sft_continued", gain=0.0)
+    first = decide(lake, with_settings(quiet), [worthless], NOW).decision
     assert first.action == "nothing" and ledger.record(first) and not ledger.record(first)
-    assert decide(lake, with_settings(quiet), ledger.all(), NOW).decision is None
+    assert decide(lake, with_settings(quiet), [worthless, *ledger.all()], NOW).decision is None
     log_day(lake, date(2026, 6, 5), 100)
-    assert decide(lake, with_settings(quiet), ledger.all(), NOW).decision.decision_id != first.decision_id
+    assert decide(lake, with_settings(quiet), [worthless, *ledger.all()], NOW).decision.decision_id != first.decision_id
 
 
 def test_a_hold_is_written_once_and_the_cause_is_decided_when_it_ends(lake):
@@ -87,7 +88,7 @@ def test_a_budget_of_0_runs_nothing_and_says_so(lake):
     made = decide(lake, with_settings(none), [], NOW)
     assert made.decision.action == "nothing" and "is 0" in made.decision.why and made.work is None
     assert made.decision.outcome == "not_run"
-    assert [each.action for each in made.decision.options if each.predicted_gain]  # what it would have been stays to read
+    assert [each.action for each in made.decision.options if each.predicted_cost_s]  # what it would have been stays to read
 
 
 def untimed(lake, stage="quantized_model"):
@@ -246,6 +247,7 @@ def test_a_time_of_the_cron_is_kept_although_another_cause_is_held_before_it(lak
         made = decide(lake, with_settings(quiet, facts), held, NOW)
         held += [made.decision] if made.decision else []
     assert [each.cause for each in held] == ["feedback", "schedule"]
+    held.append(decision(days_ago=20, action="sft_continued", gain=0.0))  # no model is worth it
     later = decide(lake, with_settings(quiet, facts), held, NOW + timedelta(days=5))
     assert later.decision.cause == "feedback" and not later.decision.started
     after = decide(lake, with_settings(quiet, facts), [*held, later.decision], NOW + timedelta(days=5))

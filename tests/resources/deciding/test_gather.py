@@ -1,76 +1,17 @@
-"""Evidence from a lake: the base's files, the schedule, served acceptance, learning curves."""
+"""Evidence from a lake: the schedule, served acceptance."""
 
-import itertools
-import json
-import math
-import os
 from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
 import pytest
 
-from model_ops.training.learning_curve import Rise, rise_a_doubling
-from resources.artefacts.registry import Registry
-from resources.deciding import base_versions as base_revision
-from resources.deciding.base_versions import base_digests
 from resources.deciding.causes import due
-from resources.deciding.evidence import Evidence
-from resources.deciding.gather import gather, points_of
-from resources.deciding.predictions import drafter_gain, model_gain
-from resources.lake.lake import LakeLayout
+from resources.deciding.gather import gather
 from resources.lake.tables import SCHEMAS, Tables
-from resources.manifests.manifest import external_input
-from tests.resources.deciding.examples import DRAFTER, FACTS, SEEN, SETTINGS, with_settings
+from tests.resources.deciding.examples import FACTS, SETTINGS, with_settings
 from tests.resources.deciding.small_lake import log_day, trained_lake
 
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
-
-
-def test_a_base_whose_files_change_is_told_and_one_that_is_only_touched_is_not(tmp_path):
-    lake, base = LakeLayout.open(tmp_path / "lake"), tmp_path / "base"
-    base.mkdir()
-    (base / "model.safetensors").write_bytes(b"weights")
-    registry = Registry(lake, "shop")
-    draft = registry.draft(
-        "model", "base_model", "import_base", ("resources/stages/table.py",), {}, [external_input(str(base))]
-    )
-    draft.directory.mkdir(parents=True, exist_ok=True)
-    (draft.directory / "model.safetensors").write_bytes(b"weights")
-    made = registry.finish(draft, {})
-    then, now = base_digests(lake, made, str(base))
-    assert then == now is not None
-    later = made.created_at.timestamp() + 60
-    os.utime(base / "model.safetensors", (later, later))
-    assert base_digests(lake, made, str(base)) == (then, then)
-    (base / "model.safetensors").write_bytes(b"others!")
-    os.utime(base / "model.safetensors", (later + 1, later + 1))
-    assert base_digests(lake, made, str(base))[1] != then
-    assert base_digests(lake, made, str(tmp_path / "away")) == (None, None)
-    assert base_digests(lake, None, str(base)) == (None, None)
-
-
-def test_a_large_base_is_hashed_over_several_looks(tmp_path, monkeypatch):
-    lake, base = LakeLayout.open(tmp_path / "lake"), tmp_path / "base"
-    base.mkdir()
-    for part in range(3):
-        (base / f"model-{part}.safetensors").write_bytes(b"weights %d" % part)
-    registry = Registry(lake, "shop")
-    draft = registry.draft(
-        "model", "base_model", "import_base", ("resources/stages/table.py",), {}, [external_input(str(base))]
-    )
-    draft.directory.mkdir(parents=True, exist_ok=True)
-    (draft.directory / "model.safetensors").write_bytes(b"weights")
-    made = registry.finish(draft, {})
-    then = made.inputs[0].digest
-    clock = itertools.count(step=base_revision.HASHES_S * 0.6)  # a look has time for one file
-    monkeypatch.setattr(base_revision.time, "monotonic", lambda: next(clock))
-    later = made.created_at.timestamp() + 60
-    (base / "model-2.safetensors").write_bytes(b"others")
-    for path in base.iterdir():
-        os.utime(path, (later, later))
-    looks = [(base_digests(lake, made, str(base))[1], base_revision.hashed_so_far(lake, "shop")) for _ in range(4)]
-    assert [now == then for now, _ in looks] == [True, True, False, False]
-    assert len({so_far for _, so_far in looks}) == 3
 
 
 def test_a_schedule_counts_for_a_day_in_its_own_time_zone():
@@ -170,13 +111,12 @@ def test_served_acceptance_is_of_the_last_days_of_the_release(tmp_path):
     rows[3] = rows[3] | {"draft_tokens": None, "server": "sglang"}
     Tables(lake).append("serving_metrics", pa.Table.from_pylist(rows, schema=SCHEMAS["serving_metrics"]))
     seen = gather(lake, FACTS, NOW)[0]
-    assert seen.tau_served == pytest.approx(1.55) and seen.tau_served_error == pytest.approx(0.05, rel=0.01)
-    assert seen.tau_served_days == 2
+    assert seen.tau_served == pytest.approx(1.55)
     on_four = gather(lake, with_settings(SETTINGS.model_copy(update={"devices_per_server": 4})), NOW)[0]
     assert (on_four.tokens_per_second, on_four.decode_hours_a_day) == (125.0, 4 * seen.decode_hours_a_day)
     told = SETTINGS.model_copy(update={"devices_per_server": 4, "tokens_per_second": 80.0})
     assert gather(lake, with_settings(told), NOW)[0].tokens_per_second == 80.0  # the recipe's is of one device
-    assert seen.tokens_per_second == 500.0 and seen.served_drafts == 600
+    assert seen.tokens_per_second == 500.0
     assert seen.decode_hours_a_day == pytest.approx(10 * 100 / 500 / 3600)
 
 
@@ -212,61 +152,3 @@ def test_costs_are_those_of_the_versions_that_there_are(tmp_path):
     assert (continued["speculator"], predicted["drafter_new"].stages["speculator"]) == (25.0, 100.0)
     assert (continued["evaluation_report"], full["evaluation_report"]) == (50.0, 100.0)
     assert "sft_model" not in continued and full["sft_model"] == 100.0 and full["base_model"] == 0.0
-
-
-def test_a_learning_curve_is_a_slope_with_its_error(tmp_path):
-    lines = [{"tokens": 2 ** max(power - 1, 5) if power > 5 else 32, "expected_tau": 1 + 0.1 * power} for power in range(5, 12)]
-    path = tmp_path / "metrics.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = rise_a_doubling(points_of(path, ("validation_expected_tau", "expected_tau")))
-    assert (
-        found.value == pytest.approx(0.1) and found.low == pytest.approx(0.1) and found.n == 6
-    )  # of 7, one is the first quarter
-    noisy = rise_a_doubling([(2.0**power, 0.1 * power + (-1) ** power * 0.4) for power in range(4, 12)])
-    assert noisy.low < 0 < noisy.value
-    for points in (16, 22, 40, 200):  # of a curve that is linear in the logarithm, also where points are put together
-        path.write_text(
-            "".join(json.dumps({"tokens": 64, "loss": 0.1 * math.log2(64 * (at + 1))}) + "\n" for at in range(points))
-        )
-        assert rise_a_doubling(points_of(path, ("loss",))).value == pytest.approx(0.1)
-    assert points_of(tmp_path / "gone.jsonl", ("loss",)) == [] and rise_a_doubling([(1.0, 1.0), (2.0, 1.0)]) is None
-    path.write_text("no json\n")
-    assert points_of(path, ("expected_tau",)) == []
-
-
-@pytest.mark.parametrize(("points", "used"), [(3, 3), (4, 3), (8, 6), (12, 9), (21, 8), (400, 8)])
-def test_the_first_quarter_of_a_learning_curve_is_left_out(tmp_path, points, used):
-    path = tmp_path / "metrics.jsonl"
-    path.write_text(
-        "".join(json.dumps({"tokens": 10, "loss": 9.0 if at < points // 4 else 1.0}) + "\n" for at in range(points))
-    )
-    found = points_of(path, ("loss",))
-    assert len(found) == used and (points == 3 or {value for _, value in found} == {1.0})
-
-
-def test_lost_acceptance_comes_back_and_counts_by_its_lower_end():
-    lost = Evidence(
-        "shop",
-        "r",
-        rows=1_000,
-        newest_day=date(2026, 6, 9),
-        drafter=DRAFTER,
-        drafter_tau=2.0,
-        tau_released=2.0,
-        tau_released_low=1.95,
-        tau_served=1.6,
-        tau_served_error=0.02,
-        tau_served_days=3,
-    )
-    new, continued = (drafter_gain(lost, None, each, 0.25) for each in (False, True))
-    assert new.value == pytest.approx(0.25) and continued.value == pytest.approx(0.2)
-    assert new.low == pytest.approx(1.95 / (1.6 + 2.920 * 0.02) - 1)  # Student's t, two degrees of freedom
-    assert continued.low == pytest.approx(0.59 * new.low)
-    assert drafter_gain(SEEN, None, True, 0.25) is None and model_gain(SEEN, None) is None
-
-
-def test_more_rows_gain_by_their_doublings():
-    rise = Rise(0.2, 0.0, 8)
-    assert drafter_gain(SEEN, rise, False, 0.25).value == pytest.approx(0.2 * 0.3785 / 2, rel=0.01)
-    assert model_gain(SEEN, Rise(-0.1, 0.0, 8)).value == pytest.approx(0.03785, rel=0.01)
-    assert drafter_gain(Evidence("shop", rows=1_000, drafter=DRAFTER, drafter_tau=2.0), rise, True, 0.25).value == 0

@@ -45,7 +45,7 @@ def test_a_request_is_decided_before_a_new_day_and_its_row_says_who_asked_and_wh
         "request_id": request.request_id,
         "ts": "2026-06-05T09:00:00+00:00",
     }
-    assert "speculator" in made.work.stages and "sft_model" in made.work.kept
+    assert "speculator" in made.work.stages and "sft_model" in made.work.pinned
     assert {each.why_not for each in found.options if each.action in ("full", "nothing")} == {"ana asked for a new drafter"}
     ended = replace(found, outcome="released", settled_ts=NOW - timedelta(days=1))
     assert decide(lake, with_settings(BUSY), [ended], NOW).decision.cause == "new_logs"  # and the request not once more

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from model_ops.preferences.sampled_answer_rows import SAMPLED_ANSWER_ROWS
+from model_ops.answers.answer_rows import SAMPLED_ANSWER_ROWS
 from resources.erasing.artefact_rows import erase_rows, rows_in_artefacts
 from resources.lake.lake import LakeLayout
 from resources.manifests.manifest import Code, Manifest, changed_files, describe_files, files_digest, read_manifest

@@ -14,23 +14,7 @@ from resources.inspecting.findings import verdicts_of
 from resources.inspecting.inspection import InspectError, _uri_of, inspect
 from resources.inspecting.inspection_page import day_bars, sections, short, write_page
 from resources.sources.sources import SourceError
-
-
-def pair(number, prompt, answer, **changes):
-    message = {"role": "assistant", "content": answer}
-    return {
-        "timestamp": 1780300000 + 3600 * number,
-        "workload_id": "w",
-        "client_id": "c",
-        "request": {"model": "m", "messages": [{"role": "user", "content": prompt}]},
-        "response": {
-            "id": f"r{number}",
-            "object": "chat.completion",
-            "model": "m",
-            "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
-            "usage": {"prompt_tokens": 10, "completion_tokens": 5},
-        },
-    } | changes
+from tests.logged import pair
 
 
 def write(path, records):
@@ -99,7 +83,7 @@ def test_a_sample_keeps_the_counts_exact_and_says_so(traffic, found):
     assert sampled.sampled and 20 < sampled.sample_rows < 220
     assert sampled.totals == found.totals and sampled.days == found.days and sampled.quarantined == found.quarantined
     assert any("lower bound" in section.note for section in sections(sampled))
-    assert any("at most about" in check.found for verdict in sampled.verdicts for check in verdict.checks)
+    assert any("at most about" in check.value for verdict in sampled.verdicts for check in verdict.checks)
 
 
 def test_some_objects_only(traffic):
@@ -125,7 +109,7 @@ def test_shares_of_languages_are_of_all_answers_also_of_unknown_ones(found):
 def test_a_measure_never_looks_like_the_bound_that_it_misses(found, tokens_out, said, passed):
     short = replace(found, totals={**found.totals, "rows": 100, "tokens_out": tokens_out})
     [check] = [check for check in verdicts_of(short)[0].checks if check.name.startswith("tokens in an answer")]
-    assert (check.found, check.wanted, check.passed) == (said, "at least 32", passed)
+    assert (check.value, check.wanted, check.passed) == (said, "at least 32", passed)
 
 
 def test_verdicts_follow_their_thresholds(found):
@@ -230,7 +214,7 @@ def test_requests_without_an_answer_and_without_a_time_are_said(tmp_path):
     ]
     found = inspect([write(tmp_path / "rft.jsonl", prompts)], format="messages")
     health = next(check for check in found.verdicts[0].checks if "hold no answer" in check.name)
-    assert not health.passed and health.found == "100%"
+    assert not health.passed and health.value == "100%"
     assert any("100.0% of the requests seem to have no time" in section.note for section in sections(found))
     timed = inspect([write(tmp_path / "pairs.jsonl", [pair(1, "ask", "an answer of some words")])])
     assert not any("no time" in section.note for section in sections(timed))

@@ -146,7 +146,7 @@ def test_a_student_on_two_processes_is_that_of_one(inputs, tmp_path, mesh):
             output=output,
             threads=1,
             inputs={"teacher": inputs["model"], "dataset": inputs["dataset"]},
-            settings={**SETTINGS, "layers": 1, "label_weight": 0.3, "temperature": 1.5, "hidden_weight": 0, "mesh": mesh},
+            settings={**SETTINGS, "layers": 1, "label_weight": 0.3, "temperature": 1.5, "mesh": mesh},
         )
 
     with LocalLauncher() as launcher:

@@ -308,8 +308,8 @@ def test_a_profile_brings_its_keys_and_endpoint(server, bucket, monkeypatch, tmp
     ],
 )
 def test_a_uri_with_credentials_is_refused_and_not_shown(uri, tmp_path):
-    from pipelines.contract.problems import RecipeProblemsError
     from pipelines.contract.recipe import load_recipe
+    from pipelines.contract.text import RecipeProblemsError
 
     with pytest.raises(ValueError, match="carries credentials") as refused:
         SourceSettings(uri=uri)

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from assets.rft_model import rollout_curves
-from model_ops.rollouts.rollout_rows import ROLLOUT_ROWS
+from model_ops.answers.answer_rows import ROLLOUT_ROWS
 from resources.lake.lake import LakeLayout
 from resources.manifests.manifest import Code, Input, Manifest
 from resources.releasing.charts import lines

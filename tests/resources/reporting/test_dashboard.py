@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.commands import trace  # noqa: F401 - adds the command
+from pipelines.commands import ask  # noqa: F401 - adds the command
 from pipelines.terminal.shared_options import app
 from resources.catalog.catalog import CatalogError
 from resources.endpoints.endpoints import Aliases, Endpoint

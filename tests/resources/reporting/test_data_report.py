@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.commands import trace  # noqa: F401 - adds the command
+from pipelines.commands import ask  # noqa: F401 - adds the command
 from pipelines.terminal.shared_options import app
 from resources.catalog.build import rebuild
 from resources.catalog.catalog import CatalogError

@@ -121,8 +121,8 @@ def test_nothing_is_tracked_unless_asked(tmp_path):
 
 def test_a_recipe_that_wants_what_is_not_installed_is_refused(tmp_path, monkeypatch):
     import resources.workshop.tracking
-    from pipelines.contract.problems import RecipeProblemsError
     from pipelines.contract.recipe import load_recipe
+    from pipelines.contract.text import RecipeProblemsError
 
     monkeypatch.setattr(resources.workshop.tracking.importlib.util, "find_spec", lambda name: None)
     path = tmp_path / "recipe.yaml"

@@ -1,0 +1,204 @@
+"""Engines in processes of their own, which sample while the model is in training. Together they are one Engine.
+
+    engines = EngineProcesses(model, start, count=1, probe_ids=prompts[0].ids, folder=work)
+    engines.sync(version=3)                      # publishes the weights; running answers go on with them
+    engines.sample(prompts, names, seed=0)       # from any thread; calls take turns, and each call is shared among the engines
+    engines.close()
+
+An engine that ends is started again and asked for the answers that it has not given; what it gave is kept. One that ends
+MOST_ENDS times in a row without an answer stops the training. After each exchange of weights the engine reads a probe; where
+both sides compute in float32 on a CPU, a difference to the trainer above `most_gap` is an error, and no answer since then is
+returned.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from model_ops.answers.engine_child import EngineStart
+from model_ops.answers.policy_file import PolicyFile, PolicyProbe
+from model_ops.answers.rollout import Sampled, Tokens
+from model_ops.documents import Document, to_batches
+from model_ops.jobs import ModelError, Stopped
+from model_ops.losses import token_nll
+from model_ops.machine import Concrete, products_in
+from model_ops.tensors import Batch
+
+MOST_ENDS = 3
+PROBE_TOKENS = 64
+
+
+class EngineProcess:
+    """One engine. Its requests come from one thread, whose end ends its process."""
+
+    COMMAND = (sys.executable, "-m", "model_ops.answers.engine_child")
+
+    def __init__(self, start: EngineStart, log: Path, most_gap: float):
+        self._first_line, self._log, self._most_gap = json.dumps(asdict(start)) + "\n", log, most_gap
+        self._process: subprocess.Popen[str] | None = None
+        self.closed = False
+        self.gap, self.exact = 0.0, False
+        """At the last exchange of weights."""
+
+    def begin(self) -> subprocess.Popen[str]:
+        """Starts the process, if it does not run."""
+        if self._process is None:
+            with self._log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    self.COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+                )
+            with suppress(BrokenPipeError):  # its output says that it has ended
+                self._process.stdin.write(self._first_line)
+                self._process.stdin.flush()
+        return self._process
+
+    def sample(self, prompts: Sequence[Tokens], names: Sequence[str], seed: int) -> list[Sampled]:
+        """Answers in the order of the prompts. Raises ModelError where the engine cannot work."""
+        found: dict[int, Sampled] = {}
+        ends = 0
+        while len(found) < len(prompts):
+            left, before = [place for place in range(len(prompts)) if place not in found], len(found)
+            request = {
+                "prompts": [prompts[place].tolist() for place in left],
+                "names": [names[place] for place in left],
+                "seed": seed,
+            }
+            for reply in self._replies(request):
+                if "gap" in reply:
+                    self._check(reply)
+                else:
+                    place = left[reply.pop("place")]
+                    found[place] = _sampled(**reply)
+            if len(found) < len(prompts):
+                self.end()
+                ends = ends + 1 if len(found) == before else 0
+            if ends == MOST_ENDS:
+                raise ModelError(
+                    f"the engine's process ended {MOST_ENDS} times in a row without an answer: {self._log} has what it wrote; "
+                    "where memory is short, lower batch_size or set max_staleness to 0"
+                )
+        return [found[place] for place in range(len(prompts))]
+
+    def _replies(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """What it says up to the end of the request, or up to its own end. Raises Stopped once it is closed."""
+        if self.closed:
+            raise Stopped
+        process = self.begin()
+        with suppress(BrokenPipeError):
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+        for line in process.stdout:
+            reply = (
+                json.loads(line) if line.endswith("\n") else {"done": True}
+            )  # the process was killed in the middle of a line
+            if "refused" in reply:
+                raise ModelError(reply["refused"])
+            if "done" in reply:
+                break
+            yield reply
+        if self.closed:
+            raise Stopped
+
+    def _check(self, exchange: dict[str, Any]) -> None:
+        self.gap, self.exact = exchange["gap"], exchange["exact"]
+        if self.exact and not self.gap <= self._most_gap:
+            raise ModelError(
+                f"an engine that took the weights of step {exchange['version']} gives tokens log-probabilities that differ "
+                f"from the model's own by up to {self.gap:.2g} (most: {self._most_gap:g}); nothing that it sampled with them "
+                "was learnt. This is a bug: report it"
+            )
+
+    def end(self) -> None:
+        """Ends the process, from the thread of its requests."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+            process.stdout.close()
+
+    def close(self) -> None:
+        """Kills the process, from any thread; a request that waits for it raises Stopped."""
+        self.closed = True
+        if (process := self._process) is not None:
+            process.kill()
+
+
+class EngineProcesses:
+    """As Engine. model: in training. precision: of its products."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        start: EngineStart,
+        count: int,
+        probe: Tokens,
+        precision: Concrete,
+        most_gap: float,
+        folder: Path,
+    ):
+        self._model, self._start, self._probe, self._precision = model, start, probe[:PROBE_TOKENS], precision
+        self._policy, self._turn = PolicyFile(Path(start.policy)), threading.Lock()
+        folder.mkdir(parents=True, exist_ok=True)
+        self._engines = [EngineProcess(start, folder / f"engine-{number}.log", most_gap) for number in range(count)]
+        self._threads = [ThreadPoolExecutor(1) for _ in self._engines]
+        for engine, thread in zip(self._engines, self._threads, strict=True):
+            thread.submit(engine.begin)
+
+    @property
+    def exact(self) -> bool:
+        return all(engine.exact for engine in self._engines)
+
+    @property
+    def gap(self) -> float:
+        """Largest difference of the probe at the last exchange of weights of each engine."""
+        return max(engine.gap for engine in self._engines)
+
+    def sync(self, version: int) -> None:
+        """As Engine.sync: engines take the weights before their next token. Raises ModelError if the disk is full."""
+        device, precision = next(self._model.parameters()).device, self._precision
+        targets = np.arange(len(self._probe)) > 0
+        [batch] = to_batches([Document("probe", self._probe, targets)], len(self._probe), Batch)
+        self._model.eval()
+        with products_in(precision, device):
+            nll, _ = token_nll(self._model, batch.to(device), self._start.temperature)
+        self._model.train()
+        ids = torch.from_numpy(np.asarray(self._probe, np.int64))
+        self._policy.write(self._model, version, PolicyProbe(ids, -nll.float()))
+
+    def sample(self, prompts: Sequence[Tokens], names: Sequence[str], seed: int) -> list[Sampled]:
+        """As Engine.sample. Raises Stopped once the engines are closed."""
+        bounds = [len(prompts) * number // len(self._engines) for number in range(len(self._engines) + 1)]
+        with self._turn:
+            asked = [
+                thread.submit(engine.sample, prompts[begin:end], names[begin:end], seed)
+                for engine, thread, begin, end in zip(self._engines, self._threads, bounds, bounds[1:], strict=False)
+            ]
+            return [answer for each in asked for answer in each.result()]
+
+    def close(self) -> None:
+        """Ends all engines. A call that waits for them raises Stopped."""
+        for engine, thread in zip(self._engines, self._threads, strict=True):
+            if not engine.closed:
+                engine.close()
+                thread.submit(engine.end)
+                thread.shutdown()
+
+
+def _sampled(tokens: list[int], log_probs: list[float], versions: list[int], ended: bool) -> Sampled:
+    each = np.array(versions, np.int64)
+    return Sampled(np.array(tokens, np.int32), np.array(log_probs, np.float32), int(each[0]), ended, each)

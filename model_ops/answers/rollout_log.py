@@ -1,0 +1,169 @@
+"""Rollouts kept as they are paid for, so that a killed training continues with the same ones.
+
+    log = RolloutLog(work / "rollouts.jsonl")
+    log.add_attempts({"0:3:0": [Rollout], "0:3:1": [Rollout]})                       # as they end; or all of a chunk at once:
+    log.add_chunk(round=0, prompts=[3, 1], names=["0:3", "0:1"], groups=[[Rollout, ...], [Rollout, ...]])
+    log.chunks[0].groups()                                                          # the rollouts, read from the file
+    log.add_outcomes({17: RolloutOutcome(learnt=True, gap=2e-5)})
+
+An attempt has the key "NAME:NUMBER": its prompt's name in the call, and its number at that prompt. Memory holds a few numbers
+of each rollout; tokens stay in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from model_ops.answers.answer_log import AnswerLog, Record, packed, unpacked
+from model_ops.answers.prompts import SampledPrompt
+from model_ops.answers.rollout import Rollout, last_of_attempts
+from model_ops.graders import Grade
+
+KINDS = {"prompt": np.int32, "tokens": np.int32, "sampled": bool, "log_probs": np.float32, "versions": np.int32}
+"""Arrays of a rollout, as they are written."""
+
+
+class RolloutOutcome(NamedTuple):
+    """What became of a rollout."""
+
+    learnt: bool
+    gap: float | None
+    """Mean |log-probability by the model less that of the sampler| of its tokens, in the step that learnt it."""
+
+
+class RolloutNumbers(NamedTuple):
+    """What memory holds of a rollout."""
+
+    version: int
+    """Of its first sampled token; -1 without one."""
+    grade: Grade
+    tokens: int
+    """Sampled ones."""
+    ended: bool
+    attempt: int
+
+
+@dataclass
+class RolloutChunk:
+    """The groups of prompts that were asked together."""
+
+    round: int
+    prompts: list[int]
+    """Places of the prompts among all."""
+    names: list[str]
+    """Of the prompts in the call that answered them."""
+    attempts: list[int]
+    """How many each prompt has."""
+    first: int
+    """Number of its first rollout among all of the log."""
+    numbers: list[list[RolloutNumbers]]
+    """Of its rollouts, by prompt."""
+    log: RolloutLog
+
+    def groups(self) -> list[list[Rollout]]:
+        """The rollouts, by prompt."""
+        return [
+            [rollout for number in range(count) for rollout in self.log.attempt(f"{name}:{number}") or ()]
+            for name, count in zip(self.names, self.attempts, strict=True)
+        ]
+
+
+class RolloutLog(AnswerLog):
+    """The file of one training, to which several threads may add. Adding raises ModelError where the disk is full."""
+
+    def __init__(self, path: Path):
+        self.chunks, self.outcomes, self._rollouts = list[RolloutChunk](), dict[int, RolloutOutcome](), 0
+        super().__init__(path, self._numbers_of)
+
+    def of_round(self, round: int) -> list[RolloutChunk]:
+        return [chunk for chunk in self.chunks if chunk.round == round]
+
+    def attempt(self, key: str) -> list[Rollout] | None:
+        """The rollouts of an attempt; None for one that has not ended."""
+        record = self.find(key)
+        return record and [_read(written) for written in record["rollouts"]]
+
+    def add_attempts(self, attempts: Mapping[str, Iterable[Rollout]]) -> None:
+        """Keeps attempts by their keys."""
+        self.add_all(_attempt_records(attempts))
+
+    def add_chunk(self, round: int, prompts: list[int], names: list[str], groups: Sequence[Sequence[Rollout]]) -> None:
+        """Keeps a chunk with its attempts."""
+        attempts = {
+            f"{name}:{number}": list(rollouts)
+            for name, group in zip(names, groups, strict=True)
+            for number, rollouts in groupby(group, key=lambda rollout: rollout.attempt)
+        }
+        counts = [len({rollout.attempt for rollout in group}) for group in groups]
+        with self._lock:
+            chunk = {"key": f"chunk {len(self.chunks)}", "round": round, "prompts": prompts, "names": names, "attempts": counts}
+            self.add_all([*_attempt_records(attempts), chunk])
+
+    def add_outcomes(self, outcomes: Mapping[int, RolloutOutcome]) -> None:
+        """Keeps what became of rollouts, by their numbers; of one that is known already, the newest stays."""
+        with self._lock:
+            written = {str(number): list(outcome) for number, outcome in outcomes.items()}
+            self.add({"key": f"outcomes {len(self.notes)}", "outcomes": written})
+
+    def rows(self, chunk: RolloutChunk, prompts: Sequence[SampledPrompt], sync_steps: int) -> Iterator[dict[str, Any]]:
+        """Of each rollout of a chunk, what answer_rows.py describes; without text. prompts: all. sync_steps: of a round."""
+        number = chunk.first
+        for place, group in zip(chunk.prompts, chunk.numbers, strict=True):
+            last = {id(rollout) for rollout in last_of_attempts(group)}
+            for rollout in group:
+                outcome = self.outcomes.get(number, RolloutOutcome(False, None))
+                number += 1
+                yield {
+                    "row_id": prompts[place].row_id,
+                    "interaction_ids": prompts[place].columns.get("interaction_ids") or [],
+                    "step": chunk.round * sync_steps,
+                    "answer": rollout.attempt,
+                    "last": id(rollout) in last,
+                    "version": rollout.version,
+                    "grade": rollout.grade.value,
+                    "parts": list(rollout.grade.parts.items()),
+                    "problem": rollout.grade.problem,
+                    "tokens": rollout.tokens,
+                    "ended": rollout.ended,
+                    **outcome._asdict(),
+                }
+
+    def _numbers_of(self, record: Record) -> list[RolloutNumbers]:
+        """The note of an attempt. Takes a chunk or outcomes into what memory holds of the log."""
+        if "outcomes" in record:
+            self.outcomes |= {int(number): RolloutOutcome(*outcome) for number, outcome in record["outcomes"].items()}
+        if "round" in record:
+            of = {name: record[name] for name in ("round", "prompts", "names", "attempts")}
+            numbers = [
+                [each for number in range(count) for each in self.notes[f"{name}:{number}"]]
+                for name, count in zip(record["names"], record["attempts"], strict=True)
+            ]
+            self.chunks.append(RolloutChunk(**of, first=self._rollouts, numbers=numbers, log=self))
+            self._rollouts += sum(map(len, numbers))
+        return [_numbers(_read(written)) for written in record.get("rollouts", ())]
+
+
+def _numbers(rollout: Rollout) -> RolloutNumbers:
+    sampled = rollout.versions[rollout.sampled]
+    version = int(sampled[0]) if len(sampled) else -1
+    return RolloutNumbers(version, rollout.grade, len(sampled), rollout.ended, rollout.attempt)
+
+
+def _attempt_records(attempts: Mapping[str, Iterable[Rollout]]) -> list[Record]:
+    return [{"key": key, "rollouts": [_written(rollout) for rollout in rollouts]} for key, rollouts in attempts.items()]
+
+
+def _written(rollout: Rollout) -> dict[str, Any]:
+    arrays = {name: packed(getattr(rollout, name).astype(kind)) for name, kind in KINDS.items()}
+    return {**arrays, "ended": rollout.ended, "grade": asdict(rollout.grade), "attempt": rollout.attempt}
+
+
+def _read(written: dict[str, Any]) -> Rollout:
+    arrays = {name: unpacked(written[name], kind) for name, kind in KINDS.items()}
+    return Rollout(**{**written, **arrays, "grade": Grade(**written["grade"])})
