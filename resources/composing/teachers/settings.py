@@ -12,13 +12,15 @@ from model_ops.jobs import Settings
 from model_ops.operations import TRAINED
 from model_ops.tasks import pattern_problem
 
-PACE_AND_COST = frozenset(
-    ["api_key_env", "concurrency", "timeout_s", "retries", "requests_per_minute", "tokens_per_minute", "price", "max_cost"]
-)
+PACE_AND_COST = {
+    "api_key_env", "concurrency", "timeout_s", "retries", "requests_per_minute", "tokens_per_minute", "price", "max_cost",
+}  # fmt: skip
 """Settings that say how fast and for how much answers are asked for. A teacher in process does not have them."""
-ASIDE = PACE_AND_COST | {"trains", "batch_size"}
+ASIDE = {*PACE_AND_COST, "trains", "batch_size"}
 """Settings that change no answer."""
-SET_HERE = frozenset(["model", "messages", "tools", "temperature", "top_p", "max_tokens", "n", "stream", "logprobs", "top_logprobs"])
+SET_HERE = {
+    "model", "messages", "tools", "temperature", "top_p", "max_tokens", "n", "stream", "logprobs", "top_logprobs",
+}  # fmt: skip
 """Fields of a request that other settings say."""
 
 
@@ -233,4 +235,4 @@ class TeacherSettings(Settings):
 
     def counted(self) -> dict[str, Any]:
         """The settings that are part of the dataset's version."""
-        return self.model_dump(mode="json", exclude=set(ASIDE))
+        return self.model_dump(mode="json", exclude=ASIDE)

@@ -51,8 +51,8 @@ class TeacherReport:
     """Rows with the teacher's answer."""
     reused: int = 0
     """Of these, answered in an earlier run."""
-    kept_as_they_are: int = 0
-    """Rows without a conversation, kept unchanged."""
+    unchanged: int = 0
+    """Rows without a conversation, which stay as they are."""
     beyond_max_rows: int = 0
     failed_rows: Counter[str] = field(default_factory=Counter)
     """Rows left out, by reason."""
@@ -74,7 +74,9 @@ class TeacherReport:
     """Cost of all answers that this dataset needed, in the currency of the prices."""
 
     def as_metrics(self) -> dict[str, Any]:
-        return {**vars(self), "failed_rows": dict(self.failed_rows)}
+        metrics = {**vars(self), "failed_rows": dict(self.failed_rows), "kept_as_they_are": self.unchanged}
+        del metrics["unchanged"]
+        return metrics
 
 
 class AnswerSource(Protocol):
@@ -199,7 +201,7 @@ class _Teacher:
             elif prompt_of(row) is not None:
                 self.report.beyond_max_rows += 1
             else:
-                self.report.kept_as_they_are += 1
+                self.report.unchanged += 1
                 files["train"].append(row)
         return files
 

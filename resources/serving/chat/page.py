@@ -101,14 +101,14 @@ class _Page:
                         "positions": talk.positions,
                         "drafting": talk.speaker.drafting.label,
                         "drafts": talk.speaker.drafting.method != "none",
-                        "not_kept": self._why_not_kept(talk.speaker),
+                        "not_kept": self._refusal_of(talk.speaker),
                     }
                     for talk in self.talks
                 ],
             }
         )
 
-    def _why_not_kept(self, speaker: Speaker) -> str:
+    def _refusal_of(self, speaker: Speaker) -> str:
         try:
             ratable_in(self.lake, speaker)
         except NotRatableError as error:

@@ -135,7 +135,7 @@ def test_the_last_answer_is_the_teachers_and_alone_is_learnt(tmp_path):
         ("assistant", 1),
     ]
     assert messages[-1]["content"] == "teacher: second" and built.rows[1]["interaction_ids"] == ["i-b"]
-    assert built.rows[2]["text"] == "plain text" and built.report.kept_as_they_are == 1
+    assert built.rows[2]["text"] == "plain text" and built.report.as_metrics()["kept_as_they_are"] == 1
     [body] = [request["body"] for request in built.seen if "tools" in request["body"]]
     assert body["messages"][1]["tool_calls"][0]["function"]["arguments"] == '{"a": 1}'
     assert all(said.keys() <= {"role", "content", "tool_calls", "tool_call_id"} for said in body["messages"])
