@@ -11,8 +11,8 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from model_ops.answering import answerers
+    from model_ops.answering.answerers import CompletionTokens
     from model_ops.answering.chat_reply import ChatReply
-    from model_ops.answering.completions_endpoint import CompletionTokens
     from model_ops.answering.endpoint import Endpoint
     from model_ops.answering.limits import Budget, BudgetError, RateLimiter
     from model_ops.answering.openai_api import MissingKeyError, OpenAiApi, key_in

@@ -147,14 +147,14 @@ class Endpoint:
     def content(self, method: str, path: str, body: dict[str, Any] | None = None, wants: str = "") -> bytes:
         """The content of a reply with HTTP 200; raises `error` for any other. wants: the remedy where the server refuses."""
         reply = self._repeated(method, path, body, lambda reply: reply, 0)
-        if reply.retryable:
-            raise self.error(
-                f"{self.key}: {self.settings.base_url} does not reply ({reply.why}): start the server and run the step again; "
-                "finished answers are kept"
-            )
-        if reply.failure:
+        if reply.status not in (0, 200):
             where = self.settings.base_url + path.partition("?")[0]
-            raise self.error(f"{self.key}: {where} refuses with {reply.failure}{wants and ': '}{wants}")
+            raise self.error(f"{self.key}: {where} refuses with HTTP {reply.status}{wants and ': '}{wants}")
+        if reply.failure:
+            raise self.error(
+                f"{self.key}: {self.settings.base_url} does not reply ({reply.reason or reply.failure}): start the server and "
+                "run the step again; finished answers are kept"
+            )
         return reply.content
 
     def _counted(self, reply: ChatReply, bill: Bill, size: int, most: int, expected: int) -> ChatReply:
