@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -29,14 +30,15 @@ def save_adapter(model: PreTrainedModel, settings: LoraSettings, directory: Path
     """Writes the adapters of `model` in float32. adapter_config.json comes last, so that it marks a complete adapter."""
     layers, parameters = adapted_layers(model), adapted_parameters(model)
     tensors = {}
-    for name, layer in {**layers, **_wrapped(parameters)}.items():
+    adapters: dict[str, LoraLinear | ParameterAdapter] = {**layers, **_wrapped(parameters)}
+    for name, layer in adapters.items():
         for part, tensor in zip(PARTS, _matrices(layer), strict=True):
             tensors[f"{PREFIX}{name}.{part}.weight"] = tensor.detach().to("cpu", torch.float32).contiguous()
     heads = {
         name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad and ".lora_" not in name
     }
     tensors |= {f"{PREFIX}{name}": head.detach().to("cpu", torch.float32).contiguous() for name, head in heads.items()}
-    config = {
+    config: dict[str, Any] = {
         "peft_type": "LORA",
         "task_type": "SEQ_CLS" if heads else "CAUSAL_LM",
         "base_model_name_or_path": base,

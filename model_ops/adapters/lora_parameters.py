@@ -69,7 +69,8 @@ def add_parameter_adapter(model: PreTrainedModel, name: str, settings: LoraSetti
     adapter = ParameterAdapter(weight, bool(getattr(module, "is_transposed", False)), settings, generator)
     module.add_module(f"{PREFIX}{key}", adapter.train(module.training))
     if weight.ndim == 2:
-        module.__class__ = _reads_adapted_weight(type(module))
+        kind: type = type(module)
+        module.__class__ = _reads_adapted_weight(kind)
 
 
 def adapted_parameters(model: nn.Module) -> dict[str, ParameterAdapter]:

@@ -57,15 +57,9 @@ Answers = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """By role and pair: tokens and text."""
 
 
-def parent_of_preference(job: Job) -> str | None:
-    """The role of the model that preference training began with; None where the job has no preference model."""
-    before = ("second_sft", "sft", "base")
-    return next((role for role in before if role in job.inputs), None) if "preference" in job.inputs else None
-
-
 def preference_change(job: Job, settings: EvaluateSettings, progress: Progress) -> Findings:
     """Measures nothing where the job has no preference model. What cannot be measured is named in `not_measured`."""
-    result, parent = Findings(), parent_of_preference(job)
+    result, parent = Findings(), settings.parents.get("preferences")
     if parent is None or "preferences" not in job.inputs:
         return result
     asked = _Asked(job, settings, progress, parent)

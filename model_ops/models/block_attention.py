@@ -112,7 +112,7 @@ class _BlockAttention(torch.autograd.Function):
             slopes = slopes.mul_(scaling).to(query.dtype)
             query_gradients.append(streams.unfolded(torch.bmm(slopes, keys), block))
             key_gradient[:, block.keys] += torch.bmm(slopes.transpose(1, 2), streams.folded(query, block))
-            if sinks is not None:
+            if sink_gradient is not None:
                 share = (streams.spread(sinks, block) - normal).exp()
                 lost = streams.unfolded((share[..., None] * mean), block)
                 sink_gradient -= lost.sum((0, 2, 3))
@@ -120,7 +120,7 @@ class _BlockAttention(torch.autograd.Function):
             torch.cat(query_gradients, 2),
             key_gradient.view_as(key).to(key.dtype),
             value_gradient.view_as(value).to(value.dtype),
-            None if sinks is None else sink_gradient.to(sinks.dtype),
+            None if sink_gradient is None else sink_gradient.to(sinks.dtype),
             None,
             None,
             None,

@@ -58,7 +58,7 @@ class TeacherCache:
     def __init__(self, folder: Path, documents: Sequence[Document]):
         about = json.loads((folder / ABOUT).read_text())
         self.top_k, self.drawn = about["top_k"], about["drawn"]
-        self.kind = DrawnBatch if self.drawn else CachedBatch
+        self.kind: type[Batch] = DrawnBatch if self.drawn else CachedBatch
         self.starts = np.concatenate([[0], np.cumsum(lengths_and_targets(documents)[1])])
         shape = (max(1, int(self.starts[-1])), self.top_k)
         self.ids = np.memmap(folder / "ids.bin", about["id_dtype"], "r", shape=shape)
@@ -213,8 +213,7 @@ def cached_rows(
     another token is q / q_tail of the tail's.
     """
 
-    def estimated(log_q: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
-        mass = masses[where]
+    def estimated(mass: Tensor, log_q: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
         values = (mass * (logs[where].float() - log_q.gather(1, ids[where]))).sum(-1)
         if not gradient_wanted:
             return values, None
@@ -225,14 +224,17 @@ def cached_rows(
         empty = log_p <= PADDED  # such a place repeats the first token, whose probability counts once
         bucket_q = with_tail(log_q.gather(1, likely).masked_fill_(empty, PADDED))
         values, of_buckets = generalised_jsd(with_tail(log_p), bucket_q, beta, gradient_wanted)
-        if not gradient_wanted:
+        if of_buckets is None:
             return values, None
         of_tail = of_buckets[:, -1:] / bucket_q[:, -1:].exp()
         return values, log_q.exp_().mul_(of_tail).scatter_(1, likely, torch.where(empty, of_buckets[:, :1], of_buckets[:, :-1]))
 
     def rows(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
         log_q = torch.log_softmax(logits / temperature, -1)
-        divergences[where], gradient = (bucketed if masses is None else estimated)(log_q, where, gradient_wanted)
+        if masses is None:
+            divergences[where], gradient = bucketed(log_q, where, gradient_wanted)
+        else:
+            divergences[where], gradient = estimated(masses[where], log_q, where, gradient_wanted)
         share = (1 - label_weight) * temperature**2
         losses = share * divergences[where]
         if gradient is not None:

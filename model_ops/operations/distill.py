@@ -18,7 +18,7 @@ from transformers import AutoConfig, PreTrainedModel
 from model_ops.answers import InProcessEngine
 from model_ops.documents import Chats, PackedPlan, first_difference, read_chats, validation_of
 from model_ops.families import stays_float32
-from model_ops.jobs import Job, ModelError, Progress
+from model_ops.jobs import Job, ModelError, Progress, filled
 from model_ops.machine import concrete
 from model_ops.models import add_end_of_text, end_of_text_ids, load_model, load_tokenizer, read_config, save_model
 from model_ops.objectives import (
@@ -45,6 +45,7 @@ from model_ops.pruning import (
     widths_of,
 )
 from model_ops.rendering import EndpointTokens, RenderingSettings, end_of_turn_ids
+from model_ops.tensors import BatchSource, Loss
 from model_ops.training import first_documents, plan_validation, train, validated_as_saved
 
 MEASURED_TOKENS, FEWEST_MEASURED = 8_192, 1_024
@@ -90,22 +91,23 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
         )
     world.place(student, settings.precision)
     packed = PackedPlan(chats.documents, settings)
-    loss, plan = next_token_loss, packed
+    loss: Loss = next_token_loss
+    plan: BatchSource = packed
     ends = end_of_turn_ids(chats.tokenizer)
     if reported is not None and settings.label_weight < 1:
-        plan.streams = write_reported(job.output / ".work" / "teacher", chats.documents, reported, vocabulary)
+        packed.streams = write_reported(job.output / ".work" / "teacher", chats.documents, reported, vocabulary)
         loss = distillation_loss(None, divergences_of(settings)[0])
     elif settings.label_weight < 1:
         halve_frozen(teacher, settings.precision, world)
         world.place(teacher, settings.precision)
         of_rows, of_samples = divergences_of(settings)
         if settings.teacher == "cache":
-            plan.streams = cached(teacher, chats, settings, job.output / ".work" / "teacher", progress, vocabulary)
+            packed.streams = cached(teacher, chats, settings, job.output / ".work" / "teacher", progress, vocabulary)
         needed = None if settings.teacher == "cache" and of_samples is None else teacher
         loss = distillation_loss(needed, of_rows, of_samples, world)
         if of_samples is not None:
             sampler = InProcessEngine(student, ends or end_of_text_ids(own or place), settings.on_policy)
-            plan = OnPolicyPlan(plan, sampler, settings.on_policy, settings.max_length)
+            plan = OnPolicyPlan(packed, sampler, settings.on_policy, filled(settings.max_length))
     del teacher  # not needed beside the student where only the labels teach
     checks = plan_validation(len(plan), packed.settings)
     held_out = first_documents(chats.validation, checks.tokens)
@@ -248,7 +250,7 @@ def searched_layers(
     """Which layers the teacher can lose, where importance is asked for and a row can measure it; None: evenly spaced ones."""
     remove = teacher.config.num_hidden_layers - depth
     forwards = sum(teacher.config.num_hidden_layers - gone for gone in range(remove)) or 1
-    trained = (settings.steps or MEASURED_TOKENS * forwards) * settings.tokens_per_step
+    trained = (settings.steps or MEASURED_TOKENS * forwards) * filled(settings.tokens_per_step)
     tokens = min(MEASURED_TOKENS, max(FEWEST_MEASURED, 4 * trained // forwards))  # no more work than the training itself
     measured = first_documents(chats.validation or chats.documents, tokens)
     if settings.choose_layers == "even" or not remove or not any(document.target_tokens for document in measured):

@@ -88,7 +88,8 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     settings = job.settings_as(QuantizeSettings)
     world, source = World.start(settings.mesh), job.inputs["model"]
     checked = checked_source(source, settings)
-    measured, metrics = CalibrationResult(checked.schemes), {}
+    measured = CalibrationResult(checked.schemes)
+    metrics: dict[str, Any] = {}
     if settings.calibrates:
         measured, metrics = calibrate(job, settings, checked, progress, world)
     if not world.leads:

@@ -1,8 +1,8 @@
 """Makes a smaller student from its teacher's weights: fewer layers, narrower layers, and measurements of which ones matter
 least.
 
-Nothing is trained here; the operation `distill` trains the student afterwards. Start with `shallower.py` and `narrower.py`;
-`layer_importance.py` and `width_importance.py` measure on documents what to remove. `student_base.py` checks a directory
+Nothing is trained here; the operation `distill` trains the student afterwards. Start with `narrower.py`;
+`layer_importance.py` measures on documents what to remove. `student_base.py` checks a directory
 that a student begins from.
 """
 

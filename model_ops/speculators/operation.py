@@ -20,7 +20,7 @@ import torch
 
 from model_ops.decoding import Runner, load_runner
 from model_ops.files import weight_file_stamps
-from model_ops.jobs import Job, ModelError, Progress
+from model_ops.jobs import Job, ModelError, Progress, filled
 from model_ops.models import load_tokenizer, read_config
 from model_ops.parallel import World, gather_parameters
 from model_ops.speculators.continue_training import begin_between, check_fit, read_previous
@@ -49,12 +49,13 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     settings = job.settings_as(AnySpeculatorSettings)
     world = World.start(settings.mesh)
     target, answers, work = job.inputs["target"], job.inputs["dataset"], job.output / ".work"
-    rows, left_out = read_answers(answers / "train.parquet", settings.max_length)
+    longest = filled(settings.max_length)
+    rows, left_out = read_answers(answers / "train.parquet", longest)
     held_out: list[AnswerRow] = []
     settings = settings.fitted(sum(len(row.ids) for row in rows))
     checks = _plan_of_validation(rows, settings)
     if (answers / "validation.parquet").exists():
-        held_out = read_answers(answers / "validation.parquet", settings.max_length)[0][:VALIDATION_ROWS]
+        held_out = read_answers(answers / "validation.parquet", longest)[0][:VALIDATION_ROWS]
         held_out = first_documents(held_out, checks.tokens, lambda row: len(row.ids), LEAST_VALIDATION_ROWS)
     check_target(target, settings.architecture)
     check_answers(answers, target, rows, left_out, held_out)
@@ -62,7 +63,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     previous = _previous(job, settings)
     runner = load_runner(target)
     model, coverage = new_drafter(target, runner, rows, held_out, settings_to_begin)
-    continued: dict[str, float] = check_fit(model, previous) if previous is not None else {}
+    continued: dict[str, float] = {**check_fit(model, previous)} if previous is not None else {}
     states, held_out_states, chosen = _states(job, runner, model, rows, held_out, settings, progress, world)
     teacher = Teacher(runner.head.weight, model.target_ids, runner.soft_cap)
     loss = SpeculatorLoss(teacher, settings)
@@ -112,7 +113,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
 
 def _plan_of_validation(rows: list[AnswerRow], settings: SpeculatorSettings) -> ValidationPlan:
     """How often the training validates, before its batches are planned: these need the hidden states."""
-    passes = (settings.epochs or 0) * sum(len(row.ids) for row in rows) / settings.tokens_per_step
+    passes = (settings.epochs or 0) * sum(len(row.ids) for row in rows) / filled(settings.tokens_per_step)
     return plan_validation(settings.steps or max(1, math.ceil(passes)), settings)
 
 

@@ -176,14 +176,14 @@ def _gated(gate: Tensor, up: Tensor, act: nn.Module) -> Tensor:
 
 def _gated_gradients(
     gradient: Tensor, gate: Tensor, up: Tensor, act: nn.Module, again: bool = True
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Gradients of gate and up, and act(gate) * up, which may be left out unless it is wanted `again`."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of gate and up, and act(gate) * up if that is wanted `again`, else a tensor without a meaning."""
     known = fused_rows.activation_of(act)
     if known is not None and gate.dtype == up.dtype and fused_rows.takes(gate, up, gradient):
         return fused_rows.gated_gradient(gradient, gate, up, known)
     activated = act(gate)
     gate_gradient = _derivative_of(act)(gradient * up, gate)
-    return gate_gradient, activated * gradient, activated.mul_(up) if again else None
+    return gate_gradient, activated * gradient, activated.mul_(up) if again else activated
 
 
 def _derivative_of(act: nn.Module | None):

@@ -7,7 +7,7 @@ Full: float32 master weights. LoRA: frozen weights in the precision of the produ
     numbers |= validated_as_saved(model, validate, result, world, progress, "sft")
 
 Adapters are merged into the output's weights, so that later stages get an ordinary model, and are also in its adapter/ in
-PEFT's format. With `merge: false` the output is the adapter and the tokenizer only.
+PEFT's format.
 """
 
 from __future__ import annotations

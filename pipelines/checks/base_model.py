@@ -15,10 +15,10 @@ from model_ops.models import Defect, float_form, verify_model
 from model_ops.speculators import ARCHITECTURES
 from pipelines.checks.finding import CheckFinding, CheckStep, ok, problem, run_checks, warning
 from pipelines.contract import Base, BaseModelError, Recipe, look_at_base
+from resources.stages import stage, trained_sections
 
 CHECK = "base model"
-LEAVES_OUT = frozenset({"preference", "reward_model", "rft"})
-"""Sections whose stage leaves out a row longer than the model's context; the others' stages end."""
+STUDENT = stage("student_model").section
 HUB_SECONDS = 5
 SECONDS_OF_TORCH = 100.0
 """Seconds that importing torch and transformers may take on a busy machine."""
@@ -73,7 +73,7 @@ def check_base_model(recipe: Recipe, system_share: float, has_tools: bool) -> li
         CheckStep("adapter", lambda: _adapter(base)),
         CheckStep("architecture", lambda: _families(recipe, base)),
         CheckStep("adapter", lambda: _targets(recipe, base)),
-        CheckStep("student", lambda: [*_depth(recipe, base), *_widths(recipe, base)]),
+        CheckStep(STUDENT, lambda: [*_depth(recipe, base), *_widths(recipe, base)]),
         CheckStep("quantize", lambda: _quantized(recipe, base, directory)),
         CheckStep("context", lambda: _context(recipe, base)),
         CheckStep(
@@ -285,14 +285,14 @@ def _tried(recipe: Recipe, base: Base) -> list[CheckFinding]:
 
 def _depth(recipe: Recipe, base: Base | None) -> list[CheckFinding]:
     depth = recipe.tiny.layers if base is None else base.layers
-    wanted = recipe.student.kept_layers
+    wanted = recipe.student.asked_layers
     if not recipe.student.enabled or recipe.student.base is not None or depth is None or wanted < 1:
         return []
     try:
         recipe.student.depth(depth)
     except ValueError as error:
-        return [problem("student", *str(error).split("; ", 1))]
-    return [ok("student", f"{wanted:g} of {depth} layers")]
+        return [problem(STUDENT, *str(error).split("; ", 1))]
+    return [ok(STUDENT, f"{wanted:g} of {depth} layers")]
 
 
 def _widths(recipe: Recipe, base: Base) -> list[CheckFinding]:
@@ -309,7 +309,7 @@ def _widths(recipe: Recipe, base: Base) -> list[CheckFinding]:
         config = AutoConfig.for_model(**{**base.config, "quantization_config": None})
         widths_of(config, student.mlp_width, student.heads, student.hidden_size)
     except ModelError as error:
-        return [problem("student", *_in_two(error))]
+        return [problem(STUDENT, *_in_two(error))]
     except FAILURES:  # not a model that transformers builds, which the family's check says
         return []
     return []
@@ -344,7 +344,7 @@ def _context(recipe: Recipe, base: Base) -> list[CheckFinding]:
     lengths = {name: settings.resolved().max_length for name, settings in recipe.trained.items()}
     long = [name for name, length in lengths.items() if length > base.context]
     if long:
-        ends = not LEAVES_OUT.issuperset(long)
+        ends = not all(trained_sections()[name].leaves_out_long_rows for name in long)
         return [
             warning(
                 "context",

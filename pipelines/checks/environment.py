@@ -28,7 +28,7 @@ from resources.curating import PresidioError, presidio_finder
 from resources.endpoints import Actor, ActorError
 from resources.launching import child_environment
 from resources.signing import SIGNING_KEY, TRUSTED_KEYS, KeyProblemError, signing_key, trusted_keys
-from resources.stages import sections
+from resources.stages import planned_sections
 
 SERVER_SECONDS = 3.0
 PLAN_SECONDS = 60.0
@@ -215,7 +215,7 @@ def check_devices(recipe: Recipe, path: Path, parameters: int | None, plan: bool
             warning("devices", message, "run on a machine with an accelerator; millrace plan says which one is large enough")
         )
         return findings
-    stages = [name for name in sections() if name in recipe.trained] if plan else []
+    stages = [name for name in planned_sections() if name in recipe.trained] if plan else []
     return [*findings, *_planned(recipe, path, stages, devices if count else Counter())]
 
 

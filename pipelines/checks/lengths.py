@@ -8,14 +8,14 @@ from statistics import median
 from pipelines.checks.finding import CheckFinding, ok, problem, warning
 from pipelines.contract import Recipe
 from resources.inspecting import FirstLook
-from resources.stages import sections
+from resources.stages import trained_sections
 
 CHARACTERS_A_TOKEN = 4
 
 
 def check_lengths(recipe: Recipe, tokens: list[int]) -> list[CheckFinding]:
     """Compares the typical row with max_length of the first stage that trains."""
-    trained = next((name for name in (*sections(), "speculator") if name in recipe.trained), None)
+    trained = next((name for name, each in trained_sections().items() if each.rows and name in recipe.trained), None)
     if not tokens or trained is None:
         return []
     name, length, typical = f"{trained}.max_length", recipe.trained[trained].resolved().max_length, round(median(tokens))

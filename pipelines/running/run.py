@@ -29,7 +29,7 @@ from pipelines.running.instance import fail_dead_runs, failing_dead_runs, open_i
 from pipelines.running.outcome import INTERRUPTED
 from pipelines.running.submission import EXIT, STARTED, Run, others_running, runs_of
 from pipelines.storage import StorageError, location_name, remember, require_writable, storage_sentence
-from resources.artefacts import kept_seconds
+from resources.artefacts import keep_seconds
 from resources.erasing import complete_unfinished, is_learnt, keep_counts_only, rows_with_text
 from resources.lake import LakeError, LakeInUse, LakeLayout, Tables, at_work
 from resources.launching import HOST_TAG, PROCESS_TAG, RUN_TAG, origin_of, relay, this_process
@@ -82,7 +82,7 @@ def run(request: RunRequest) -> int:
     recipe = load_recipe(request.recipe)
     lake = LakeLayout.open(request.lake)
     require_writable(lake.root)
-    kept_seconds()  # report an error in the environment now, not in the first step that needs the lake
+    keep_seconds()  # report an error in the environment now, not in the first step that needs the lake
     if completed := complete_unfinished(lake):
         _note(f"completed {counted(completed, 'erasure')} that had been stopped")
     with at_work(lake):

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from model_ops.jobs import Misuse
-from resources.deciding.actions import ACTIONS as WANTED
-from resources.deciding.actions import SPELLED
+from resources.deciding.actions import ACTIONS, SPELLED
 from resources.deciding.decisions import REQUEST, Action, Decision, Decisions, claim, decision_id
 from resources.deciding.settings import DecideSettings
 from resources.endpoints import Actor
@@ -55,7 +54,7 @@ class RetrainingRequest:
         """Checked. Raises RequestError for an empty reason, an unknown action and an unknown name in `despite`."""
         if not by.reason:
             raise RequestError("the reason is empty, and a request records why a retraining is wanted: say it in one line")
-        _checked("action", [action], WANTED)
+        _checked("action", [action], ACTIONS)
         aside = set(_checked("despite", despite, DESPITE))
         return cls(
             workload,

@@ -23,7 +23,7 @@ from resources.records import visible
 from resources.releases import Release, ReleaseError, ReportSection, read_release
 from resources.releasing.champion import Champion
 from resources.releasing.page import render
-from resources.releasing.rollout_section import rollout_samples
+from resources.releasing.rollout_section import keeps_rollouts, rollout_samples
 from resources.releasing.server_sections import FORMS
 from resources.releasing.summary import Summary
 
@@ -92,7 +92,9 @@ def write_approval_page(
             gains=rows[WORST:],
             pairs=_rows(evaluation / PREFERENCE_PAIRS),
             passed=_rows(evaluation / PASSED_ANSWERS),
-            rollouts=rollout_samples(lake, summary.models["rft_model"]) if "rft_model" in summary.models else [],
+            rollouts=[
+                row for name, model in summary.models.items() if keeps_rollouts(name) for row in rollout_samples(lake, model)
+            ],
         ),
     )
 

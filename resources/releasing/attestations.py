@@ -26,6 +26,7 @@ from resources.lake import LakeLayout
 from resources.manifests import WITH_TEXT, Input, Manifest, describe_files
 from resources.releases import FOLDER, GateResult, Release, ReleaseError
 from resources.signing import PROVENANCE, SigningKey, sign_release
+from resources.stages import stage
 
 
 def write_attestations(output: Path, lake: LakeLayout, release: Release, served: Sequence[Manifest], run_id: str) -> None:
@@ -138,8 +139,6 @@ def _named(item: Input) -> str:
 
 
 BOM = "bom.cdx.json"
-LEARNING = {"speculator": "self-supervised"}
-"""How a model learnt, in the words that CycloneDX allows; the others learn from rows with answers."""
 
 
 def bill_of_materials(
@@ -203,7 +202,7 @@ def _model(item: Manifest, served: Sequence[Manifest], gates: Sequence[GateResul
     datasets = [{"ref": _input_ref(each)} for each in item.inputs if each.kind == "dataset"]
     card: dict[str, Any] = {
         "modelParameters": {
-            "approach": {"type": LEARNING.get(name, "supervised")},
+            "approach": {"type": "self-supervised" if stage(name).group == "drafter" else "supervised"},  # CycloneDX's words
             "task": "text-generation",
             "architectureFamily": "transformer",
             "datasets": datasets,

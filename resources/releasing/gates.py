@@ -8,7 +8,7 @@ need not gain on its base.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,13 +16,14 @@ from model_ops.evaluation import Measurement, find, in_a_server, measurement, me
 from resources.releases import ERASED_ROWS, GateResult, Gates, missed
 from resources.releasing.champion import Champion
 from resources.releasing.worth import gains, reaches
+from resources.stages import STAGES, stage
 
 MEND_SERVER = (
     "server.log in the evaluation report's folder has what the server wrote; change quantize or evaluation.server, "
     "and run the recipe again"
 )
 NOT_IN_REPORT = "the evaluation report does not hold it"
-TRAINED = {"sft", "second_sft", "preference", "rft", "merged"}
+GAINING = {each.role for each in STAGES if each.gains}
 """Roles of models that learnt something. A student alone is a smaller form of its teacher."""
 MEND_GAIN = (
     "no other measure shows a gain either: train longer, at a higher learning_rate or on more rows, or measure what the "
@@ -69,9 +70,9 @@ class GateInputs:
             tuple(report.get("tasks", {})),
             costliest=_costliest(blocks),
             in_server=report.get("in_server", {}),
-            preference="preference" in roles,
-            rft="rft" in roles,
-            **{"trained": not TRAINED.isdisjoint(roles), **known},
+            preference=_is_measured_on("preferences", roles),
+            rft=_is_measured_on("prompts", roles),
+            **{"trained": not GAINING.isdisjoint(roles), **known},
         )
 
     @property
@@ -83,6 +84,11 @@ class GateInputs:
     def quantized(self) -> bool:
         """Whether the report compares the served model with an unquantized form."""
         return find(self.measurements, "divergence", against="reference") is not None
+
+
+def _is_measured_on(rows: str, roles: Collection[str]) -> bool:
+    """Whether one of these models learnt what the evaluation measures on this input."""
+    return any(each.measured_as == rows and each.role in roles for each in STAGES)
 
 
 def _costliest(blocks: Sequence[Mapping[str, Any]]) -> str:
@@ -179,9 +185,9 @@ def _losses(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
     for name, bound, of, against in (
         ("loss_above_base", gates.loss_above_base, "target", "base"),
         ("loss_above_champion", gates.loss_above_champion, "target", measurement.CHAMPION),
-        ("loss_above_teacher", gates.loss_above_teacher, "student", ""),
+        ("loss_above_teacher", gates.loss_above_teacher, stage("student_model").role, ""),
     ):
-        if bound is None or (of == "student" and not compared.student):
+        if bound is None or (not against and not compared.student):
             continue
         if against == measurement.CHAMPION and (nothing := _champion(compared, name, bound, "target", most=True)) is not None:
             yield nothing

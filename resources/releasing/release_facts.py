@@ -13,10 +13,9 @@ from resources.lake import LakeLayout
 from resources.manifests import Manifest, ManifestError
 from resources.releases import Release, ReleaseError, ReportSection
 from resources.releasing.comparison import ReleaseComparison, changes_since
+from resources.stages import stage
 
 NO_CHAMPION = "No champion served before this release."
-RELATIONS = {"sft": "finetune", "distill": "finetune", "merge": "merge", "quantize": "quantized"}
-"""A model's operation -> its relation to its base model, in the Hub's words. A drafter has none."""
 MOST_CHANGES = 40
 
 
@@ -138,7 +137,7 @@ def model_facts(lake: LakeLayout, model: Manifest) -> ReleaseFacts:
         drafter=drafter,
         k=int(model.config.get("num_speculative_tokens") or 0) if drafter != "none" else 0,
         scheme=str(model.config.get("scheme") or ""),
-        relation=RELATIONS.get(model.op, ""),
+        relation=stage(model.name.rpartition("/")[2]).hub_relation,
     )
 
 

@@ -16,6 +16,7 @@ from resources.manifests import Input, Manifest
 from resources.records import visible
 from resources.releases import ReportSection
 from resources.releasing.charts import lines
+from resources.stages import stage
 
 Points = list[tuple[float, float]]
 MOST_POINTS = 8
@@ -41,7 +42,7 @@ def rollout_series(directory: Path, passing: float) -> dict[str, dict[str, Point
     parts = sorted({name for step in steps for name in step if name.startswith("reward_")})
     bands: dict[str, Points] = {}
     with workbench() as connection:
-        attach_parquet(connection, "rollouts", directory / "rollouts.parquet")
+        attach_parquet(connection, "rollouts", directory / ROLLOUTS)
         for each in rows(connection, "reporting/pass_rate_by_difficulty", passing=passing).to_pylist():
             bands.setdefault(each["difficulty"], []).append((each["step"], each["pass_rate"]))
     return {
@@ -53,13 +54,21 @@ def rollout_series(directory: Path, passing: float) -> dict[str, dict[str, Point
     }
 
 
+ROLLOUTS = "rollouts.parquet"
+
+
+def keeps_rollouts(name: str) -> bool:
+    """Whether a stage's model keeps the rollouts that it was trained on."""
+    return stage(name).own_answers == ROLLOUTS
+
+
 def rollout_section(lake: LakeLayout, manifest: Manifest) -> ReportSection:
     """manifest: of an rft_model."""
     directory, numbers = _directory(lake, manifest), manifest.metrics
     plots = rollout_series(directory, manifest.config["passing_grade"])
     last = max(step for series in plots.values() for points in series.values() for step, _ in points)
     charts = [
-        lines(title, {name: _thinned(points, last) for name, points in series.items() if points}, "step", "mean")
+        lines(title, "mean by step", {name: _thinned(points, last) for name, points in series.items() if points})
         for title, series in plots.items()
         if any(series.values())
     ]
@@ -100,7 +109,7 @@ def rollout_samples(lake: LakeLayout, manifest: Manifest) -> list[dict[str, Any]
     asked = next(item for item in manifest.inputs if item.name.endswith("/rl_prompts"))
     path = _directory(lake, asked) / "train.parquet"
     with workbench() as connection:
-        attach_parquet(connection, "rollouts", _directory(lake, manifest) / "rollouts.parquet")
+        attach_parquet(connection, "rollouts", _directory(lake, manifest) / ROLLOUTS)
         samples = rows(connection, "reporting/worst_and_best_rollouts").to_pylist()
     wanted = [("row_id", "in", [row["row_id"] for row in samples])]
     table = pq.read_table(path, columns=["row_id", "messages"], filters=wanted) if samples and path.exists() else None

@@ -22,11 +22,11 @@ from resources.curating import RecordCounts
 from resources.lake import LakeLayout
 from resources.manifests import Manifest, ManifestError
 from resources.releases import GateResult, GateVerdict, ReportSection, drafting_sections
-from resources.releasing.charts import ACCEPTANCE, LOSSES, report_charts
 from resources.releasing.model_card import write_card
 from resources.releasing.page import render
 from resources.releasing.release_facts import ReleaseFacts
-from resources.releasing.rollout_section import passed_section, rollout_section
+from resources.releasing.report_charts import ACCEPTANCE, LOSSES, report_charts
+from resources.releasing.rollout_section import keeps_rollouts, passed_section, rollout_section
 from resources.releasing.server_sections import server_sections
 from resources.stages import model_chain, stage
 
@@ -368,7 +368,7 @@ def summarise(
         release=release,
         measured_at=evaluation.created_at,
         facts=facts,
-        learning=[*([rollout_section(lake, models["rft_model"])] if "rft_model" in models else []), *passed_section(report)],
+        learning=[*(rollout_section(lake, models[name]) for name in models if keeps_rollouts(name)), *passed_section(report)],
     )
 
 

@@ -18,9 +18,8 @@ from model_ops.jobs import counted, duration
 from resources.lake import LakeLayout
 from resources.records import finalize
 from resources.releases import GateVerdict
-from resources.releasing import Bar, bars
+from resources.releasing import Bar, Cell, Dot, Period, bars, columns, dots, grid, lines, periods, short_number
 from resources.reporting.dashboard_facts import AROUND, Facts, ReleaseRow, facts_of, served_of, summed
-from resources.reporting.day_charts import Cell, Dot, Period, columns, day_lines, dots, grid, periods, short_number
 
 TEMPLATES = Path(__file__).with_name("templates")
 RULES_SHOWN = 10
@@ -174,7 +173,7 @@ def _quality(facts: Facts) -> list[Markup]:
     charts_ = []
     if facts.feedback:
         charts_.append(
-            day_lines(
+            lines(
                 "Bad feedback",
                 "share of the feedback of a day",
                 {"bad": [(row["dt"], row["bad"] / row["rated"]) for row in facts.feedback]},
@@ -190,7 +189,7 @@ def _quality(facts: Facts) -> list[Markup]:
         )
     if facts.judged:
         charts_.append(
-            day_lines(
+            lines(
                 "Judge",
                 "mean points of 10, by day",
                 {"points": [(row["dt"], row["points"]) for row in facts.judged]},
@@ -214,7 +213,7 @@ def _acceptance(facts: Facts) -> list[Markup]:
     charts_ = [dots("Acceptance length", "tokens a forward, by release", known, ("report", "served"))] if known else []
     by_day = [(row["dt"], row["acceptance_length"]) for row in facts.served_by_day if row["acceptance_length"] is not None]
     return (
-        [*charts_, day_lines("Served acceptance", "tokens a forward, by day", {"served": by_day}, from_zero=False)]
+        [*charts_, lines("Served acceptance", "tokens a forward, by day", {"served": by_day}, from_zero=False)]
         if by_day
         else charts_
     )
@@ -226,11 +225,11 @@ def _latency(facts: Facts) -> list[Markup]:
 
     ends = (("median", "p50_ms"), ("p95", "p95_ms"))
     series = {name: line for name, column in ends if (line := points(column, facts.traffic))}
-    charts_ = [day_lines("Answer", "ms, as logged", series)] if series else []
+    charts_ = [lines("Answer", "ms, as logged", series)] if series else []
     if first := points("ttft_ms", facts.traffic):
-        charts_.append(day_lines("First token", "ms, median", {"first token": first}))
+        charts_.append(lines("First token", "ms, median", {"first token": first}))
     if speed := points("tokens_per_second", facts.served_by_day):
-        charts_.append(day_lines("Speed", "tokens/s, as servers report", {"tokens/s": speed}))
+        charts_.append(lines("Speed", "tokens/s, as servers report", {"tokens/s": speed}))
     return charts_
 
 

@@ -10,21 +10,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from tiny_models import write_target
+from tiny_models import run_job, write_target
 
 from model_ops.documents.documents import to_batch
 from model_ops.jobs.errors import ModelError
-from model_ops.jobs.job import Job
-from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.objectives.distillation import Divergence, distillation_loss
 from model_ops.objectives.teacher_cache import with_tail, write_reported
 from model_ops.operations import distill
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.rendering.chat_template import ChatTemplate
-from model_ops.rendering.endpoint_tokens import PADDED, EndpointTokens
+from model_ops.rendering.endpoint_tokens import PADDED, EndpointTokens, TokenBytes
 from model_ops.rendering.row import Row
-from model_ops.rendering.token_bytes import TokenBytes
 from model_ops.rendering.tokens import TurnEncoder, TurnTokens
 from model_ops.tensors.batch import IGNORED
 from resources.composing.dataset_schemas import LOGPROBS
@@ -166,21 +163,18 @@ def expected(log_p, log_q, beta):
 def test_a_student_is_trained_and_says_what_fell_back(place, tmp_path):
     tokenizer, teacher = load_tokenizer(place / "teacher"), load_model(place / "teacher", attention="sdpa")
     dataset = write_dataset(tmp_path / "data", teacher, tokenizer)
-    job = Job(
-        operation="distill",
-        output=tmp_path / "out",
-        inputs={"teacher": place / "teacher", "dataset": dataset},
-        settings={
-            "teacher": "answers",
-            "layers": 0.5,
-            "steps": 30,
-            "tokens_per_step": 256,
-            "max_length": 128,
-            "learning_rate": 3e-3,
-            "precision": "float32",
-        },
+    metrics = run_job(
+        distill,
+        tmp_path / "out",
+        {"teacher": place / "teacher", "dataset": dataset},
+        teacher="answers",
+        layers=0.5,
+        steps=30,
+        tokens_per_step=256,
+        max_length=128,
+        learning_rate=3e-3,
+        precision="float32",
     )
-    metrics = distill.run(job, Progress())
     lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     kl = [line["kl"] for line in lines if "kl" in line]
     assert kl[-1] < 0.5 * kl[0] and metrics["label_only_tokens"] == 3 and metrics["logprob_tokens"] > 30

@@ -402,7 +402,7 @@ CHANGES = {
         "sql/reporting.sql", "coalesce(avg(old) filter (where new is not null), avg(old))", "avg(old)", (RESCORE,)
     ),
     "a function that its file lacks is found in the run": Change(
-        "pipelines/contract/places.py", 'bound & {name, "*"}', "True", ("pipelines/graph/test_rft_stage.py",)
+        "model_ops/files/local_paths.py", 'bound & {name, "*"}', "True", ("pipelines/graph/test_rft_stage.py",)
     ),
     "a policy's clip takes the better side": Change(
         "model_ops/reinforcement/policy_losses.py",
@@ -1270,7 +1270,7 @@ CHANGES = {
         ("resources/deciding/test_gather.py",),
     ),
     "a chat with a thumb is feedback": Change(
-        "resources/records/formats/feedback.py",
+        "resources/records/formats.py",
         "return not any(wrapped_pair(",
         "return True or any(wrapped_pair(",
         ("resources/records/test_fields.py",),
@@ -1313,7 +1313,7 @@ CHANGES = {
     ),
     "the zero of 0 and 1 is neutral": Change(
         "resources/curating/row_feedback.py",
-        '1.0 if found["is_flag"] and end > 0 else None',
+        '1.0 if name_counts["is_flag"] and end > 0 else None',
         "None",
         ("resources/curating/test_graded_feedback.py",),
     ),
@@ -1381,8 +1381,8 @@ CHANGES = {
         "sql/reading/ties.sql", r"[\x09-\x0d\x1c-\x20\x{85}\p{Z}]+", r"\s+", ("resources/records/test_edits.py",)
     ),
     "messages beside a response are a prompt": Change(
-        "resources/records/formats/messages.py",
-        "return not answered_beside(record)",
+        "resources/records/formats.py",
+        "return not _answered_beside(record)",
         "return True",
         ("resources/records/test_example_formats.py",),
     ),
@@ -1507,8 +1507,8 @@ CHANGES = {
     ),
     "the middle of the pairs' interval decides": Change(
         "resources/releasing/gates.py",
-        'found.get("preference_accuracy"), "least", "low")',
-        'found.get("preference_accuracy"), "least", "value")',
+        'by_what.get("preference_accuracy"), "least", "low")',
+        'by_what.get("preference_accuracy"), "least", "value")',
         (GATES,),
     ),
 }

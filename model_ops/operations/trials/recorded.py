@@ -89,11 +89,15 @@ def reasons(families: dict[str, dict[str, str | None]]) -> list[str]:
 
 
 def as_markdown(families: dict[str, dict[str, str | None]]) -> str:
-    """Both tables of docs/models.md: what a family has, and what works."""
+    """What docs/models.md holds: a table of what each family has, and what works where."""
     rows = rows_of(families)
     known = ("family", "model_type", "attention", "norms", "router", "rows", "decoding")
-    tables = [_table(rows, known), _table(rows, ("family", *[name for name in rows[0] if name not in known]))]
-    return "\n\n".join([*tables, *(f"- {why}" for why in reasons(families))]) + "\n"
+    operations = [name for name in rows[0] if name not in known]
+    partly = [row for row in rows if any(row[name] == "no" for name in operations)]
+    others = "every other family" if partly else "every family"
+    works = [_table(partly, ("family", *operations))] if partly else []
+    sentence = f"Works in {others}: {', '.join(operations)}."
+    return "\n\n".join([_table(rows, known), *works, sentence, *(f"- {why}" for why in reasons(families))]) + "\n"
 
 
 def _decoding(name: str) -> str:

@@ -142,17 +142,20 @@ def _verify_layer_ids(boundaries: Any, layers: Any, target: Mapping[str, Any] | 
     return []
 
 
-class Eagle3Settings(SpeculatorSettings):
-    """EAGLE-3 (arXiv 2503.01840)."""
-
-    architecture: Literal["eagle3"] = Field("eagle3", description="Kind of drafter")
+class _Settings(SpeculatorSettings):
     num_layers: int | None = Field(None, ge=1, le=16, description="Decoder layers of the drafter. Left out: 1")
 
     COMMON: ClassVar[dict[str, Any]] = {**SpeculatorSettings.COMMON, "num_layers": 1, "adamw_rate_share": 0.1}
     PART_OF_THE_VOCABULARY: ClassVar[bool] = True
 
 
-class Eagle31Settings(Eagle3Settings):
+class Eagle3Settings(_Settings):
+    """EAGLE-3 (arXiv 2503.01840)."""
+
+    architecture: Literal["eagle3"] = Field("eagle3", description="Kind of drafter")
+
+
+class Eagle31Settings(_Settings):
     """EAGLE-3.1: EAGLE-3 with its inputs and its output normalised."""
 
     architecture: Literal["eagle3.1"] = Field(description="Kind of drafter")
@@ -174,7 +177,7 @@ def _is_eagle3(config: Config, newer: bool) -> bool:
     return config.get("architectures") == ["LlamaForCausalLMEagle3"] and normalised == newer
 
 
-def _described(name: str, settings: type[Eagle3Settings]) -> Architecture:
+def _described(name: str, settings: type[SpeculatorSettings]) -> Architecture:
     return Architecture(
         name=name,
         settings=settings,

@@ -172,8 +172,8 @@ class _ChainLoss(torch.autograd.Function):
                     if any(state_gradients[step] is not None for step in members):
                         returned = (products @ matrix).split([len(part) for part in parts])
                         for step, gradient in zip(members, returned, strict=True):
-                            if state_gradients[step] is not None:
-                                state_gradients[step][spans[step]] = gradient
+                            if (of_state := state_gradients[step]) is not None:
+                                of_state[spans[step]] = gradient
                     if head_gradients[head] is not None:
                         add_product(head_gradients[head], products, entered)
         ctx.gradients = [

@@ -211,7 +211,7 @@ class Mtp(RepeatedBody):
     def from_config(cls, directory: Path, raw: dict[str, Any]) -> Mtp:
         fields = {name: raw.get(name) for name in MtpConfig.model_fields if name not in ("target_layers", "num_layers")}
         try:
-            return cls(MtpConfig(**fields, target_layers=raw.get("num_hidden_layers")))
+            return cls(MtpConfig.model_validate({**fields, "target_layers": raw.get("num_hidden_layers")}))
         except ValidationError as error:
             problem = error.errors()[0]
             raise ModelError(f"{directory / 'config.json'}: {problem['loc'][0]}: {problem['msg']}") from error

@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from model_ops.documents import share
+from model_ops.jobs import filled
 from model_ops.speculators.draft_model import DocumentWindows
 from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.states.hidden_states import AnswerRow, HiddenStates, OnlineStates
@@ -59,15 +60,15 @@ class SpeculatorPlan:
         self.rows, self.states, self.seed = rows, states, settings.seed
         self.steps = plan_steps([len(row.ids) for row in rows], settings)
         self.micro_batch_tokens = settings.micro_batch_tokens or MICRO_BATCH_TOKENS
-        self.anchors, self.drafts = settings.positions_per_answer, settings.ttt_steps
+        self.anchors, self.drafts = settings.positions_per_answer, filled(settings.ttt_steps)
 
     def __len__(self) -> int:
         return len(self.steps)
 
-    def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[DraftBatch]:
+    def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[Batch]:
         """This rank's rows of step `index`; see BatchSource."""
         shares = self._groups(index, ranks)
-        batches = [
+        batches: list[Batch] = [
             make_batch(self.rows, self.states, group, (self.seed, index, number * ranks + rank))
             for number, group in enumerate(shares[rank])
         ]
@@ -107,8 +108,8 @@ def plan_steps(lengths: Sequence[int], settings: SpeculatorSettings) -> list[lis
     """The rows of each optimizer step: `steps` steps if it is set, else `epochs` passes. A last step that is less than half
     full is merged into the previous one."""
     wanted = settings.steps
-    budget = settings.tokens_per_step
-    total_tokens = None if wanted is not None else settings.epochs * sum(lengths)
+    budget = filled(settings.tokens_per_step)
+    total_tokens = None if wanted is not None else filled(settings.epochs) * sum(lengths)
     steps: list[list[int]] = [[]]
     held = seen = epoch = 0
     while lengths:

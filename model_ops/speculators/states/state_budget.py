@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from model_ops.jobs import ModelError, counted
+from model_ops.jobs import ModelError, counted, filled
 from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.states.hidden_states import AnswerRow, bytes_of
 
@@ -69,8 +69,8 @@ def _binary(count: float) -> str:
 def reads(settings: SpeculatorSettings, rows: Sequence[AnswerRow]) -> float:
     """Number of times that the average answer is read during training."""
     if settings.steps is None:
-        return float(settings.epochs)
-    return settings.steps * settings.tokens_per_step / max(1, sum(len(row.ids) for row in rows))
+        return filled(settings.epochs)
+    return settings.steps * filled(settings.tokens_per_step) / max(1, sum(len(row.ids) for row in rows))
 
 
 def fitting(rows: Sequence[AnswerRow], captured: int, hidden_size: int, budget: float) -> int:

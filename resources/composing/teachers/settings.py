@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from model_ops.answering import GENERATED_WITH, EndpointSettings, PriceSettings, plain_address, variable_name
-from model_ops.jobs import Settings
+from model_ops.files import LocalPath, template_files
+from model_ops.jobs import ModelError, Settings
 from model_ops.operations import TRAINED
+from model_ops.pruning import refuse_unusable_base
 from model_ops.tasks import pattern_problem
 
 PACE_AND_COST = {
@@ -63,6 +65,15 @@ class VerifySettings(Settings):
         return self.least_score if self.least_score is not None else 7.0 if self.kind == "judge" else 1.0
 
 
+def _refuse_unasked(directory: Path) -> None:
+    """Raises ModelError for a directory whose model cannot be asked."""
+    refuse_unusable_base(directory)
+    if not template_files.chat_templates(directory):
+        raise ModelError(
+            f"{directory} has no chat template, so it cannot be asked; put a chat_template.jinja into the directory"
+        )
+
+
 class TeacherSettings(Settings):
     """A teacher whose answers replace the logged ones in training: at an OpenAI-compatible endpoint, or in process."""
 
@@ -73,7 +84,13 @@ class TeacherSettings(Settings):
     api_key_env: str | None = Field(
         None, description="Name of the environment variable that holds the API key. Left out: no key is sent"
     )
-    base: str | None = Field(
+    base: (
+        Annotated[
+            str,
+            LocalPath("model or id", f"the directory of a model, a Hub id, or `{TRAINED}`", (TRAINED,), check=_refuse_unasked),
+        ]
+        | None
+    ) = Field(
         None,
         min_length=1,
         description="Model that answers in process, instead of an endpoint: a directory, quantized or not, "
@@ -221,6 +238,10 @@ class TeacherSettings(Settings):
         """The teacher's name in records: of a directory its last part."""
         base = Path(self.base or "")
         return self.model or (base.name if base.is_absolute() else str(base))
+
+    def teaches(self, section: str) -> bool:
+        """Whether a recipe's section learns its answers."""
+        return self.trains in ("both", section)
 
     @property
     def judged(self) -> bool:

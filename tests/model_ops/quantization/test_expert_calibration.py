@@ -10,6 +10,7 @@ import torch
 from mixtures import MIXTURES, mixture
 from safetensors import safe_open
 from safetensors.torch import load_file
+from stop_after import StopAfter
 from tiny_chats import conversation, write_rows
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -199,17 +200,13 @@ def test_a_mixture_is_calibrated_and_read_as_servers_read_it(place, tmp_path, fa
 
 
 def test_a_stopped_calibration_goes_on_with_the_next_block(place, tmp_path, monkeypatch):
-    def made(name, method="awq_gptq"):
-        return place("qwen3_moe", tmp_path / name, {"num_hidden_layers": 3}, method=method)
+    def made(name):
+        return place("qwen3_moe", tmp_path / name, {"num_hidden_layers": 3}, method="awq_gptq")
 
     quantize.run(made("whole"), Progress())
 
-    class StopsAt(Progress):
-        def report(self, phase, done, total, unit, **numbers):
-            self.stop_requested = phase == "calibrate" and done == 2
-
     with pytest.raises(Stopped):
-        quantize.run(made("cut"), StopsAt())
+        quantize.run(made("cut"), StopAfter(2, "calibrate"))
     computed = []
     own = calibrated._of_block
     monkeypatch.setattr(calibrated, "_of_block", lambda block, *given: computed.append(block.index) or own(block, *given))

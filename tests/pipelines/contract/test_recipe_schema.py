@@ -67,18 +67,15 @@ def test_what_the_schema_refuses_the_recipe_refuses_too(schema, tmp_path):
     assert refused > 100
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        "sft: {rank: 8}",
-        "student: {layers: -1}",
-        "quantize: {scheme: int3}",
-        "student: null",
-        "sources: {My Logs: {uri: a}}",
-        "threads: 0",
-        "sources: {a: {uri: b, format: nope}}",
-    ],
-)
+@pytest.mark.parametrize("more", [
+    "sft: {rank: 8}",
+    "student: {layers: -1}",
+    "quantize: {scheme: int3}",
+    "student: null",
+    "sources: {My Logs: {uri: a}}",
+    "threads: 0",
+    "sources: {a: {uri: b, format: nope}}",
+])  # fmt: skip
 def test_the_schema_finds_what_an_editor_should(schema, more, tmp_path):
     (tmp_path / "toy.yaml").write_text(
         "workload: a\nbase_model: tiny\nsources: {a: {uri: b}}\n".replace(

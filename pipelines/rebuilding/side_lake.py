@@ -2,9 +2,8 @@
 
     side = side_lake(lake, manifest, Path("/tmp/again"))       # its inputs are linked; the artefact itself is not there
 
-The artefacts behind the manifest are linked in the versions that it was made from, and are current there. Tables are as they
-were when the artefact was finished: their commit log up to then, over links to the files. Nothing that is done in the side lake
-changes the lake: only files are linked, never a folder that something could be written into.
+Artefacts behind the manifest are linked in the versions that it was made from; tables are as they were when it was finished.
+Only files are linked, never a folder, so nothing that is done in the side lake changes the lake.
 """
 
 from __future__ import annotations
@@ -16,13 +15,9 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from model_ops.files import write_json
+from resources.artefacts import home_of
 from resources.lake import LakeLayout
-from resources.manifests import Kind, Manifest, ManifestError, read_manifest
-
-
-def home_of(lake: LakeLayout, kind: Kind, name: str) -> Path:
-    """The folder of an artefact's versions. name: workload/name."""
-    return lake.artefacts(kind) / (name.split("/")[0] if kind == "release" else name)
+from resources.manifests import Manifest, ManifestError, read_manifest
 
 
 def side_lake(lake: LakeLayout, manifest: Manifest, place: Path) -> LakeLayout:
@@ -32,14 +27,14 @@ def side_lake(lake: LakeLayout, manifest: Manifest, place: Path) -> LakeLayout:
     """
     side = LakeLayout.open(place)
     shutil.copyfile(lake.root / "lake.json", side.root / "lake.json")  # with the key that ids are hashed with
-    for behind in _ancestors(lake, manifest):
-        home = home_of(side, behind.kind, behind.name)
-        lake.mirror.fetch(home_of(lake, behind.kind, behind.name) / behind.version)
-        _link_files(home_of(lake, behind.kind, behind.name) / behind.version, home / behind.version)
-        write_json(home / "current.json", {"version": behind.version})
-    for table in sorted((lake.root / "tables").glob("*/_delta_log")):
-        lake.mirror.fetch(table.parent)
-        _link_table(table.parent, side.table(table.parent.name), manifest)
+    for ancestor in _ancestors(lake, manifest):
+        source, home = (home_of(each, ancestor.kind, ancestor.name) for each in (lake, side))
+        lake.mirror.fetch(source / ancestor.version)
+        _link_files(source / ancestor.version, home / ancestor.version)
+        write_json(home / "current.json", {"version": ancestor.version})
+    for log in sorted((lake.root / "tables").glob("*/_delta_log")):
+        lake.mirror.fetch(log.parent)
+        _link_table(log.parent, side.table(log.parent.name), manifest)
     answers = lake.root / "answers" / f"{manifest.name.split('/')[0]}.jsonl"
     if answers.is_file():  # a teacher's answers are not asked for twice
         (side.root / "answers").mkdir()
@@ -48,25 +43,25 @@ def side_lake(lake: LakeLayout, manifest: Manifest, place: Path) -> LakeLayout:
 
 
 def _ancestors(lake: LakeLayout, manifest: Manifest) -> list[Manifest]:
-    """Every artefact behind a manifest, those first that are behind a pinned input only, such as an earlier champion: of two
+    """Every artefact behind a manifest. Those behind a pinned input only, such as an earlier champion, come first: of two
     versions of one artefact, the last one becomes current."""
-    found: dict[tuple[str, str, str], Manifest] = {}
+    ancestors: dict[tuple[str, str, str], Manifest] = {}
     waiting = [(item.pinned, item) for item in manifest.inputs]
     while waiting:
         waiting.sort(key=lambda entry: entry[0])  # stable: what is behind a pin comes last
         pinned, item = waiting.pop(0)
-        if item.kind in ("table", "external") or (item.kind, item.name, item.version) in found:
+        key = (item.kind, item.name, item.version)
+        if item.kind == "table" or item.kind == "external" or key in ancestors:
             continue
         try:
-            read = read_manifest(home_of(lake, item.kind, item.name) / item.version)
+            ancestors[key] = read_manifest(home_of(lake, item.kind, item.name) / item.version)
         except ManifestError as error:
             raise ManifestError(
                 f"{manifest.name}@{manifest.version} was made from {item.name}@{item.version}, which is not in "
                 "the lake any more: it cannot be made again"
             ) from error
-        found[item.kind, item.name, item.version] = read
-        waiting += [(pinned or each.pinned, each) for each in read.inputs]
-    return list(reversed(found.values()))
+        waiting += [(pinned or each.pinned, each) for each in ancestors[key].inputs]
+    return list(reversed(ancestors.values()))
 
 
 def _link_files(directory: Path, to: Path) -> None:
@@ -81,15 +76,13 @@ def _link_files(directory: Path, to: Path) -> None:
 def _link_table(table: Path, to: Path, manifest: Manifest) -> None:
     """Links a Delta table as it was when an artefact was finished."""
     at = round(manifest.created_at.timestamp() * 1000)
-    history = DeltaTable(str(table)).history()
-    versions = [commit["version"] for commit in history if commit.get("timestamp", 0) <= at]
-    if not versions:
+    commits = [commit["version"] for commit in DeltaTable(str(table)).history() if commit.get("timestamp", 0) <= at]
+    if not commits:
         return  # it did not exist yet
-    version = max(versions)
     (to / "_delta_log").mkdir(parents=True)
     for entry in (table / "_delta_log").iterdir():
         number = entry.name.partition(".")[0]
-        if number.isdigit() and int(number) <= version:
+        if number.isdigit() and int(number) <= max(commits):
             shutil.copyfile(entry, to / "_delta_log" / entry.name)
     as_it_was = DeltaTable(str(to))
     for path in as_it_was.file_uris():
