@@ -116,13 +116,6 @@ def test_a_judge_that_goes_away_keeps_what_it_said(tables, monkeypatch):
     assert len(read(tables, "judgements")) == 8
 
 
-def test_a_silent_judge_is_given_up_long_before_every_row_was_tried(tables, monkeypatch):
-    silent = judge_server(lambda body, number: (503, {}))
-    with silent as (base_url, seen), pytest.raises(JudgeError, match="does not answer"):
-        judge(tables, "tutor", settings(base_url, retries=0, concurrency=1))
-    assert len(seen) == 2
-
-
 def test_a_judge_that_talks_nonsense_is_not_asked_about_every_row(tables, monkeypatch):
     store(tables, "interactions", [interaction(100 + n, f"what is number {n}", f"it is {n}") for n in range(80)])
     clean(tables, "tutor", days_of(read(tables, "interactions")), CurationSettings())
