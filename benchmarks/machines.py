@@ -25,8 +25,7 @@ from typing import Any
 
 from benchmarks.record import RESULTS, record
 from model_ops.machine.precision import processor
-from pipelines.demo.demo import FULL, QUICK, SECONDS_BEFORE, DemoSize
-from pipelines.demo.demo import fit_steps
+from pipelines.demo.demo import FULL, QUICK, SECONDS_BEFORE, DemoSize, fit_steps
 from pipelines.storage.locations import RECIPES
 from resources.launching.processes import child_environment, python_module
 
