@@ -3,22 +3,15 @@
 import dagster as dg
 
 from assets.overrides import BaseOverrides
-from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
+from assets.stage_asset import worker_asset
 from model_ops.adapters import model_places
 from model_ops.operations import ImportBaseSettings, TinyBaseSettings
-from resources.digests import source_digest
 from resources.stages import ModelPolicy
 from resources.workshop import Workshop, outside_name
 
 
-@dg.asset(
-    group_name=MODELS,
-    kinds={"pytorch", "huggingface"},
-    owners=OWNERS,
-    pool=WORKER_POOL,
-    code_version=source_digest("model_ops/operations/tiny_base.py", "model_ops/operations/import_base.py")[:12],
-)
+@worker_asset(sources=("model_ops/operations/tiny_base.py", "model_ops/operations/import_base.py"))
 def base_model(
     context: dg.AssetExecutionContext,
     config: BaseOverrides,

@@ -2,24 +2,17 @@
 
 import dagster as dg
 
-from assets.ownership import DATASETS, OWNERS
 from assets.presentation import changes, shown
 from assets.shortages import tell_shortages
+from assets.stage_asset import stage_asset
 from resources.composing import CalibrationSettings, build_calibration
 from resources.curating import CurationSettings
-from resources.digests import source_digest
 from resources.workshop import Workshop
 
 SOURCES = ("resources/composing/calibration.py",)
 
 
-@dg.asset(
-    deps=["sft_dataset"],
-    group_name=DATASETS,
-    kinds={"duckdb", "parquet"},
-    owners=OWNERS,
-    code_version=source_digest(*SOURCES)[:12],
-)
+@stage_asset("sft_dataset", sources=SOURCES)
 def calibration_dataset(
     context: dg.AssetExecutionContext,
     workshop: dg.ResourceParam[Workshop],

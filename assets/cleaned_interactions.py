@@ -4,23 +4,22 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
+from assets.ownership import LAKE_POOL
 from assets.partitions import DAYS, ONE_RUN, report_days
+from assets.stage_asset import stage_asset
 from resources.curating import CurationSettings, clean, feedback_notes, stale_days
-from resources.digests import source_digest
 from resources.launching import relay
 from resources.workshop import Workshop
 
 
-@dg.asset(
-    deps=["interactions", "feedback"],
+@stage_asset(
+    "interactions",
+    "feedback",
+    sources=("resources/curating/cleaning.py",),
+    kinds={"duckdb", "deltalake"},
+    pool=LAKE_POOL,
     partitions_def=DAYS,
     backfill_policy=ONE_RUN,
-    pool=LAKE_POOL,
-    group_name=TRAFFIC,
-    kinds={"duckdb", "deltalake"},
-    owners=OWNERS,
-    code_version=source_digest("resources/curating/cleaning.py")[:12],
 )
 def cleaned_interactions(
     context: dg.AssetExecutionContext,

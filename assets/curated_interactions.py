@@ -6,12 +6,12 @@ from typing import Any
 
 import dagster as dg
 
-from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
+from assets.ownership import LAKE_POOL
 from assets.presentation import shown, table
+from assets.stage_asset import stage_asset
 from resources.catalog import count_records, shortage
 from resources.composing import SeedSettings
 from resources.curating import CurationSettings, RecordCounts, curate
-from resources.digests import source_digest
 from resources.manifests import external_input
 from resources.sources import SourceSettings
 from resources.workshop import Workshop
@@ -21,14 +21,7 @@ EMBEDDING = ("model_ops/operations/embed.py",)
 """Code of the worker that embeds rows, for semantic duplicates."""
 
 
-@dg.asset(
-    deps=["cleaned_interactions", "feedback", "judgements", "eval_suite"],
-    group_name=TRAFFIC,
-    kinds={"duckdb", "parquet"},
-    owners=OWNERS,
-    pool=LAKE_POOL,
-    code_version=source_digest(*SOURCES)[:12],
-)
+@stage_asset("cleaned_interactions", "feedback", "judgements", "eval_suite", sources=SOURCES, pool=LAKE_POOL)
 def curated_interactions(
     workshop: dg.ResourceParam[Workshop], curation_settings: dg.ResourceParam[CurationSettings]
 ) -> dg.MaterializeResult:

@@ -6,14 +6,14 @@ from typing import Any
 
 import dagster as dg
 
-from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
+from assets.ownership import LAKE_POOL
 from assets.partitions import DAYS, ONE_RUN, days_of
 from assets.presentation import embedded, table
 from assets.questions import about_table, as_metadata
+from assets.stage_asset import stage_asset
 from assets.stories import listed
 from model_ops.jobs import counted
 from resources.curating import CurationSettings, feedback_scales
-from resources.digests import source_digest
 from resources.drifting import (
     DriftInputs,
     DriftReport,
@@ -28,15 +28,14 @@ from resources.launching import relay
 from resources.workshop import Workshop
 
 
-@dg.asset(
-    deps=["cleaned_interactions", "feedback"],
+@stage_asset(
+    "cleaned_interactions",
+    "feedback",
+    sources=("resources/drifting/drift.py",),
+    kinds={"duckdb", "deltalake"},
+    pool=LAKE_POOL,
     partitions_def=DAYS,
     backfill_policy=ONE_RUN,
-    pool=LAKE_POOL,
-    group_name=TRAFFIC,
-    kinds={"duckdb", "deltalake"},
-    owners=OWNERS,
-    code_version=source_digest("resources/drifting/drift.py")[:12],
 )
 def drift_report(
     context: dg.AssetExecutionContext,

@@ -4,23 +4,21 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from assets.ownership import LAKE_POOL, OWNERS, RELEASE
+from assets.ownership import LAKE_POOL
 from assets.questions import about_endpoint, as_metadata
-from resources.digests import source_digest
+from assets.stage_asset import stage_asset
 from resources.endpoints import AUTOMATIC, Aliases, Approvals, Endpoint, approvals_of, approve, approved_by, recheck
 from resources.releases import ReleaseError, ReleaseRef, ReleaseSettings, read_release
 from resources.reporting import dashboard_path
 from resources.workshop import Workshop
 
 
-@dg.asset(
-    deps=["release_candidate"],
-    group_name=RELEASE,
+@stage_asset(
+    "release_candidate",
+    sources=("resources/endpoints/endpoints.py", "resources/endpoints/approvals.py"),
     kinds={"json"},
-    owners=OWNERS,
     pool=LAKE_POOL,
     output_required=False,
-    code_version=source_digest("resources/endpoints/endpoints.py", "resources/endpoints/approvals.py")[:12],
 )
 def endpoint(
     context: dg.AssetExecutionContext, workshop: dg.ResourceParam[Workshop], release_settings: dg.ResourceParam[ReleaseSettings]

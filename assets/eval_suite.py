@@ -2,17 +2,14 @@
 
 import dagster as dg
 
-from assets.ownership import OWNERS, TRAFFIC
 from assets.presentation import shown
 from assets.shortages import tell_shortages
+from assets.stage_asset import stage_asset
 from resources.composing import EvalSettings, build_eval_suite
-from resources.digests import source_digest
 from resources.workshop import Workshop
 
 
-@dg.asset(
-    group_name=TRAFFIC, kinds={"parquet"}, owners=OWNERS, code_version=source_digest("resources/composing/eval_suite.py")[:12]
-)
+@stage_asset(sources=("resources/composing/eval_suite.py",), kinds={"parquet"})
 def eval_suite(
     context: dg.AssetExecutionContext, workshop: dg.ResourceParam[Workshop], evals: dg.ResourceParam[dict[str, EvalSettings]]
 ) -> dg.MaterializeResult:

@@ -6,11 +6,10 @@ from pathlib import Path
 import dagster as dg
 
 from assets.overrides import EvaluationOverrides
-from assets.ownership import OWNERS, RELEASE, WORKER_POOL
 from assets.presentation import COMPARES, shown, table
+from assets.stage_asset import worker_asset
 from model_ops.evaluation import LEAST_GAIN, EvaluateSettings
 from resources.composing import EvalSettings
-from resources.digests import source_digest
 from resources.manifests import Manifest
 from resources.releasing import SIDE_BY_SIDE, WORST, champion_to_beat
 from resources.stages import ModelPolicy, model_chain
@@ -20,13 +19,12 @@ ROWS = ("sft_dataset", "preference_dataset", "rl_prompts", "eval_suite")
 OF_THE_DRAFTER = ("served_answers", "speculator_dataset", "speculator")
 
 
-@dg.asset(
-    deps=[*(model.name for model in model_chain()), *OF_THE_DRAFTER, *ROWS],
-    group_name=RELEASE,
-    kinds={"pytorch", "parquet"},
-    owners=OWNERS,
-    pool=WORKER_POOL,
-    code_version=source_digest("model_ops/evaluation/report.py")[:12],
+@worker_asset(
+    *(model.name for model in model_chain()),
+    *OF_THE_DRAFTER,
+    *ROWS,
+    kind="dataset",
+    sources=("model_ops/evaluation/report.py",),
 )
 def evaluation_report(
     context: dg.AssetExecutionContext,
@@ -55,8 +53,7 @@ def evaluation_report(
 
 def _inputs(workshop: Workshop, policy: ModelPolicy, has_tasks: bool) -> dict[str, Manifest]:
     """What is measured, and on what, by its role in the operation."""
-    models = {*policy.stages, policy.drafting_model}
-    inputs = {found.role: workshop.current("model", found.name) for found in model_chain() if found.name in models}
+    inputs = {each.role: workshop.current("model", each.name) for each in policy.models}
     inputs["target"] = workshop.current("model", policy.served)
     inputs["reference"] = workshop.current("model", policy.reference)
     inputs["dataset"] = workshop.current("dataset", "sft_dataset")
@@ -64,9 +61,8 @@ def _inputs(workshop: Workshop, policy: ModelPolicy, has_tasks: bool) -> dict[st
     if policy.speculator:
         inputs["speculator"] = workshop.current("model", "speculator")
         inputs["answers"] = workshop.current("dataset", "speculator_dataset")
-    for stage, role, dataset in (("preference", "preferences", "preference_dataset"), ("rft", "prompts", "rl_prompts")):
-        if f"{stage}_model" in policy.stages and dataset not in policy.disabled:
-            inputs[role] = workshop.current("dataset", dataset)
+    for role, learner in policy.measured_rows.items():
+        inputs[role] = workshop.current("dataset", learner.rows)
     if policy.drafting_model:
         inputs["draft_model"] = workshop.current("model", policy.drafting_model)
     if has_tasks:
@@ -107,6 +103,8 @@ def fine_tuning_helped(workshop: dg.ResourceParam[Workshop], policy: dg.Resource
     helped = high is not None and high <= -LEAST_GAIN
     said = (
         f"held-out loss {sft:.4f} after fine-tuning, {base:.4f} before, and no gain of {LEAST_GAIN:g} nats per token can be "
-        "shown: train longer or on more rows (millrace plan, millrace sweep)"
+        "shown: train longer or on more rows (millrace plan)"
     )
-    return dg.AssetCheckResult(passed=helped, description=None if helped else said, metadata={"base": base, "sft": sft})
+    return dg.AssetCheckResult(
+        passed=helped, description=None if helped else said, metadata={"base_loss": base, "fine_tuned_loss": sft}
+    )

@@ -2,21 +2,16 @@
 
 import dagster as dg
 
-from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
+from assets.ownership import LAKE_POOL
 from assets.presentation import numbers
 from assets.questions import about_table, as_metadata
+from assets.stage_asset import stage_asset
 from resources.curating import CurationSettings, judge
-from resources.digests import source_digest
 from resources.workshop import Workshop
 
 
-@dg.asset(
-    deps=["cleaned_interactions"],
-    group_name=TRAFFIC,
-    kinds={"duckdb", "deltalake"},
-    owners=OWNERS,
-    pool=LAKE_POOL,
-    code_version=source_digest("resources/curating/judgements.py")[:12],
+@stage_asset(
+    "cleaned_interactions", sources=("resources/curating/judgements.py",), kinds={"duckdb", "deltalake"}, pool=LAKE_POOL
 )
 def judgements(
     context: dg.AssetExecutionContext,

@@ -2,22 +2,17 @@
 
 import dagster as dg
 
-from assets.ownership import MODELS, OWNERS, WORKER_POOL
+from assets.ownership import WORKER_POOL
 from assets.presentation import shown
+from assets.stage_asset import stage_asset
 from model_ops.evaluation import EvaluateSettings
 from model_ops.training import TrainingSettings
-from resources.digests import source_digest
 from resources.releases import ReleaseSettings
 from resources.workshop import Workshop, length_limits
 
 
-@dg.asset(
-    deps=["base_model", "sft_dataset"],
-    group_name=MODELS,
-    kinds={"parquet"},
-    owners=OWNERS,
-    pool=WORKER_POOL,
-    code_version=source_digest("model_ops/operations/measure_lengths.py")[:12],
+@stage_asset(
+    "base_model", "sft_dataset", sources=("model_ops/operations/measure_lengths.py",), kinds={"parquet"}, pool=WORKER_POOL
 )
 def length_report(
     context: dg.AssetExecutionContext,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.held_out import nothing_held_out_is_learnt
 from assets.ownership import DATASETS, OWNERS
 from assets.presentation import changes, shown
 from assets.shortages import tell_shortages
+from assets.stage_asset import nothing_held_out_is_learnt
 from resources.composing import DatasetSettings, NamedDataset, SeedSettings, sessions_in_two_splits
 from resources.curating import CurationSettings
 from resources.digests import source_digest

@@ -89,12 +89,12 @@ class EvaluationOverrides(dg.Config):
     share: float = Field(default=1.0, gt=0, le=100, description="Times the recipe's rows, prompts and items")
 
     def applied_to(self, settings: EvaluateSettings) -> EvaluateSettings:
-        found = settings
+        larger = settings
         if self.share != 1:
-            rows = self._times(found.rows) if found.rows is not None else None
-            tasks = _with(found.tasks, items=self._times(found.tasks.items) if found.tasks.items else 0)
-            found = found.model_copy(update={"rows": rows, "prompts": self._times(found.prompts), "tasks": tasks})
-        return found
+            rows = self._times(larger.rows) if larger.rows is not None else None
+            tasks = _with(larger.tasks, items=self._times(larger.tasks.items) if larger.tasks.items else 0)
+            larger = larger.model_copy(update={"rows": rows, "prompts": self._times(larger.prompts), "tasks": tasks})
+        return larger
 
     def _times(self, count: int) -> int:
         return min(count, LEAST_PROMPTS) if count * self.share < LEAST_PROMPTS else math.ceil(count * self.share)

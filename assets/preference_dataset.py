@@ -2,25 +2,18 @@
 
 import dagster as dg
 
-from assets.ownership import DATASETS, OWNERS
 from assets.presentation import changes, shown
 from assets.shortages import tell_shortages
+from assets.stage_asset import stage_asset
 from resources.composing import DatasetSettings, PreferenceSettings, TaughtAnswers, TeacherSettings, build_preferences
 from resources.curating import CurationSettings
-from resources.digests import source_digest
 from resources.stages import ModelPolicy
 from resources.workshop import Workshop
 
 SOURCES = ("resources/composing/preferences.py",)
 
 
-@dg.asset(
-    deps=["curated_interactions", "eval_suite", "sft_dataset", "teacher_answers"],
-    group_name=DATASETS,
-    kinds={"duckdb", "parquet"},
-    owners=OWNERS,
-    code_version=source_digest(*SOURCES)[:12],
-)
+@stage_asset("curated_interactions", "eval_suite", "sft_dataset", "teacher_answers", sources=SOURCES)
 def preference_dataset(
     context: dg.AssetExecutionContext,
     workshop: dg.ResourceParam[Workshop],
@@ -50,8 +43,8 @@ def preference_dataset(
             "graded" if policy.taught_by_itself else "teacher",
             9 if teacher_settings.judged else 1,
         )
-        kept = workshop.lake.root / "answers"
-        workshop.lake.mirror.fetch(kept)
+        answer_folder = workshop.lake.root / "answers"
+        workshop.lake.mirror.fetch(answer_folder)
         return build_preferences(
             workshop.tables,
             workshop.workload,
@@ -63,7 +56,7 @@ def preference_dataset(
             workshop.directory(suite) / "items.parquet",
             sft.metrics.get("lent"),
             taught,
-            kept / f"{workshop.workload}.jsonl",
+            answer_folder / f"{workshop.workload}.jsonl",
             about,
         )
 

@@ -99,27 +99,27 @@ def described(connection: duckdb.DuckDBPyConnection, query: str, hidden: Collect
     }
 
 
-def _when(manifest: Manifest, workshop: Workshop, told: Collection[str]) -> dict[str, Any]:
+def _when(manifest: Manifest, workshop: Workshop, shown_before: Collection[str]) -> dict[str, Any]:
     """The artefact's metrics except those shown elsewhere; for a reused artefact, without those of the run that made it."""
-    found = numbers({name: value for name, value in manifest.metrics.items() if name not in told})
+    shown_metrics = numbers({name: value for name, value in manifest.metrics.items() if name not in shown_before})
     if not workshop.is_reused(manifest):
-        return {"reused": False, **found}
+        return {"reused": False, **shown_metrics}
     maker = {"made_by_run": dg.MetadataValue.dagster_run(manifest.run_id)} if manifest.run_id else {}
     return {
         "reused": True,
         "made_at": dg.MetadataValue.timestamp(manifest.created_at),
         **maker,
-        **{name: value for name, value in found.items() if not name.rpartition("/")[2].startswith(OF_ONE_RUN)},
+        **{name: value for name, value in shown_metrics.items() if not name.rpartition("/")[2].startswith(OF_ONE_RUN)},
     }
 
 
 def changes(manifest: Manifest, workshop: Workshop) -> dict[str, dg.MetadataValue]:
     """How a dataset differs from the version that was made before it; nothing for the first version."""
     try:
-        found = compare_versions(workshop.lake, manifest.name, new=manifest.version)
+        difference = compare_versions(workshop.lake, manifest.name, new=manifest.version)
     except DiffError:
         return {}
-    return {f"changes_since_{found.old}": table(found.changes.to_pylist())}
+    return {f"changes_since_{difference.old}": table(difference.changes.to_pylist())}
 
 
 def numbers(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -194,11 +194,11 @@ def column_schema(schema: pa.Schema, relation: str) -> dg.TableSchema:
 def column_lineage(name: str) -> dict[str, dg.TableColumnLineage]:
     """Metadata that says which columns each column of a table or dataset is made from. name: workload/name."""
     workload, last = name.split("/", 1)
-    found = {
+    deps = {
         column: [dg.TableColumnDep(asset_key=dg.AssetKey([workload, source]), column_name=field) for source, field in sources]
         for column, sources in columns_of(last).items()
     }
-    return {"dagster/column_lineage": dg.TableColumnLineage(deps_by_column=found)} if found else {}
+    return {"dagster/column_lineage": dg.TableColumnLineage(deps_by_column=deps)} if deps else {}
 
 
 def _inputs_table(manifest: Manifest) -> str:

@@ -2,22 +2,14 @@
 
 import dagster as dg
 
-from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
+from assets.stage_asset import worker_asset
 from model_ops.operations import QuantizeSettings
-from resources.digests import source_digest
 from resources.stages import ModelPolicy, parent_of
 from resources.workshop import Workshop
 
 
-@dg.asset(
-    deps=[parent_of("quantized_model"), "sft_dataset", "calibration_dataset", "served_answers", "length_report"],
-    group_name=MODELS,
-    kinds={"pytorch", "huggingface"},
-    owners=OWNERS,
-    pool=WORKER_POOL,
-    code_version=source_digest("model_ops/operations/quantize.py")[:12],
-)
+@worker_asset(parent_of("quantized_model"), "sft_dataset", "calibration_dataset", "served_answers", "length_report")
 def quantized_model(
     context: dg.AssetExecutionContext,
     workshop: dg.ResourceParam[Workshop],

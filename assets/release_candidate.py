@@ -6,10 +6,10 @@ from urllib.parse import quote
 
 import dagster as dg
 
-from assets.ownership import LAKE_POOL, OWNERS, RELEASE
+from assets.ownership import LAKE_POOL
 from assets.presentation import shown, table
+from assets.stage_asset import stage_asset
 from model_ops.speculators import SpeculatorSettings
-from resources.digests import source_digest
 from resources.endpoints import approvals_of, recheck_unsigned, superseded
 from resources.launching import LOCATION_TAG
 from resources.manifests import APPROVAL_PAGE, Manifest
@@ -19,14 +19,7 @@ from resources.stages import ModelPolicy, last_model
 from resources.workshop import RELEASE_SOURCES, Workshop, make_release
 
 
-@dg.asset(
-    deps=[last_model(), "speculator", "evaluation_report"],
-    group_name=RELEASE,
-    kinds={"json"},
-    owners=OWNERS,
-    pool=LAKE_POOL,
-    code_version=source_digest(*RELEASE_SOURCES)[:12],
-)
+@stage_asset(last_model(), "speculator", "evaluation_report", sources=RELEASE_SOURCES, kinds={"json"}, pool=LAKE_POOL)
 def release_candidate(
     context: dg.AssetExecutionContext,
     workshop: dg.ResourceParam[Workshop],

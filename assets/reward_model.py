@@ -2,24 +2,15 @@
 
 import dagster as dg
 
-from assets.held_out import nothing_held_out_is_learnt
 from assets.overrides import TrainingOverrides
-from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
+from assets.stage_asset import held_out_check, learnt_inputs, worker_asset
 from model_ops.operations import RewardModelSettings
-from resources.digests import source_digest
 from resources.stages import ModelPolicy, parent_of
 from resources.workshop import Workshop
 
 
-@dg.asset(
-    deps=[parent_of("reward_model"), "preference_dataset", "length_report"],
-    group_name=MODELS,
-    kinds={"pytorch", "huggingface"},
-    owners=OWNERS,
-    pool=WORKER_POOL,
-    code_version=source_digest("model_ops/operations/reward_model.py")[:12],
-)
+@worker_asset(parent_of("reward_model"), "preference_dataset", "length_report")
 def reward_model(
     context: dg.AssetExecutionContext,
     config: TrainingOverrides,
@@ -33,16 +24,9 @@ def reward_model(
     reached its gate on held-out pairs. Lies in `models/<workload>/reward_model/<version>/` as a sequence classifier of
     transformers, with reward.json (calibration, and what was measured) and metrics.jsonl (a line for each step).
     """
-    inputs = {
-        "model": workshop.current("model", policy.source_of("reward_model")),
-        "dataset": workshop.current("dataset", policy.rows_of("reward_model")),
-    }
-    settings = config.applied_to(reward_model_settings)
-    manifest = workshop.train("reward_model", "reward_model", settings, inputs, context)
+    inputs = learnt_inputs(workshop, policy, "reward_model")
+    manifest = workshop.train("reward_model", "reward_model", config.applied_to(reward_model_settings), inputs, context)
     return shown(manifest, workshop)
 
 
-@dg.asset_check(asset="reward_model", blocking=True)
-def reward_model_learnt_nothing_held_out(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
-    """No dataset in the model's ancestry trains on a row that one of them holds out. Blocks the next steps."""
-    return nothing_held_out_is_learnt(workshop, "model", "reward_model")
+reward_model_learnt_nothing_held_out = held_out_check("reward_model")

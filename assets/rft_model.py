@@ -5,25 +5,16 @@ from collections.abc import Mapping, Sequence
 
 import dagster as dg
 
-from assets.held_out import nothing_held_out_is_learnt
 from assets.overrides import TrainingOverrides
-from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import embedded, shown
+from assets.stage_asset import held_out_check, learnt_inputs, worker_asset
 from model_ops.reinforcement import RftSettings
-from resources.digests import source_digest
 from resources.releasing import rollout_series
 from resources.stages import ModelPolicy, parent_of
 from resources.workshop import Workshop
 
 
-@dg.asset(
-    deps=[parent_of("rft_model"), "rl_prompts", "reward_model", "length_report"],
-    group_name=MODELS,
-    kinds={"pytorch", "huggingface"},
-    owners=OWNERS,
-    pool=WORKER_POOL,
-    code_version=source_digest("model_ops/operations/rft.py")[:12],
-)
+@worker_asset(parent_of("rft_model"), "rl_prompts", "reward_model", "length_report")
 def rft_model(
     context: dg.AssetExecutionContext,
     config: TrainingOverrides,
@@ -37,13 +28,7 @@ def rft_model(
     and after. Lies in `models/<workload>/rft_model/<version>/` in the Hugging Face layout, with metrics.jsonl (a line for each
     step), and rollouts.parquet (a row for each of its answers, with its grade).
     """
-    inputs = {
-        "model": workshop.current("model", policy.source_of("rft_model")),
-        "prompts": workshop.current("dataset", "rl_prompts"),
-    }
-    if "rft_model" in policy.graded_by_reward_model:
-        inputs["reward_model"] = workshop.current("model", "reward_model")
-    settings = config.applied_to(rft_settings)
+    inputs, settings = learnt_inputs(workshop, policy, "rft_model"), config.applied_to(rft_settings)
     manifest = workshop.train("rft_model", "rft", settings, inputs, context, outside=settings.files)
     series = rollout_series(workshop.directory(manifest), settings.passing_grade)
     return shown(manifest, workshop, rollout_curves=embedded(rollout_curves(series), "rollouts"))
@@ -68,7 +53,4 @@ def rollout_curves(series: Mapping[str, Mapping[str, Sequence[tuple[float, float
     return buffer.getvalue()
 
 
-@dg.asset_check(asset="rft_model", blocking=True)
-def rft_model_learnt_nothing_held_out(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
-    """No dataset in the model's ancestry trains on a row that one of them holds out. Blocks the next steps."""
-    return nothing_held_out_is_learnt(workshop, "model", "rft_model")
+rft_model_learnt_nothing_held_out = held_out_check("rft_model")

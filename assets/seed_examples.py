@@ -5,17 +5,16 @@ from typing import Any
 
 import dagster as dg
 
-from assets.ownership import DATASETS, OWNERS
 from assets.presentation import shown
+from assets.stage_asset import stage_asset
 from resources.composing import SeedSettings, dropped_seeds, import_seeds
 from resources.curating import CurationSettings
-from resources.digests import source_digest
 from resources.workshop import Workshop
 
 SOURCES = ("resources/composing/seeds.py", "resources/composing/dropped_seeds.py")
 
 
-@dg.asset(deps=["eval_suite"], group_name=DATASETS, kinds={"parquet"}, owners=OWNERS, code_version=source_digest(*SOURCES)[:12])
+@stage_asset("eval_suite", sources=SOURCES, kinds={"parquet"})
 def seed_examples(
     workshop: dg.ResourceParam[Workshop],
     seeds: dg.ResourceParam[dict[str, SeedSettings]],

@@ -2,23 +2,16 @@
 
 import dagster as dg
 
-from assets.ownership import DATASETS, OWNERS
 from assets.presentation import shown
+from assets.stage_asset import stage_asset
 from resources.composing import build_served_answers
-from resources.digests import source_digest
 from resources.stages import ModelPolicy
 from resources.workshop import Workshop
 
 SOURCES = ("resources/composing/served_answers.py",)
 
 
-@dg.asset(
-    deps=["sft_dataset", "interactions"],
-    group_name=DATASETS,
-    kinds={"duckdb", "parquet"},
-    owners=OWNERS,
-    code_version=source_digest(*SOURCES)[:12],
-)
+@stage_asset("sft_dataset", "interactions", sources=SOURCES)
 def served_answers(workshop: dg.ResourceParam[Workshop], policy: dg.ResourceParam[ModelPolicy]) -> dg.MaterializeResult:
     """How each logged answer was sampled (temperature, top_p, ...), and its exact token ids if the log has them.
 

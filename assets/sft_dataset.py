@@ -4,23 +4,15 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.held_out import nothing_held_out_is_learnt
-from assets.ownership import DATASETS, OWNERS
 from assets.presentation import changes, shown
 from assets.shortages import tell_shortages
+from assets.stage_asset import nothing_held_out_is_learnt, stage_asset
 from resources.composing import DatasetSettings, SeedSettings, sessions_in_two_splits
 from resources.curating import CurationSettings
-from resources.digests import source_digest
 from resources.workshop import SFT_SOURCES, Workshop, make_sft_dataset
 
 
-@dg.asset(
-    deps=["curated_interactions", "seed_examples"],
-    group_name=DATASETS,
-    kinds={"duckdb", "parquet"},
-    owners=OWNERS,
-    code_version=source_digest(*SFT_SOURCES)[:12],
-)
+@stage_asset("curated_interactions", "seed_examples", sources=SFT_SOURCES)
 def sft_dataset(
     context: dg.AssetExecutionContext,
     workshop: dg.ResourceParam[Workshop],

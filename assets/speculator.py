@@ -2,23 +2,16 @@
 
 import dagster as dg
 
-from assets.held_out import nothing_held_out_is_learnt
 from assets.overrides import DrafterOverrides
-from assets.ownership import DRAFTER, OWNERS, WORKER_POOL
 from assets.presentation import shown
+from assets.stage_asset import held_out_check, worker_asset
 from model_ops.speculators import ARCHITECTURES, SpeculatorSettings
-from resources.digests import source_digest
 from resources.stages import ModelPolicy, last_model, stage
 from resources.workshop import Workshop
 
 
-@dg.asset(
-    deps=[*stage("speculator").may_start_from, last_model(), "speculator_dataset"],
-    group_name=DRAFTER,
-    kinds={"pytorch", "huggingface"},
-    owners=OWNERS,
-    pool=WORKER_POOL,
-    code_version=source_digest("model_ops/speculators/operation.py")[:12],
+@worker_asset(
+    *stage("speculator").may_start_from, last_model(), "speculator_dataset", sources=("model_ops/speculators/operation.py",)
 )
 def speculator(
     context: dg.AssetExecutionContext,
@@ -33,7 +26,7 @@ def speculator(
     in the layout that vLLM or SGLang loads for its architecture (`speculator.architecture` in the recipe).
     """
     inputs = {"target": workshop.current("model", policy.served), "dataset": workshop.current("dataset", "speculator_dataset")}
-    may_continue = config.continue_from_last and workshop.made_of("model", "speculator", inputs["target"])
+    may_continue = config.continue_from_last and workshop.comes_from("model", "speculator", inputs["target"])
     settings, outside = config.drafter(speculator_settings, may_continue), []
     start = ARCHITECTURES[settings.architecture].starts_from
     if start is not None and policy.drafter_from:
@@ -46,7 +39,4 @@ def speculator(
     return shown(manifest, workshop)
 
 
-@dg.asset_check(asset="speculator", blocking=True)
-def speculator_learnt_nothing_held_out(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
-    """No dataset in the model's ancestry trains on a row that one of them holds out. Blocks the next steps."""
-    return nothing_held_out_is_learnt(workshop, "model", "speculator")
+speculator_learnt_nothing_held_out = held_out_check("speculator")

@@ -3,22 +3,14 @@
 import dagster as dg
 
 from assets.overrides import AnswersOverrides
-from assets.ownership import DRAFTER, OWNERS, WORKER_POOL
 from assets.presentation import shown
+from assets.stage_asset import worker_asset
 from model_ops.speculators import SpeculatorSettings
-from resources.digests import source_digest
 from resources.stages import ModelPolicy, last_model
 from resources.workshop import Workshop
 
 
-@dg.asset(
-    deps=[last_model(), "sft_dataset", "served_answers", "length_report"],
-    group_name=DRAFTER,
-    kinds={"pytorch", "parquet"},
-    owners=OWNERS,
-    pool=WORKER_POOL,
-    code_version=source_digest("model_ops/operations/generate.py")[:12],
-)
+@worker_asset(last_model(), "sft_dataset", "served_answers", "length_report", kind="dataset")
 def speculator_dataset(
     context: dg.AssetExecutionContext,
     config: AnswersOverrides,
@@ -37,7 +29,7 @@ def speculator_dataset(
         "served": workshop.current("dataset", "served_answers"),
     }
     answers = speculator_settings.answers
-    reuses = config.reuse and workshop.made_alike("dataset", "speculator_dataset", answers, inputs["target"])
+    reuses = config.reuse and workshop.is_alike("dataset", "speculator_dataset", answers, inputs["target"])
     manifest = workshop.train(
         "speculator_dataset", "generate", answers, inputs, context, kind="dataset", continue_from="last" if reuses else None
     )

@@ -53,39 +53,40 @@ def in_short(manifest: Manifest, directory: Path) -> dict[str, dg.MetadataValue]
 def _curation(counts: RecordCounts) -> Iterator[str]:
     dropped, quarantined = sum(counts.dropped.values()), sum(counts.quarantined.values())
     share = f" ({counts.kept / counts.read:z.0%})" if counts.read else ""
-    kept = f"{counts.kept:,} kept{share}"
-    yield f"{counted(counts.read, 'record')} read: {kept}, {dropped:,} dropped, {quarantined:,} in quarantine"
+    left = f"{counts.kept:,} kept{share}"
+    yield f"{counted(counts.read, 'record')} read: {left}, {dropped:,} dropped, {quarantined:,} in quarantine"
     if rules := counts.as_rows()[:MOST_RULES]:
         yield "most often for " + ", ".join(f"{row['stage and rule'].partition(': ')[2]} {row['records']:,}" for row in rules)
 
 
 def _training(manifest: Manifest) -> Iterator[str]:
-    found = manifest.metrics
-    rows = f" of {counted(found['rows'], 'row')}" if "rows" in found else ""
+    metrics = manifest.metrics
+    rows = f" of {counted(metrics['rows'], 'row')}" if "rows" in metrics else ""
     method = manifest.config.get("architecture") or manifest.config.get("method") or "training"
     yield (
-        f"{method}: {counted(found['steps'], 'step')} over {found['tokens']:,} tokens{rows}, "
-        f"{found['tokens_per_second']:,.0f} tokens/s"
+        f"{method}: {counted(metrics['steps'], 'step')} over {metrics['tokens']:,} tokens{rows}, "
+        f"{metrics['tokens_per_second']:,.0f} tokens/s"
     )
-    if "validation_loss" in found:
+    if "validation_loss" in metrics:
         times = (("before_", "before"), ("", "after"), ("saved_", "as saved"))
         held_out = ", ".join(
-            f"{found[f'{time}validation_loss']:z.4f} {said}" for time, said in times if f"{time}validation_loss" in found
+            f"{metrics[f'{time}validation_loss']:z.4f} {said}" for time, said in times if f"{time}validation_loss" in metrics
         )
-        yield f"loss (nats per token) {found['loss']:z.4f} in training; on validation rows {held_out}"
-    if "first_grade" in found:
+        yield f"loss (nats per token) {metrics['loss']:z.4f} in training; on validation rows {held_out}"
+    if "first_grade" in metrics:
         yield (
-            f"grade of its own answers {found['first_grade']:.2f} in the first round, {found['last_grade']:.2f} in the last; "
-            f"{found.get('cut_rollouts', found.get('cut_answers', 0)):,} answers cut, {found['failed_grades']:,} not graded"
+            f"grade of its own answers {metrics['first_grade']:.2f} in the first round, {metrics['last_grade']:.2f} in the "
+            f"last; {metrics.get('cut_rollouts', metrics.get('cut_answers', 0)):,} answers cut, "
+            f"{metrics['failed_grades']:,} not graded"
         )
-    if "before_validation_pass_rate" in found:
-        before, after = found["before_validation_pass_rate"], found["validation_pass_rate"]
+    if "before_validation_pass_rate" in metrics:
+        before, after = metrics["before_validation_pass_rate"], metrics["validation_pass_rate"]
         yield f"held-out prompts passed: {before:z.1%} of answers before, {after:z.1%} after"
-    if "validation_expected_tau" in found:
-        tau = f"{found['validation_expected_tau']:.2f} tokens per forward pass"
+    if "validation_expected_tau" in metrics:
+        tau = f"{metrics['validation_expected_tau']:.2f} tokens per forward pass"
         yield f"{tau} expected on validation rows; evaluation_report measures it"
-    if "closed_answers" in found:
-        yield f"reasoning closed at the budget in {found['closed_answers']:,} of {found['reasoning_answers']:,} answers"
+    if "closed_answers" in metrics:
+        yield f"reasoning closed at the budget in {metrics['closed_answers']:,} of {metrics['reasoning_answers']:,} answers"
     for name, what in LEFT_OUT.items():
-        if found.get(name):
-            yield f"{counted(found[name], 'step' if name == 'skipped_steps' else 'row')} {what}"
+        if metrics.get(name):
+            yield f"{counted(metrics[name], 'step' if name == 'skipped_steps' else 'row')} {what}"

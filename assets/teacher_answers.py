@@ -2,12 +2,12 @@
 
 import dagster as dg
 
-from assets.ownership import DATASETS, OWNERS, WORKER_POOL
+from assets.ownership import WORKER_POOL
 from assets.presentation import shown
+from assets.stage_asset import stage_asset
 from model_ops.adapters import model_places
 from resources.composing import AnswerStore, ModelTeacher, TeacherSettings, build_teacher_answers
 from resources.curating import CurationSettings
-from resources.digests import source_digest
 from resources.stages import ModelPolicy, parent_of, stage
 from resources.workshop import Workshop
 
@@ -15,13 +15,8 @@ SOURCES = ("resources/composing/teachers/teacher_answers.py",)
 SAMPLES = "model_ops/operations/sample_answers.py"
 
 
-@dg.asset(
-    deps=["sft_dataset", "rl_prompts", parent_of("student_model")],
-    group_name=DATASETS,
-    kinds={"parquet"},
-    owners=OWNERS,
-    pool=WORKER_POOL,
-    code_version=source_digest(*SOURCES, SAMPLES)[:12],
+@stage_asset(
+    "sft_dataset", "rl_prompts", parent_of("student_model"), sources=(*SOURCES, SAMPLES), kinds={"parquet"}, pool=WORKER_POOL
 )
 def teacher_answers(
     context: dg.AssetExecutionContext,
@@ -53,12 +48,12 @@ def teacher_answers(
         if taken:
             teacher = ModelTeacher(taken[0].digest, workshop.answers_of(workshop.directory(tuned) if tuned else base, context))
         workshop.lake.mirror.fetch(workshop.lake.root / "answers")
-        with AnswerStore(workshop.lake.root / "answers" / f"{workshop.workload}.jsonl") as kept:
+        with AnswerStore(workshop.lake.root / "answers" / f"{workshop.workload}.jsonl") as store:
             report = build_teacher_answers(
                 workshop.directory(dataset),
                 output,
                 teacher_settings,
-                kept,
+                store,
                 context.log.info,
                 judge,
                 teacher,

@@ -4,22 +4,16 @@ import hashlib
 
 import dagster as dg
 
-from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
-from resources.digests import AS_SERVED, slice_digest, source_digest
+from assets.ownership import LAKE_POOL
+from assets.stage_asset import stage_asset
+from resources.digests import AS_SERVED, slice_digest
 from resources.workshop import Workshop
 
 READ = ("interactions", "feedback", "cleaned_interactions")
 """Tables that training reads and that the job `logs` makes."""
 
 
-@dg.asset(
-    deps=[*READ],
-    group_name=TRAFFIC,
-    kinds={"deltalake"},
-    owners=OWNERS,
-    pool=LAKE_POOL,
-    code_version=source_digest("resources/digests/slices.py")[:12],
-)
+@stage_asset(*READ, sources=("resources/digests/slices.py",), kinds={"deltalake"}, pool=LAKE_POOL)
 def traffic_digest(workshop: dg.ResourceParam[Workshop]) -> dg.MaterializeResult:
     """The digest of all rows that training reads. Its data version changes when any row does, and only then.
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.drafter_peers import PEERS
 from benchmarks.record import RESULTS
-from model_ops.drafting.student_t import NORMAL_975, error_of, student
+from model_ops.drafting.acceptance import NORMAL_975, error_of, student
 
 
 def with_student(share: float, low: float, high: float, seeds: Sequence[Sequence[float]], prompts: int) -> tuple[float, float]:

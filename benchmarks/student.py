@@ -53,8 +53,7 @@ from model_ops.objectives.on_policy import OnPolicyPlan, SampledBatch, answered
 from model_ops.objectives.on_policy_settings import OnPolicySettings
 from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.distill_settings import StudentSettings
-from model_ops.pruning.layer_importance import least_important
-from model_ops.pruning.shallower import evenly_spaced, make_student
+from model_ops.pruning.layer_importance import evenly_spaced, least_important, make_student
 from model_ops.training.trainer import train
 from model_ops.training.validation import first_documents
 
@@ -125,7 +124,7 @@ class Bench:
         depth = self.teacher.config.num_hidden_layers
         measured = first_documents(self.rows, MEASURED_TOKENS)
         self.search = least_important(self.teacher, measured, depth - depth // 2, "bfloat16")
-        self.layers = {"importance": self.search.kept, "even": evenly_spaced(depth, depth // 2)}
+        self.layers = {"importance": self.search.remaining, "even": evenly_spaced(depth, depth // 2)}
 
     def measured(self, sides: Sequence[str]) -> Iterator[dict[str, list[dict[str, float]]]]:
         """Trains and measures these sides; yields the numbers so far after each seed, so that a stopped run has figures."""

@@ -31,7 +31,7 @@ from model_ops.documents.packing import PackedPlan
 from model_ops.jobs.progress import Progress
 from model_ops.objectives.distillation import Divergence, distillation_loss
 from model_ops.objectives.teacher_cache import TeacherCache
-from model_ops.pruning.shallower import evenly_spaced, make_student
+from model_ops.pruning.layer_importance import evenly_spaced, make_student
 from model_ops.training.trainer import train
 from model_ops.training.validation import first_documents
 

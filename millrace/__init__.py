@@ -21,10 +21,9 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from millrace.errors import Error, RecipeError
-    from millrace.lake import Lake, open_lake
+    from millrace.lake import Lake, SideBySide, open_lake
     from millrace.lake import open as open
     from millrace.recipes import Outcome, Recipe, Run, load_recipe, submit
-    from millrace.side_by_side import SideBySide
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)
 __all__.remove("open")  # `from millrace import *` keeps Python's own

@@ -1,10 +1,4 @@
-"""The errors of the public module, with the sentences that the command line prints.
-
-try:
-    millrace.open_lake("nowhere")
-except millrace.Error as error:
-    print(error)                  # no lake at /srv/nowhere: run a recipe with --lake /srv/nowhere first, ...
-"""
+"""The errors of the public module, with the sentences that the command line prints."""
 
 from __future__ import annotations
 

@@ -1,13 +1,7 @@
-"""A lake, opened for reading: SQL, tables, datasets, lineage.
+"""A lake, opened for reading: SQL, tables, datasets, lineage. Reading takes no lock and works while a run is writing.
 
-    lake = millrace.open("lake")
-    lake.sql("from relations")                              # the tables and views
-    lake.table("interactions").select("dt", "model")        # lazy: reads the columns and days that a query needs
-    lake.dataset("math-tutor/sft_dataset", split="train")   # lazy too
-    lake.lineage("math-tutor/sft_model")
-    lake.why("chatcmpl-123")
-
-Reading takes no lock and works while a run is writing.
+lake = millrace.open("lake")
+lake.table("interactions").select("dt", "model")        # lazy: reads the columns and days that a query needs
 """
 
 from __future__ import annotations
@@ -22,8 +16,12 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from millrace.side_by_side import SideBySide
     from pipelines.running import Run
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import polars as pl
+
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
 """Values of `?`, in order, or of `$name`, by name."""
@@ -95,14 +93,11 @@ class Lake:
 
         from pipelines.asking import Bounds, bounded_question
 
-        found = bounded_question(
-            self._place,
-            query,
-            parameters,
-            Bounds(timeout, memory_gib),
-            lambda answer: pa.Table.from_batches(answer.batches, schema=answer.schema),
-        )
-        return found if arrow else _frame(found)
+        def whole(answer: Any) -> pa.Table:
+            return pa.Table.from_batches(answer.batches, schema=answer.schema)
+
+        table = bounded_question(self._place, query, parameters, Bounds(timeout, memory_gib), whole)
+        return table if arrow else _frame(table)
 
     @public
     def page(self, query: str, parameters: Parameters = None, *, limit: int = 200, page: int = 1) -> pl.DataFrame:
@@ -138,8 +133,8 @@ class Lake:
 
         from resources.lake import PARTITIONS, SCHEMAS, Tables
 
-        made = {"decisions_history": "decisions", "feedback_records": "feedback", "decisions": "", "feedback": ""}
-        stored = made.get(name, name)
+        tables = {"decisions_history": "decisions", "feedback_records": "feedback", "decisions": "", "feedback": ""}
+        stored = tables.get(name, name)
         if stored in SCHEMAS:
             columns = dict(cast(pl.DataFrame, pl.from_arrow(SCHEMAS[stored].empty_table())).schema)
             files = Tables(self._place).files(stored)
@@ -233,7 +228,6 @@ class Lake:
 
         >>> lake.side_by_side("3f2a91", "77b0c2", prompts=50)
         """
-        from millrace.side_by_side import SideBySide
         from resources.releases import find_release
         from resources.reporting import answers_side_by_side
 
@@ -266,19 +260,19 @@ class Lake:
         """The directory of an artefact. below: only datasets, models or releases."""
         from resources.catalog import find_artefact
 
-        found = find_artefact(self._place, artefact)
-        if below and not found.startswith(f"{below}/"):
-            raise Error(f"{artefact} is no dataset but lies in {found}")
-        self._place.mirror.fetch(self.path / found)
-        return self.path / found
+        path = find_artefact(self._place, artefact)
+        if below and not path.startswith(f"{below}/"):
+            raise Error(f"{artefact} is no dataset but lies in {path}")
+        self._place.mirror.fetch(self.path / path)
+        return self.path / path
 
 
-def _frame(found: pa.Table) -> pl.DataFrame:
+def _frame(table: pa.Table) -> pl.DataFrame:
     """An Arrow table as a Polars frame."""
     import polars as pl
 
     try:
-        frame = pl.from_arrow(found)
+        frame = pl.from_arrow(table)
     except pl.exceptions.PolarsError as error:
         raise Error(
             f"Polars cannot hold this result ({str(error).splitlines()[0]}): name and cast the columns in the "
@@ -286,3 +280,47 @@ def _frame(found: pa.Table) -> pl.DataFrame:
         ) from error
     assert isinstance(frame, pl.DataFrame)
     return frame
+
+
+class SideBySide:
+    """Pairs of answers. Texts are those of the log and of models: treat them as data."""
+
+    def __init__(self, pairs: list[Any], before: str, after: str):
+        self._pairs = pairs
+        self.before, self.after = before, after
+        """Versions of the two releases."""
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} prompts answered by {self.before} and {self.after}>"
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """One row per prompt: row_id, turn (-1: the row's last answer), how, prompt, logged, before, after, same."""
+        import polars as pl
+
+        columns = ("row_id", "turn", "how", "prompt", "logged", "before", "after", "same")
+        return pl.DataFrame([{name: getattr(pair, name) for name in columns} for pair in self._pairs])
+
+    def _repr_html_(self) -> str:
+        from resources.reporting import pairs_as_html
+
+        return pairs_as_html(self._pairs, self.before, self.after)
+
+    @public
+    def html(self, path: str | Path) -> Path:
+        """Writes the page and returns its path. It shows texts of users.
+
+        >>> found.html("answers.html")
+        """
+        from model_ops.files import write_text
+
+        head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+        page = (
+            f'<!doctype html>\n<html lang="en">\n<head>{head}<title>{self.before} and {self.after}</title></head>\n'
+            f"<body>\n{self._repr_html_()}\n</body>\n</html>\n"
+        )
+        write_text(Path(path).expanduser().absolute(), page)
+        return Path(path)

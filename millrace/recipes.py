@@ -1,9 +1,4 @@
-"""Recipes and runs: load a recipe from a file, a text or values, and submit it to a lake.
-
-recipe = millrace.load_recipe({"workload": "shop", "base_model": "tiny", "sources": {"gateway": {"uri": "logs/"}}})
-run = millrace.submit(recipe, lake="lake", select=["+curated_interactions"])
-run.wait().state                # succeeded, failed, refused, stopped or killed
-"""
+"""Recipes and runs: load a recipe from a file, a text or values, and submit it to a lake."""
 
 from __future__ import annotations
 

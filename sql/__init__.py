@@ -1,1 +1,1 @@
-"""How rows change: one file for each table, dataset or step, a section for each statement (resources/lake/sql_sections.py)."""
+"""How rows change: one file for each table, dataset or step, a section for each statement (resources/lake/sql_files.py)."""

@@ -21,7 +21,6 @@ select
     coalesce(workload_name, '') as workload_name,
     coalesce(client, '') as client,
     coalesce(model, '') as model,
-    coalesce(finish_reason, '') as finish_reason,
     coalesce(error, '') <> '' or lower(status) in ('failure', 'failed', 'error', 'timeout', 'cancelled')
         or regexp_full_match(coalesce(status, ''), '[45][0-9][0-9]') as has_failed,
     coalesce(cache_hit, false) as cache_hit,
@@ -42,8 +41,6 @@ select
     count(*) filter (source_format is distinct from 'preferences') as requests,
     count(distinct content_sha256) as different_rows,
     count(distinct dt) as days,
-    min(ts) as first_ts,
-    max(ts) as last_ts,
     count(*) filter (has_failed) as failed,
     count(*) filter (cache_hit) as cache_hits,
     count(*) filter (is_truncated) as truncated,
@@ -78,39 +75,19 @@ group by all
 order by objects desc, format
 
 -- name: days
--- Rows, tokens and failures by day.
-select
-    dt as day, count(*) as rows, sum(tokens_in)::bigint as tokens_in, sum(tokens_out)::bigint as tokens_out,
-    count(*) filter (has_failed) as failed
-from sized
-group by dt
+-- Rows by day.
+select dt as day, count(*) as rows from sized group by dt
 order by dt
 
--- name: by_workload_name
--- Rows, tokens and failures by the workload that the log names.
+-- name: by_name
+-- Rows, tokens and failures by each workload, client and model that the log names.
 select
-    workload_name as name, count(*) as rows, sum(tokens_in)::bigint as tokens_in, sum(tokens_out)::bigint as tokens_out,
+    kind, case kind when 'workload' then workload_name when 'client' then client else model end as name,
+    count(*) as rows, sum(tokens_in)::bigint as tokens_in, sum(tokens_out)::bigint as tokens_out,
     count(*) filter (has_failed) as failed
 from sized
-group by workload_name
-order by rows desc, name
-
--- name: by_client
--- Rows, tokens and failures by client.
-select
-    client as name, count(*) as rows, sum(tokens_in)::bigint as tokens_in, sum(tokens_out)::bigint as tokens_out,
-    count(*) filter (has_failed) as failed
-from sized
-group by client
-order by rows desc, name
-
--- name: by_model
--- Rows, tokens and failures by model.
-select
-    model as name, count(*) as rows, sum(tokens_in)::bigint as tokens_in, sum(tokens_out)::bigint as tokens_out,
-    count(*) filter (has_failed) as failed
-from sized
-group by model
+cross join (values ('workload'), ('client'), ('model')) as kinds (kind)
+group by all
 order by rows desc, name
 
 -- name: quarantined
@@ -122,7 +99,7 @@ with conversations_read as (
 )
 
 select
-    error_code as code, count(*) as lines, count(*) filter (source_row = 0) as files,
+    error_code as code, count(*) as lines,
     arg_min(printf('%s:%d', source_uri, source_row), (source_uri, source_row)) as first_place,
     arg_min(message, (source_uri, source_row)) as message
 from conversations_read
@@ -131,7 +108,7 @@ order by lines desc, code, first_place
 
 -- name: repeated
 -- Number of records that are copies of another record.
-select count(*) as rows, count(*) filter ((detail ->> '$.same_content') = 'false') as with_other_content
+select count(*) as rows
 from decisions
 where stage = 'ingest' and rule in ('repeated_record', 'repeated_id')
 

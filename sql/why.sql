@@ -130,7 +130,6 @@ select * from steps_of($ids)
 with known as (
     select distinct uri, nfc_normalize(uri) as path from objects
 ),
-
 inside as (
     select uri, true as is_exact
     from known
@@ -140,7 +139,6 @@ inside as (
     from known
     where contains(path, $ending)
 )
-
 select count(distinct uri) as objects, min(uri) as first_uri
 from inside
 where is_exact or not exists (from inside where is_exact)
@@ -154,7 +152,6 @@ with named as (
     from objects
     where list_contains($spellings, nfc_normalize(uri)) or ends_with(nfc_normalize(uri), $ending)
 )
-
 select * exclude (place)
 from named
 where place is not distinct from (select min(place) from named)

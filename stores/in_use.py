@@ -1,10 +1,5 @@
-"""Locks on directories: a process that works in a directory holds its lock; the kernel frees it when the process ends.
-
-    hold(directory)             # from now on, until let_go(directory) or the end of this process
-    with holding(directory): ...
-    with taken(directory): ...  # exclusive; raises InUse if any process holds it
-
-The lock is an flock on the directory itself: shared for work in it, exclusive for its removal. No lock file is left.
+"""Locks on directories: a process that works in a directory holds its lock, an flock on the directory itself, shared for work
+in it, exclusive for its removal; the kernel frees it when the process ends.
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
-"""Reads S3 and compatible storage: lists keys in order, and reads an object as it was when it was listed.
+"""Reads S3 and compatible storage: lists keys in order, and reads an object as it was when it was listed. Endpoint, region,
+keys and profile come from the usual AWS settings; without keys, requests are unsigned. None of this is stored or logged. Every
+read uses If-Match: an object that changed after it was listed is an error, not a mixture. Errors are OSErrors of one sentence
+with the remedy.
 
     for item in objects("logs", "gateway/", after="gateway/2026/06/01/x.json"): item.key, item.bytes, item.etag
-    start_fetch("s3://logs/gateway/a.json", etag).result()      # in flight with others, on fsspec's own loop
     with open_stream("s3://logs/gateway/big.jsonl.gz", etag, size) as file: file.read(4 << 20)
-
-Endpoint, region, keys and profile come from the usual AWS settings: AWS_ENDPOINT_URL or AWS_ENDPOINT_URL_S3, AWS_REGION or
-AWS_DEFAULT_REGION, AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, AWS_PROFILE, ~/.aws, or the instance's role. Without keys,
-requests are unsigned: a public bucket. None of this is stored or logged.
-
-Every read uses If-Match: an object that changed after it was listed is an error, not a mixture. Errors are OSErrors of one
-sentence with the remedy; s3fs is imported on first use.
 """
 
 from __future__ import annotations
@@ -185,9 +180,9 @@ def _answer(bucket: str, operation: str, **words: Any) -> dict[str, Any]:
 
 
 def _keys(page: dict[str, Any]) -> Iterator[ObjectEntry]:
-    for found in page.get("Contents", []):
-        if not found["Key"].endswith("/"):  # a folder placeholder, as consoles create it
-            yield ObjectEntry(found["Key"], found["Size"], found["ETag"].strip('"'), found["LastModified"])
+    for entry in page.get("Contents", []):
+        if not entry["Key"].endswith("/"):  # a folder placeholder, as consoles create it
+            yield ObjectEntry(entry["Key"], entry["Size"], entry["ETag"].strip('"'), entry["LastModified"])
 
 
 def _filesystem() -> Any:

@@ -17,6 +17,16 @@ LONG_FILES = (
     "model_ops/test_speculator.py",
     "model_ops/training/test_killed_processes.py",
     "model_ops/test_failing_processes.py",
+    "pipelines/checks/test_worth.py",
+    "resources/records/test_formats.py",
+    "resources/records/test_example_prompts.py",
+    "resources/curating/test_clean.py",
+    "resources/records/test_example_formats.py",
+    "model_ops/test_rollout_engines.py",
+    "resources/catalog/test_catalog.py",
+    "resources/composing/test_preferences.py",
+    "model_ops/test_rft.py",
+    "pipelines/init/test_init_is_worth_it.py",
 )
 """Files of which a process that meets them last would end long after the others."""
 

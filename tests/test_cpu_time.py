@@ -1,11 +1,8 @@
 """The bound on a test's CPU time, and what is made once for all processes of a run."""
 
-import contextlib
 import multiprocessing
 import os
 import time
-from functools import partial
-from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -14,7 +11,31 @@ from tests import cpu_time
 from tests.long_files import LONG_FILES, TESTS
 from tests.once import made_once
 
-BOUND = 10.0
+WORKS = """
+import pytest
+from tests import cpu_time
+
+def work(seconds):
+    cpu_time.cpu_seconds.work(seconds)
+
+@pytest.fixture(scope="module")
+def shared():
+    work(30)
+
+@pytest.fixture
+def alone():
+    work({alone})
+
+def test_shared(shared):
+    work(5)
+
+def test_call(alone, shared):
+    work({call})
+
+@pytest.mark.slow
+def test_marked():
+    work(100)
+"""
 
 
 class Clock:
@@ -29,77 +50,32 @@ class Clock:
         self.now += seconds
 
 
-class Item:
-    """Of a test of pytest, what the plugin asks for."""
-
-    def __init__(self, marks=()):
-        self.config, self.stash, self.marks = self, pytest.Stash(), marks
-        cpu_time.pytest_configure(self)
-
-    def getini(self, name):
-        return {"cpu_seconds": str(BOUND)}[name]
-
-    def get_closest_marker(self, name):
-        return name if name in self.marks else None
-
-
-def around(hook, work):
-    """Runs work() inside of a hook that wraps."""
-    next(hook)
-    work()
-    with contextlib.suppress(StopIteration):
-        hook.send(None)
-
-
-@contextlib.contextmanager
-def machine(load=0.1, slowness=1.0):
-    """A clock instead of the CPU's, on a machine that is so crowded and so slow. Ends with the test's own work: the plugin that
-    is tested watches this test, too."""
-    clock = Clock()
+@pytest.mark.parametrize(
+    ("call", "alone", "load", "slowness", "said"),
+    [
+        (9.9, 0, 0.1, 1.0, None),
+        (10.1, 0, 0.1, 1.0, "10.1 s of CPU time; *`slow` may take 10, here 1.00 times as much"),
+        (6, 6, 0.1, 1.0, "12.0 s of CPU time; *"),
+        (19.9, 0, 100, 1.5, None),
+        (20.1, 0, 100, 1.5, "20.1 s of CPU time; * here 2.00 times as much"),
+        (14.9, 0, 0.1, 1.5, None),
+        (15.1, 0, 0.1, 1.5, "15.1 s of CPU time; * here 1.50 times as much"),
+        (9.9, 0, 0.1, 0.5, None),
+    ],
+)
+def test_a_test_without_a_mark_may_work_so_long_alone(pytester, call, alone, load, slowness, said):
+    """A crowded or slow machine allows up to twice as much; what several tests share counts for none of them."""
+    pytester.makeini("[pytest]\ncpu_seconds = 10\nmarkers = slow")
+    pytester.makepyfile(WORKS.format(call=call, alone=alone))
     with (
-        mock.patch.object(cpu_time, "cpu_seconds", clock),
+        mock.patch.object(cpu_time, "cpu_seconds", Clock()),
         mock.patch.object(cpu_time, "slowness", lambda: slowness),
         mock.patch.object(os, "getloadavg", lambda: (load, load, load)),
-    ):
-        yield clock
-
-
-def spend(call=0.0, alone=0.0, shared=0.0, marks=(), **kind):
-    """Goes through a test whose fixtures and call take so many seconds."""
-    item = Item(marks)
-    with machine(**kind) as clock:
-
-        def fixtures():
-            for scope, seconds in (("module", shared), ("function", alone)):
-                around(cpu_time.pytest_fixture_setup(SimpleNamespace(scope=scope), item), partial(clock.work, seconds))
-
-        around(cpu_time.pytest_runtest_setup(item), fixtures)
-        around(cpu_time.pytest_runtest_call(item), partial(clock.work, call))
-
-
-@pytest.mark.parametrize("times", [{"call": 10.1}, {"call": 6, "alone": 6}, {"call": 10.1, "shared": 3}])
-def test_a_test_that_works_too_long_fails_unless_it_is_marked(times):
-    with pytest.raises(pytest.fail.Exception, match=r"1\d.\d s of CPU time; .* `slow` may take 10, here 1.00 times as much"):
-        spend(**times)
-    spend(**times, marks=["slow"])
-
-
-@pytest.mark.parametrize("times", [{"call": 9.9}, {"call": 5, "alone": 4}, {"call": 1, "shared": 30}])
-def test_what_several_tests_share_is_not_counted(times):
-    spend(**times)
-
-
-def test_a_crowded_machine_allows_twice_as_much_and_no_more():
-    spend(call=19.9, load=100)
-    with pytest.raises(pytest.fail.Exception, match=r"may take 10, here 2.00 times as much"):
-        spend(call=20.1, load=100, slowness=1.5)
-
-
-def test_a_slow_machine_allows_more_and_a_fast_one_no_less():
-    spend(call=14.9, slowness=1.5)
-    with pytest.raises(pytest.fail.Exception, match=r"15.1 s of CPU time.*may take 10, here 1.50 times as much"):
-        spend(call=15.1, slowness=1.5)
-    spend(call=9.9, slowness=0.5)
+    ):  # ends with the test's own work: the plugin that is tested watches this test, too
+        result = pytester.runpytest_inprocess("-p", "tests.cpu_time", "-p", "no:xdist", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=2 if said else 3, failed=1 if said else 0)
+    if said:
+        result.stdout.fnmatch_lines(["*_ test_call _*", said])
 
 
 def test_the_small_piece_of_work_is_measured_once():
@@ -109,33 +85,6 @@ def test_the_small_piece_of_work_is_measured_once():
     spent = time.thread_time() - before
     assert 0.2 < found < 20 and spent < 5 * 20 * cpu_time.REFERENCE_SECONDS
     assert cpu_time.slowness() == found and time.thread_time() - before < 1.5 * spent
-
-
-WORKS = """
-import pytest
-from tests import cpu_time
-
-def work(seconds):
-    cpu_time.cpu_seconds.work(seconds)
-
-@pytest.fixture(scope="module")
-def shared():
-    work(30)
-
-def test_shared(shared): pass
-def test_call(): work(11)
-@pytest.mark.slow
-def test_marked(): work(11)
-"""
-
-
-def test_pytest_calls_the_plugin(pytester):
-    pytester.makeini("[pytest]\ncpu_seconds = 10\nmarkers = slow")
-    pytester.makepyfile(WORKS)
-    with machine():
-        result = pytester.runpytest_inprocess("-p", "tests.cpu_time", "-p", "no:xdist", "-p", "no:cacheprovider")
-    result.assert_outcomes(passed=2, failed=1)
-    result.stdout.fnmatch_lines(["*_ test_call _*", "11.0 s of CPU time; *"])
 
 
 def test_children_count():

@@ -95,7 +95,6 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "drifting",
         "curating",
         "endpoints",
-        "stages",
         "reading",
         "signing",
         "releases",
@@ -105,6 +104,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "records",
         "digests",
         "manifests",
+        "stages",
         "lake",
     ),
 }

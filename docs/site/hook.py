@@ -85,7 +85,7 @@ def column_reference() -> str:
     parts = ["# Columns", "Tables of a lake, and files of datasets: what `from relation_columns` says of them."]
     for name, schema in DESCRIBED.items():
         rows = [f"| `{field.name}` | {field.type} | {comment_on(name, field.name)} |" for field in schema]
-        text = RELATIONS.get(name) or DATASETS[name]
+        text = (RELATIONS.get(name) or DATASETS[name])["is"]
         parts += [f"## {name}", f"{text}.", "\n".join(["| column | type | meaning |", "|---|---|---|", *rows])]
     return "\n\n".join(parts)
 

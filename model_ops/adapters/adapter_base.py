@@ -1,11 +1,5 @@
-"""Tells a PEFT adapter's directory from a model's, and names the base model that the adapter was trained on.
-
-    if is_adapter(directory):
-        base = base_of_adapter(directory)      # a directory, or a Hugging Face id
-    model_places(name)                         # every place that a recipe's base model is read from
-
-Imports no torch: recipes are checked with it.
-"""
+"""Tells a PEFT adapter's directory from a model's, and names the base model that the adapter was trained on. Imports no
+torch."""
 
 from __future__ import annotations
 

@@ -1,16 +1,14 @@
 """Writes LoRA adapters in PEFT's format: adapter_config.json and adapter_model.safetensors.
 
-    save_adapter(model, settings, directory, base="path or id of the base model")
-
-The `peft` library and servers load these files (vLLM: --enable-lora, and --max-lora-rank of at least the rank, one of 1, 8, 16,
-32, 64, 128, 256, 320, 512). They are plain LoRA of one rank, without biases. A head that was trained whole (of a reward model)
-is a saved module.
+The `peft` library and servers load these files (vLLM: --enable-lora, and --max-lora-rank of at least the rank). They are plain
+LoRA of one rank, without biases. A head that was trained whole (of a reward model) is a saved module.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -32,14 +30,15 @@ def save_adapter(model: PreTrainedModel, settings: LoraSettings, directory: Path
     """Writes the adapters of `model` in float32. adapter_config.json comes last, so that it marks a complete adapter."""
     layers, parameters = adapted_layers(model), adapted_parameters(model)
     tensors = {}
-    for name, layer in {**layers, **_wrapped(parameters)}.items():
+    adapters: dict[str, LoraLinear | ParameterAdapter] = {**layers, **_wrapped(parameters)}
+    for name, layer in adapters.items():
         for part, tensor in zip(PARTS, _matrices(layer), strict=True):
             tensors[f"{PREFIX}{name}.{part}.weight"] = tensor.detach().to("cpu", torch.float32).contiguous()
     heads = {
         name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad and ".lora_" not in name
     }
     tensors |= {f"{PREFIX}{name}": head.detach().to("cpu", torch.float32).contiguous() for name, head in heads.items()}
-    config = {
+    config: dict[str, Any] = {
         "peft_type": "LORA",
         "task_type": "SEQ_CLS" if heads else "CAUSAL_LM",
         "base_model_name_or_path": base,

@@ -4,12 +4,8 @@
     merge_adapters(model)                                 # back to plain linear layers with W + scaling B A
 
 The frozen weight has no gradient, no optimizer state and no float32 copy; it keeps the dtype of its file. A and B are float32;
-their products run in autocast's precision. One autograd function computes frozen product and adapter: the backward pass
-computes dX (two products), dA and dB, and the forward pass saves only x and x A^T.
-
-By default every linear layer of the blocks gets an adapter. Routers (a change there affects every token) and experts that are
-stored as one three-dimensional weight get one where `targets` names them (`lora_parameters`); `left_out_parameters` counts
-the weights of such experts without an adapter.
+their products run in autocast's precision. One autograd function computes frozen product and adapter, and saves only x and
+x A^T. Routers and experts that are stored as one three-dimensional weight get an adapter where `targets` names them.
 """
 
 from __future__ import annotations
@@ -35,7 +31,7 @@ from model_ops.adapters.lora_settings import LoraSettings
 from model_ops.families import ROUTERS
 from model_ops.jobs import ModelError
 from model_ops.parallel import whole_tensor
-from model_ops.tensors import kept_update, rounded
+from model_ops.tensors import rounded, saved_update
 
 SHOWN = 8
 
@@ -217,7 +213,7 @@ def merged_weights(model: nn.Module) -> Iterator[tuple[str, Float[Tensor, ...]]]
 def merge_adapters(model: PreTrainedModel, dtype: torch.dtype = torch.bfloat16) -> float:
     """Replaces adapters by plain linear layers with W + scaling B A, rounded once to `dtype`, in place.
 
-    Returns the share of the adapters' update that the merged weights hold, over all layers (kept_update): near 1, because
+    Returns the share of the adapters' update that the merged weights hold, over all layers (saved_update): near 1, because
     rounding is stochastic. 1 if the adapters change nothing.
     """
     held = wanted = 0.0
@@ -228,7 +224,7 @@ def merge_adapters(model: PreTrainedModel, dtype: torch.dtype = torch.bfloat16) 
         frozen = layer.frozen(torch.float32)
         exact = frozen + layer.update()
         merged = rounded(exact, dtype, f"{name}.weight")
-        along, size = kept_update(frozen, exact, merged)
+        along, size = saved_update(frozen, exact, merged)
         held, wanted = held + along, wanted + size
         plain = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None, device="meta")
         plain.weight = nn.Parameter(merged, requires_grad=False)

@@ -1,11 +1,7 @@
 """LoRA of weights that are no linear layers: the experts of a mixture, stored as one three-dimensional weight, and routers.
 
-    add_parameter_adapter(model, "model.layers.0.mlp.experts.gate_up_proj", settings, generator)
-    adapted_parameters(model)          # {"model.layers.0.mlp.experts.gate_up_proj": ParameterAdapter, ...}
-
-Every expert has its own A [rank, in] and B [out, rank]. The grouped products of `experts` go through A and B (two narrow
-products a row), so that neither the update nor its gradient takes the memory of the experts. A router is narrow: its forward
-pass reads W + scaling B A. peft names such weights in `target_parameters`; `adapter_directory` writes them so.
+Every expert has its own A [rank, in] and B [out, rank]. The grouped products of `experts` go through A and B, so that neither
+the update nor its gradient takes the memory of the experts. A router's forward pass reads W + scaling B A.
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ from transformers import PreTrainedModel
 
 from model_ops.adapters.lora_settings import LoraSettings
 from model_ops.families import ROUTERS
-from model_ops.tensors import kept_update, rounded
+from model_ops.tensors import rounded, saved_update
 
 PREFIX = "lora_"
 """An adapter is the child lora_NAME of the module that has the weight NAME."""
@@ -73,7 +69,8 @@ def add_parameter_adapter(model: PreTrainedModel, name: str, settings: LoraSetti
     adapter = ParameterAdapter(weight, bool(getattr(module, "is_transposed", False)), settings, generator)
     module.add_module(f"{PREFIX}{key}", adapter.train(module.training))
     if weight.ndim == 2:
-        module.__class__ = _reads_adapted_weight(type(module))
+        kind: type = type(module)
+        module.__class__ = _reads_adapted_weight(kind)
 
 
 def adapted_parameters(model: nn.Module) -> dict[str, ParameterAdapter]:
@@ -87,7 +84,7 @@ def adapted_parameters(model: nn.Module) -> dict[str, ParameterAdapter]:
 
 @torch.no_grad()
 def merge_parameter_adapter(model: PreTrainedModel, name: str, dtype: torch.dtype) -> tuple[float, float]:
-    """Replaces a weight by weight + update, rounded once to `dtype`, and removes its adapter. Returns kept_update's numbers."""
+    """Replaces a weight by weight + update, rounded once to `dtype`, and removes its adapter. Returns `saved_update` of it."""
     module, key = _owner(model, name)
     update = getattr(module, f"{PREFIX}{key}").update()
     frozen = _frozen(module, key).float()
@@ -96,7 +93,7 @@ def merge_parameter_adapter(model: PreTrainedModel, name: str, dtype: torch.dtyp
     if merged.ndim == 2:
         module.__class__ = type(module).__mro__[1]
     setattr(module, key, nn.Parameter(merged, requires_grad=False))
-    return kept_update(frozen, frozen + update, merged)
+    return saved_update(frozen, frozen + update, merged)
 
 
 @functools.cache

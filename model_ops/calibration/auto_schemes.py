@@ -1,18 +1,12 @@
 """`quantize.scheme: auto`: chooses each layer's scheme for the least divergence from the float model within a budget of bytes.
 
     plan = AutoPlan.of(layers, headers, options, budget=0.4)          # ModelError if nothing fits, before rows are read
-    schemes, told = plan.choose(model, documents, folder, progress)   # layer -> Scheme; layers that stay bfloat16 are absent
+    schemes, metrics = plan.choose(model, documents, folder, progress)     # layers that stay bfloat16 are absent
 
-    units = units_of(layers)                                         # layers that servers join have one scheme
-    costs = unit_costs(model, layers, units, options, taught)        # [units, options], nats per target token
-    chosen = cheapest(sizes, costs, room)                            # an option for each unit
-
-The budget is the share of the released weights' bytes, embeddings and everything unquantized included, of the bytes that the
-same tensors take in bfloat16. The cost of an option is the divergence from the float model, on calibration rows, of the model
-with only this unit rounded to the nearest. Costs of units add up where errors are small, so the chosen options minimise the
-sum. `cheapest` takes the smallest option everywhere and then, while there is room, the step that saves most divergence per
-byte, among the steps on the lower convex hull of each unit's options. Apart from the room that the last step does not fill, no
-other choice of as many bytes is better.
+The budget is the share of the released weights' bytes, everything unquantized included, of their bytes in bfloat16. The cost of
+an option is the divergence, on calibration rows, of the model with only this unit rounded to the nearest; costs add up where
+errors are small. `cheapest` takes the smallest option everywhere and then, while there is room, the step that saves most
+divergence per byte, among the steps on the lower convex hull of each unit's options.
 """
 
 from __future__ import annotations
@@ -208,22 +202,20 @@ class AutoPlan:
         measured = first_documents(documents, MEASURED_TOKENS)
         cache = TeacherCache.write(folder / "float", model, measured, TOP_K, 1.0, "float32")
         taught = [cache.added_to(document, index) for index, document in enumerate(measured)]
-        kept = folder / "costs.json"
-        known = json.loads(kept.read_text()) if kept.exists() else {}
+        file = folder / "costs.json"
+        known = json.loads(file.read_text()) if file.exists() else {}
 
         def after_unit(done: int, total: int) -> None:
-            write_json(kept, known)
+            write_json(file, known)
             progress.report("sensitivity", done, total, "units")
             progress.stop_if_requested()
 
         costs = unit_costs(model, self.layers, self.units, self.options, taught, after_unit, known)
         chosen = cheapest(self.sizes, costs, self.room)
-        schemes = {
-            layer: self.options[option]
-            for unit, option in zip(self.units, chosen, strict=True)
-            for layer in unit
-            if self.options[option] is not None
-        }
+        if chosen is None:
+            raise ValueError(f"{self.room} bytes hold no choice of schemes, which `of` refuses")
+        by_unit = [(unit, self.options[option]) for unit, option in zip(self.units, chosen, strict=True)]
+        schemes = {layer: scheme for unit, scheme in by_unit if scheme is not None for layer in unit}
         spent = self.rest + sum(sizes[option] for sizes, option in zip(self.sizes, chosen, strict=True))
         names = [getattr(self.options[option], "name", "float") for option in chosen]
         costliest = max(range(len(costs)), key=lambda unit: costs[unit][chosen[unit]])

@@ -1,9 +1,4 @@
-"""Scales of an FP8 key-value cache: the largest absolute key and value of each layer over calibration rows, / 448.
-
-ranges = CacheRanges(layers)                            # a watch of model_ops.calibration.walk
-show(model, batches, [ranges])
-ranges.scales()
-"""
+"""Scales of an FP8 key-value cache: the largest absolute key and value of each layer over calibration rows, / 448."""
 
 from __future__ import annotations
 
@@ -30,9 +25,9 @@ class CacheRanges:
 
     def __call__(self, block: WalkBlock) -> list[RemovableHandle]:
         def seen(name: str, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-            found, place = [cached.abs().max().float() for cached in (keys, values)], f"{block.prefix}{name}"
-            before = self.largest.get(place, found)
-            self.largest[place] = [torch.maximum(*pair) for pair in zip(before, found, strict=True)]
+            most, place = [cached.abs().max().float() for cached in (keys, values)], f"{block.prefix}{name}"
+            before = self.largest.get(place, most)
+            self.largest[place] = [torch.maximum(*pair) for pair in zip(before, most, strict=True)]
             return keys, values
 
         own = [block.inner(name) for name in self.layers if name.startswith(block.prefix)]
@@ -45,8 +40,8 @@ class CacheRanges:
         """
         own = [float(value) for name in self.layers for value in self.largest.get(name, (-1.0, -1.0))]
         own = [math.inf if math.isnan(value) else value for value in own]
-        found = own if world is None else world.greatest(own)
-        pairs = dict(zip(self.layers, zip(found[::2], found[1::2], strict=True), strict=True))
+        values = own if world is None else world.greatest(own)
+        pairs = dict(zip(self.layers, zip(values[::2], values[1::2], strict=True), strict=True))
         for name, pair in pairs.items():
             if not all(0 <= value < math.inf for value in pair):
                 raise ModelError(

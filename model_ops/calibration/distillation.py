@@ -19,7 +19,7 @@ from model_ops.calibration.weights import CalibratedWeights
 from model_ops.documents import Document, PackedPlan, read_chats, to_batches
 from model_ops.files import renamed_when_complete
 from model_ops.jobs import Job, ModelError, Progress
-from model_ops.machine import concrete, products_in
+from model_ops.machine import Precision, concrete, products_in
 from model_ops.models import load_model, training_device
 from model_ops.objectives import Divergence, distillation_loss
 from model_ops.parallel import World
@@ -75,7 +75,7 @@ def distil_rounding(
 
 
 @torch.no_grad()
-def divergence(model: nn.Module, loss: Loss, documents: Sequence[Document], precision: str) -> float:
+def divergence(model: nn.Module, loss: Loss, documents: Sequence[Document], precision: Precision) -> float:
     """KL(float || rounded) in nats per assistant token of some documents; nan if they have none."""
     model.eval()
     device, total, count = next(model.parameters()).device, 0.0, 0.0

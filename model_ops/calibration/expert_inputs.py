@@ -1,21 +1,17 @@
 """What every expert of a mixture reads on calibration rows, one expert after another.
 
-    for expert in experts_of(block):               # a Block with the layers of one expert: gate, up, down
+    for expert in experts_of(block):               # a block with the layers of one expert: gate, up, down
         expert.inputs()
 
-An expert reads the tokens that the router sends to it, which are what it computes with when it is served. Routers send few
-tokens, or none, to some experts on a few hundred rows, and the moment of fewer tokens than inputs says nothing of most
-directions. So an expert with fewer than `TOKENS_PER_INPUT` tokens for each of its inputs is shown other tokens as well, evenly
-spread over all of them, until it has as many. What goes on to the next block is what the router chose. (llm-compressor's
-`moe_calibrate_all_experts` shows every token to every expert.)
-
-Memory holds what the mixture reads, as many values as the hidden states of the walk, and the moments of one expert.
+An expert reads the tokens that the router sends to it. The moment of fewer tokens than inputs says nothing of most directions,
+so an expert with fewer than `TOKENS_PER_INPUT` tokens for each of its inputs is shown other tokens as well, evenly spread,
+until it has as many. What goes on to the next block is what the router chose.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -36,17 +32,17 @@ ROWS_AT_ONCE = 4_096
 class ExpertBlock(WalkBlock):
     """One expert as a block of its own that is not run."""
 
-    parent: WalkBlock | None = None
-    mixture: str = ""
-    number: int = 0
+    parent: WalkBlock = field(kw_only=True)
+    mixture: str = field(kw_only=True)
+    number: int = field(kw_only=True)
     """mixture, number: the mixture of the parent, and the expert's number in it."""
 
     def inputs(self) -> dict[str, Inputs]:
         if self._inputs is None:
-            self._inputs = self._found()
+            self._inputs = self._read()
         return self._inputs
 
-    def _found(self) -> dict[str, Inputs]:
+    def _read(self) -> dict[str, Inputs]:
         mixture, read = self.parent.mixtures[self.mixture], self.parent.routed(self.mixture)
         chosen = self.parent.chosen(self.mixture)
         shown = tokens_shown(torch.cat([each.experts for each in chosen]), self.number, fewest_tokens(mixture))
@@ -121,9 +117,9 @@ class _Sums:
     def add(self, rows: Float[Tensor, "tokens in"], before: int) -> None:
         """before: rows of all processes that come before these."""
         torch.maximum(self.largest, rows.abs().amax(0).float(), out=self.largest)
-        kept = rows[-before % self.stride :: self.stride]
+        sampled = rows[-before % self.stride :: self.stride]
         first = -(-before // self.stride)
-        self.sample[first : first + len(kept)] = kept
+        self.sample[first : first + len(sampled)] = sampled
         if len(self.total):
             add_products(self.total, rows)
 

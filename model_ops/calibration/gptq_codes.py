@@ -1,14 +1,10 @@
 """GPTQ (Frantar et al., arXiv 2210.17323): rounds a weight's columns one after another, and lets the columns that are not
 rounded yet make up for each error.
 
-    codes = gptq(weight, second_moment, scales)
-
 For inputs x the error of a layer is tr(D H D^T) with D the change of the weight and H = sum x x^T. Column j is rounded; its
-error, divided by the diagonal of the Cholesky factor U of H^-1, is spread over the later columns along row j of U.
-
-Columns come in the order of falling diag H, so that inputs which matter most are rounded while most columns can still make up
-for them ("act-order"). Scales are of groups of neighbouring inputs and are fixed before, so the order leaves no trace in the
-file ("static groups").
+error, divided by the diagonal of the Cholesky factor U of H^-1, is spread over the later columns along row j of U. Columns
+come in the order of falling diag H ("act-order"); scales are fixed before, so the order leaves no trace in the file ("static
+groups").
 """
 
 from __future__ import annotations

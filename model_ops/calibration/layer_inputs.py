@@ -1,12 +1,5 @@
 """What each Linear layer of a block reads while calibration rows run through it.
 
-    watch = WatchedInputs(layers, sampled=8, with_moments=True, world)
-    with watch:
-        for index, run in runs:
-            block.output(run)
-            watch.next_run()
-    watch.found()                       # name of a layer -> Inputs, of the rows of all processes
-
 Moments are summed in float64 and rounded once at the end. A sum of a few hundred float32 numbers hardly ever depends on the
 order of its terms then, so the result is the same however the rows are shared out between processes.
 """
@@ -22,6 +15,7 @@ import torch
 import torch.distributed as dist
 from jaxtyping import Float, Float32, Float64, Int
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from model_ops.jobs import ModelError
 from model_ops.parallel import World
@@ -80,8 +74,12 @@ class WatchedInputs:
         self.places, self.world = places, world
         self.routed: dict[str, Routed] = {name: [] for name in mixtures}
         self.routed_places: dict[str, list[int]] = {name: [] for name in mixtures}
-        self.sums, self.counts, self.leaders, self.hooks = {}, {}, {}, []
-        self.largest, self.samples = {}, {}
+        self.sums: dict[str, Tensor] = {}
+        self.counts: dict[str, int] = {}
+        self.leaders: dict[str, str] = {}
+        self.hooks: list[RemovableHandle] = []
+        self.largest: dict[str, Tensor] = {}
+        self.samples: dict[str, list[tuple[int, Tensor]]] = {}
         self._read: list[tuple[Tensor, str]] = []
         self._calls, self._once, self._run = dict.fromkeys((*layers, *mixtures), 0), False, 0
 
@@ -147,7 +145,7 @@ class WatchedInputs:
         self.sums[name], self.counts[name] = self.sums[first].clone(), self.counts[first]
         self.largest[name], self.samples[name] = self.largest[first].clone(), list(self.samples[first])
 
-    def found(self) -> dict[str, Inputs]:
+    def inputs(self) -> dict[str, Inputs]:
         """What the layers read in the runs of all processes; the sums are used up. Raises ModelError where a layer reads values
         that are not finite."""
         self._agree()
@@ -165,7 +163,8 @@ class WatchedInputs:
         }
         every = self.world.gather(own) if self.mixtures else []
         return {
-            name: sorted((each for found in every for each in found[name]), key=lambda each: each[:3]) for name in self.mixtures
+            name: sorted((each for of_rank in every for each in of_rank[name]), key=lambda each: each[:3])
+            for name in self.mixtures
         }
 
     def _agree(self) -> None:
@@ -232,12 +231,12 @@ def add_products(total: Float64[Tensor, "in in"], rows: Float[Tensor, "tokens in
 
 def moment(total: Float64[Tensor, "in in"], count: float) -> Float32[Tensor, "in in"]:
     """The symmetric matrix of an upper triangle, over the number of rows."""
-    width, found = len(total), torch.empty(total.shape, device=total.device)
+    width, matrix = len(total), torch.empty(total.shape, device=total.device)
     strip = max(SMALLEST_STRIP, -(-width // MOST_STRIPS))
     for first in range(0, width, strip):
         last = min(first + strip, width)
         rows = (total[first:last, first:] / count).float()
         rows[:, : last - first] = rows[:, : last - first].triu() + rows[:, : last - first].triu(1).T
-        found[first:last, first:] = rows
-        found[first:, first:last] = rows.T
-    return found
+        matrix[first:last, first:] = rows
+        matrix[first:, first:last] = rows.T
+    return matrix

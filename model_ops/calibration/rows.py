@@ -1,7 +1,5 @@
 """Calibration rows: training conversations of the recipe's own traffic, as the model is served, in a seeded order.
 
-    documents = calibration_documents(dataset, model_directory, rows=256, max_length=2_048, seed=0, served=None)
-
 Rows of the training split only: what a model is measured on has no part in how its weights are rounded. A document begins as
 the tokenizer's own template begins it, so no bos comes twice.
 """

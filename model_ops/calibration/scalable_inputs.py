@@ -1,25 +1,16 @@
 """Scales inputs of a block's Linear layers so that rounding costs less (AWQ, SmoothQuant) and the block computes the same.
 
     for group in scalable_inputs(block):
-        group.readers                        # layers that read one tensor x; columns of their weights are multiplied by s
-        group.source                         # what makes x: its weights are divided by s
-    scales = awq_scales(group, weight, found, 128)        # int4 weights; per output of the source; None: no scales are best
-    scales = smooth_scales(group, weight, found)          # int8 activations
-    group.fold(block, weights, scales)
+        scales = awq_scales(group, weight, inputs, 128)       # or smooth_scales; None: no scales are best
+        group.fold(block, weights, scales)
 
-x is the output of a norm, or a linear function of a Linear layer's outputs: of up_proj in a gated MLP, of v_proj in attention,
-where query heads that share a value head share scales. What a norm does with its weight (w, or 1 + w) and which Linear layer
-the readers depend on linearly is found by trial: the group is scaled by random powers of two, and the block's output must not
-change. So a router or a second branch that reads the same tensor rules a group out, whatever the family.
+What the readers read, x, is the output of a norm, or a linear function of a Linear layer's outputs: of up_proj in a gated MLP,
+of v_proj in attention. Groups are tried: scaled by random powers of two, the block's output must not change. So a router or a
+second branch that reads the same tensor rules a group out, whatever the family.
 
-Both methods take s = x^r / w^(1 - r), with the power r searched on a grid for the least error of the layer's outputs on
-calibration rows:
-
-    AWQ (Lin et al., arXiv 2306.00978)             x: root mean square of an input, w: mean size of its weights
-    SmoothQuant (Xiao et al., arXiv 2211.10438)    x: largest input, w: largest weight
-
-AWQ's error needs no forward pass: with H = E[x x^T] and D the change of the weights it is tr(D H D^T). (The paper takes E|x|,
-and forms w from weights over the largest of their group, as llm-compressor does.) No scales at all are always tried as well.
+Scales are s = x^r / w^(1 - r), with r searched on a grid for the least error of the layer's outputs: AWQ (Lin et al., arXiv
+2306.00978) takes the root mean square of an input and the mean size of its weights, its error is tr(D E[x x^T] D^T) with D the
+change of the weights; SmoothQuant (Xiao et al., arXiv 2211.10438) takes the largest input and weight.
 """
 
 from __future__ import annotations
@@ -96,9 +87,9 @@ def scalable_inputs(block: WalkBlock) -> list[ScalableInputs]:
     wanted = block.output(run)
     added = (wanted - run.hidden.to(wanted.device)).float().norm().clamp(min=1e-12)
     own = {block.inner(name) for name in block.layers}
-    found: list[ScalableInputs] = []
+    groups: list[ScalableInputs] = []
     for group in _candidates(block, run, own):
-        if any(group.readers == accepted.readers for accepted in found):
+        if any(group.readers == accepted.readers for accepted in groups):
             continue
         with _as_it_was(block, group):
             channels = block.module.get_submodule(group.source).weight.shape[0]
@@ -109,27 +100,27 @@ def scalable_inputs(block: WalkBlock) -> list[ScalableInputs]:
                 block.module.get_submodule(name).weight.data.copy_(weights[name])
             change = (block.output(run) - wanted).float().norm()
         if change <= TOLERANCE * added:
-            found.append(group)
-    return found
+            groups.append(group)
+    return groups
 
 
 @contextmanager
 def _as_it_was(block: WalkBlock, group: ScalableInputs) -> Iterator[None]:
     """Puts the weights of a group back."""
     modules = [block.module.get_submodule(name) for name in (group.source, *group.readers)]
-    kept = [(tensor, tensor.data.clone()) for module in modules for tensor in module.parameters(recurse=False)]
+    saved = [(tensor, tensor.data.clone()) for module in modules for tensor in module.parameters(recurse=False)]
     try:
         yield
     finally:
-        for tensor, before in kept:
+        for tensor, before in saved:
             tensor.data.copy_(before)
 
 
 def _candidates(block: WalkBlock, run: BatchPass, own: set[str]) -> Iterator[ScalableInputs]:
     """Groups that names and shapes allow, the likeliest source of each first."""
-    read, made = _tensors(block, run)
+    read, sources = _tensors(block, run)
     modules = dict(block.module.named_modules())
-    for readers, norm in ((names, made.get(tensor)) for tensor, names in read.items()):
+    for readers, norm in ((names, sources.get(tensor)) for tensor, names in read.items()):
         width = modules[readers[0]].in_features
         if not own.issuperset(readers):
             continue
@@ -149,21 +140,21 @@ def _candidates(block: WalkBlock, run: BatchPass, own: set[str]) -> Iterator[Sca
 
 def _tensors(block: WalkBlock, run: BatchPass) -> tuple[Mapping[int, tuple[str, ...]], Mapping[int, str]]:
     """(tensor -> Linear layers that read it, tensor -> norm that made it) of one forward pass. Tensors are numbered."""
-    kept: list[Tensor] = []  # while they are referenced no other tensor has their identity
+    tensors: list[Tensor] = []  # while they are referenced no other tensor has their identity
     read: dict[int, list[str]] = {}
-    made: dict[int, str] = {}
+    sources: dict[int, str] = {}
     hooks = []
 
     def number(tensor: Tensor) -> int:
-        place = next((place for place, other in enumerate(kept) if other is tensor), len(kept))
-        kept.extend([tensor] * (place == len(kept)))
+        place = next((place for place, other in enumerate(tensors) if other is tensor), len(tensors))
+        tensors.extend([tensor] * (place == len(tensors)))
         return place
 
     def reads(name: str):
         return lambda module, given: read.setdefault(number(given[0]), []).append(name)
 
     def makes(name: str):
-        return lambda module, given, output: made.__setitem__(number(output), name)
+        return lambda module, given, output: sources.__setitem__(number(output), name)
 
     for name, module in block.module.named_modules():
         shapes = {key: tensor.ndim for key, tensor in module.named_parameters(recurse=False)}
@@ -176,7 +167,7 @@ def _tensors(block: WalkBlock, run: BatchPass) -> tuple[Mapping[int, tuple[str, 
     finally:
         for hook in hooks:
             hook.remove()
-    return {tensor: tuple(names) for tensor, names in read.items()}, made
+    return {tensor: tuple(names) for tensor, names in read.items()}, sources
 
 
 AWQ_POWERS = tuple(step / 20 for step in range(21))
@@ -190,11 +181,14 @@ GAIN = 0.95
 
 
 def awq_scales(
-    group: ScalableInputs, weight: Float32[Tensor, "out in"], found: Inputs, group_size: int
+    group: ScalableInputs, weight: Float32[Tensor, "out in"], inputs: Inputs, group_size: int
 ) -> Float32[Tensor, " channels"] | None:
     """weight: of all readers, one below the other. None where no scales are best."""
     weight = weight[torch.linspace(0, len(weight) - 1, min(len(weight), MEASURED_OUTPUTS)).long()]
-    sizes = group.gathered(found.moment.diagonal()).mean(-1).sqrt()
+    if inputs.moment is None:
+        raise ValueError(f"{group.readers[0]} was watched without second moments")
+    moment = inputs.moment
+    sizes = group.gathered(moment.diagonal()).mean(-1).sqrt()
     by_group = weight.abs().unflatten(-1, (-1, group_size))
     shares = (by_group / by_group.amax(-1, keepdim=True).clamp(min=1e-12)).flatten(-2).mean(0)
     weights = group.gathered(shares).mean(-1)
@@ -203,18 +197,18 @@ def awq_scales(
         scaled = weight * spread
         steps = int4_linear.group_scales(scaled, group_size, shares=(1.0,)).float()
         change = int4_linear.rounded(scaled.unflatten(-1, (-1, group_size)), steps[..., None]).flatten(-2) / spread - weight
-        return float(((change @ found.moment) * change).sum())
+        return float(((change @ moment) * change).sum())
 
     return _best(group, [sizes**power / (weights ** (1 - power) + LEAST) for power in AWQ_POWERS], error)
 
 
 def smooth_scales(
-    group: ScalableInputs, weight: Float32[Tensor, "out in"], found: Inputs
+    group: ScalableInputs, weight: Float32[Tensor, "out in"], inputs: Inputs
 ) -> Float32[Tensor, " channels"] | None:
     """The same for int8 weights per channel and int8 activations per token; the error is that on the sampled inputs."""
-    sizes = group.gathered(found.largest).amax(-1)
+    sizes = group.gathered(inputs.largest).amax(-1)
     weights = group.gathered(weight.abs().amax(0)).amax(-1)
-    sample = found.sample.float()
+    sample = inputs.sample.float()
     wanted = sample @ weight.T
 
     def error(spread: Tensor) -> float:
@@ -241,7 +235,7 @@ def _best(group: ScalableInputs, candidates: list[Tensor], error) -> Tensor | No
         scales = scales / (scales.max() * scales.min()).sqrt()
         if not torch.isfinite(scales).all():
             continue
-        found = error(group.spread(scales))
-        if found < least:
-            best, least = scales, found
+        cost = error(group.spread(scales))
+        if cost < least:
+            best, least = scales, cost
     return best

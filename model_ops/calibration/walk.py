@@ -4,17 +4,10 @@
         for name, read in block.inputs().items():       # E[x x^T] of the layer's inputs, their range, a sample
             block.replace(name, quantized_weight)       # what later blocks will read
 
-    show(model, batches, [ranges])                      # runs all blocks as they are, under watches
-
-Only hidden states of one block boundary are kept (in main memory, or on the device where they are small), second moments of
-one block, and the weights of one block (`model_ops.models.blockwise`). Layers that read the same tensor (q, k and v; gate and
-up) share one moment. A block runs twice: as it was, to see what its layers read, and with its new weights, so that the next
-block is calibrated on what it will really read (GPTQ's code; llm-compressor's "sequential" pipeline). What a mixture of
-experts reads is kept as it is, with the router's choice (`WalkBlock.routed`): `model_ops.calibration.expert_inputs` shows it
-to one expert after another.
-
-On several processes each has a share of the batches; what layers read is summed over all of them, so that every process sees
-the same.
+Kept are hidden states of one block boundary, second moments and weights of one block (`model_ops.models.blockwise`). A block
+runs twice: as it was, to see what its layers read, and with its new weights, so that the next block is calibrated on what it
+will really read. `model_ops.calibration.expert_inputs` shows what a mixture reads to one expert after another. On several
+processes each has a share of the batches; what layers read is summed over all of them.
 """
 
 from __future__ import annotations
@@ -105,7 +98,7 @@ class WalkBlock:
                     with suppress(InputsComplete):
                         self.output(run)
                     watch.next_run()
-            self._inputs, self._routed, self._chosen = watch.found(), watch.routed, watch.chosen()
+            self._inputs, self._routed, self._chosen = watch.inputs(), watch.routed, watch.chosen()
         return self._inputs
 
     def routed(self, mixture: str) -> Routed:
@@ -125,8 +118,8 @@ class WalkBlock:
 
     def output(self, run: BatchPass) -> Float[Tensor, "1 tokens hidden"]:
         """What the block makes of a batch with its present weights."""
-        found = self.module(run.hidden.to(self.device), **_moved(run.rest[self.index], self.device, {}))
-        return found[0] if isinstance(found, tuple) else found
+        output = self.module(run.hidden.to(self.device), **_moved(run.rest[self.index], self.device, {}))
+        return output[0] if isinstance(output, tuple) else output
 
     def advance(self) -> None:
         """Runs the block with its present weights: its outputs are the next block's hidden states. The walk does so, unless its

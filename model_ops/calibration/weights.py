@@ -1,27 +1,13 @@
 """Chooses the codes of a model's Linear layers by what the layers read in calibration rows, on one process or several.
 
-    found = calibrated_weights(model, block_layers(model), schemes, batches, folder, "gptq")
-    found.stored(layer, parts)                                  # a layer's stored tensors, by its name in the checkpoint
-    found.replaced                                              # other tensors that changed: checkpoint name -> file
-
-    owners = shares([cost of each], world.size)                 # the process that computes each matrix
-    tensors = exchanged(own, layouts, owners, world)            # all tensors, on every process
-
-Methods:
-
     gptq          int4 codes by GPTQ
     awq           int4: inputs are scaled by AWQ, and codes are the nearest
     awq_gptq      int4: inputs are scaled by AWQ, then codes by GPTQ
     smoothquant   int8: inputs are scaled by SmoothQuant, and codes are the nearest
 
-Scales are folded into what comes before a layer (model_ops.calibration.scalable_inputs). Layers that a method is not for are
-rounded to the nearest, in their turn: later blocks are calibrated on what they will read. Experts of a mixture come one by one,
-each calibrated on what it reads (model_ops.calibration.expert_inputs); scales of what its down projection reads are folded into
-its up projection. What gate and up read is not scaled, because the router reads it, too.
-
-Each block's tensors are written when it is done (folder/block-7.safetensors): a run that was stopped computes no block twice.
-On several processes all see the same inputs and scales; each process chooses the codes of some matrices, and the first one
-writes the block's file, which all of them read.
+Layers that a method is not for are rounded to the nearest in their turn, since later blocks are calibrated on what they will
+read. Each block's tensors are written when it is done (folder/block-7.safetensors): a run that was stopped computes no block
+twice. On several processes all see the same inputs, each chooses the codes of some matrices, and the first one writes the file.
 """
 
 from __future__ import annotations
@@ -161,17 +147,17 @@ def calibrated_weights(
                         {ERRORS: json.dumps(measured)},
                     )
             wait_for_all()
-        found = load_file(file)
-        errors += _kept_errors(file)
+        saved = load_file(file)
+        errors += _errors_in(file)
         for part in (block, *experts_of(block)):
             for module, layer in part.layers.items():
                 scheme = schemes[names[module]]
-                stored = {name: found.pop(f"{names[module]}.{name}") for name in scheme.stored(*layer.weight.shape)}
+                stored = {name: saved.pop(f"{names[module]}.{name}") for name in scheme.stored(*layer.weight.shape)}
                 part.replace(module, scheme.load_layer().decode(stored))
                 files[names[module]] = file
                 for name in (INPUTS, OUTPUTS):
-                    found.pop(f"{names[module]}.{name}", None)
-        for name, values in found.items():
+                    saved.pop(f"{names[module]}.{name}", None)
+        for name, values in saved.items():
             model.module.get_parameter(layers.renamed.get(name, name)).data.copy_(values)
             replaced[name] = file
         if after_block is not None:
@@ -179,7 +165,7 @@ def calibrated_weights(
     return CalibratedWeights(files, errors, replaced)
 
 
-def _kept_errors(file: Path) -> list[LayerError]:
+def _errors_in(file: Path) -> list[LayerError]:
     """The errors that a block's file holds."""
     with safe_open(file, framework="pt") as tensors:
         return [LayerError(*error) for error in json.loads(tensors.metadata()[ERRORS])]
@@ -317,18 +303,24 @@ def _errors(block: WalkBlock, module: str, kind: type[QuantizedLinear], done: _D
     if issubclass(kind, Int8Linear):
         sample, ours, plain = read.sample.float(), done.stored[module], kind.encode(weight)
         wanted = sample @ weight.T
-        found = int8_outputs(sample / scales.get(INPUTS, 1.0), ours["weight"], ours["weight_scale"])
-        outputs = int8_outputs(sample, plain["weight"], plain["weight_scale"]), found / scales.get(OUTPUTS, 1.0)
-        return tuple(float((each - wanted).square().sum() / wanted.square().sum().clamp(min=1e-20)) for each in outputs)
+        scaled = int8_outputs(sample / scales.get(INPUTS, 1.0), ours["weight"], ours["weight_scale"])
+        nearest, chosen = (
+            float((outputs - wanted).square().sum() / wanted.square().sum().clamp(min=1e-20))
+            for outputs in (int8_outputs(sample, plain["weight"], plain["weight_scale"]), scaled / scales.get(OUTPUTS, 1.0))
+        )
+        return nearest, chosen
     stored = kind.decode(done.stored[module]) / scales.get(INPUTS, 1.0)
     if OUTPUTS in scales:
         stored = stored / scales[OUTPUTS][:, None]
-    return tuple(_error(each.to(weight.device), weight, read.moment) for each in (kind.decode(kind.encode(weight)), stored))
+    if read.moment is None:
+        raise ValueError(f"{module} was watched without second moments")
+    nearest = kind.decode(kind.encode(weight))
+    return _error(nearest.to(weight.device), weight, read.moment), _error(stored.to(weight.device), weight, read.moment)
 
 
-def _error(found: Tensor, wanted: Tensor, moment: Tensor) -> float:
+def _error(stored: Tensor, wanted: Tensor, moment: Tensor) -> float:
     """E |(found - wanted) x|^2 / E |wanted x|^2."""
-    change = found - wanted
+    change = stored - wanted
     of_output = ((wanted @ moment) * wanted).sum()
     return float((((change @ moment) * change).sum() / of_output.clamp(min=1e-20)).clamp(min=0))
 
@@ -349,14 +341,14 @@ def exchanged(
     layers. layouts: layer -> dtype and shape of its tensors."""
     if world.size == 1:
         return {layer: dict(own[layer]) for layer in owners}
-    found: dict[str, dict[str, Tensor]] = {}
+    tensors: dict[str, dict[str, Tensor]] = {}
     for layer, owner in owners.items():
-        found[layer] = {}
+        tensors[layer] = {}
         for part, (dtype, shape) in layouts[layer].items():
             if owner == world.rank:
                 tensor = own[layer][part].cpu().contiguous()
             else:
                 tensor = torch.empty(shape, dtype=getattr(torch, TORCH_NAMES[dtype]))
             dist.broadcast(tensor.view(-1).view(torch.uint8), owner)
-            found[layer][part] = tensor
-    return found
+            tensors[layer][part] = tensor
+    return tensors

@@ -1,20 +1,13 @@
 """Batched decoding with a KV cache: plain, or speculative with exact verification of chain drafts.
 
-    answers = decode(runner, prompts, row_ids, eos_ids={2}, temperature=1.0, max_new_tokens=128)         # plain
-    answers = decode(runner, prompts, row_ids, ..., drafter=model.drafter(), num_speculative_tokens=3)   # speculative
+    answers = decode(runner, prompts, row_ids, ..., drafter=model.drafter(), num_speculative_tokens=3)
     for rows in batches([900, 40, 35, 870], most=64, per_batch=2_000): ...      # [[0, 3], [1, 2]], rows by length
 
-At temperature 0 the text is the target's greedy text; at other temperatures it has the distribution of the target's own samples
-(`model_ops.decoding.sampling`).
-
-Acceptance is counted as in vLLM's scheduler. Prefill gives the first token; every later forward is a round. All accepted
-drafts of a round count, also past an end-of-text token or max_new_tokens, because a server verifies them before it sees that
-the answer has ended. vLLM counts only rounds with a draft, as `Completion.drafts` does; `Completion.forwards` counts all
-rounds.
-
-A batch pads its prompts to the longest one; a row that ends leaves its batch. A further batch costs its own rounds of decoding,
-each as long as a number of prompt tokens, however few its rows. `batches` finds the split with the least sum of both exactly
-(dynamic programming over prompts sorted by length).
+At temperature 0 the text is the target's greedy text; at other temperatures it has the distribution of the target's own
+samples (`model_ops.decoding.sampling`). Acceptance is counted as in vLLM's scheduler: prefill gives the first token, every
+later forward is a round, and all accepted drafts of a round count, also past the answer's end. vLLM counts only rounds with a
+draft, as `Completion.drafts` does. A batch pads its prompts to the longest one; `batches` finds the split of least cost
+exactly.
 """
 
 from __future__ import annotations
@@ -114,7 +107,7 @@ def decode(
     for row_id, prompt in zip(row_ids, prompts, strict=True):
         if not 0 < len(prompt) < room:
             raise ModelError(f"prompt of row {row_id} has {len(prompt)} tokens; the target takes 1 to {room - 1}")
-    answers: list[Completion | None] = [None] * len(prompts)
+    answers: dict[int, Completion] = {}
     per_batch, done = cost_of_rounds(torch.device(runner.device).type, max_new_tokens), 0
     for rows in batches([len(prompt) for prompt in prompts], batch_size, per_batch):
         batch = _Batch(
@@ -142,7 +135,7 @@ def decode(
         if on_batch is not None:
             done += len(rows)
             on_batch(done)
-    return answers
+    return [answers[row] for row in range(len(prompts))]
 
 
 class _Batch:
@@ -398,8 +391,8 @@ def batches(lengths: Sequence[int], most: int, per_batch: int) -> list[list[int]
         best = int(costs.argmin())
         least[end] = costs[best]
         begins.append(int(begin[best]))
-    found, end = [], len(order)
+    split, end = [], len(order)
     while end:
-        found.append(order[begins[end] : end])
+        split.append(order[begins[end] : end])
         end = begins[end]
-    return found[::-1]
+    return split[::-1]

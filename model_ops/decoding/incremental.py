@@ -1,18 +1,13 @@
 """Runs a Hugging Face decoder over a ragged KV cache: prefill, decoding, verification of drafts.
 
     runner = IncrementalModel(model)                      # Llama, Mistral, Qwen2, Qwen3; float or quantized layers
-    cache = runner.new_cache(rows=64)
-    hidden, captured = runner.forward(ids, cache, capture=(2, 5, 7))
+    hidden, captured = runner.forward(ids, runner.new_cache(rows=64), capture=(2, 5, 7))
     logits = runner.logits(hidden[:, -1])
 
-It shares the model's weights (q, k, v and gate, up become views of one fused matrix) and computes the same numbers. It is
-faster than the model's own forward on small batches, where the number of calls limits the speed, and it verifies drafts of
-rows with different lengths in one batch. `captured` holds hidden states at block boundaries, which EAGLE-3 reads: 0 is the
-embedding output, k the input of block k, n the last block's output before the final norm. FINAL is the state after the final
-norm, which MTP reads.
-
-On CUDA, the second forward of the same shape over a cache is recorded as a CUDA graph, and later ones replay it: starting 400
-kernels one by one takes two to three times as long as an 8B model takes to read its weights.
+It shares the model's weights (q, k, v and gate, up become views of one fused matrix) and is faster than the model's own forward
+on small batches. `captured` holds hidden states at block boundaries: 0 is the embedding output, k the input of block k, n the
+last block's output before the final norm; FINAL is the state after it. On CUDA, the second forward of a shape over a cache is
+recorded as a CUDA graph, and later ones replay it.
 """
 
 from __future__ import annotations

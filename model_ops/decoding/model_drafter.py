@@ -1,12 +1,8 @@
 """Drafts with a small language model: the distilled student, or any model with the target's tokenizer.
 
-    drafter = ModelDrafter(load_runner(student), vocab_size=runner.embedding.shape[0])
-    decode(runner, prompts, ..., drafter=drafter, num_speculative_tokens=3)
-
 It reads only tokens, no hidden states of the target, so it works with any target of the same tokenizer, also after further
-training or another quantization. Each draft costs one forward pass of the small model, which has its own cache. After a round
-the cache holds everything but the last two tokens (the last draft was not an input, and the target's own token follows it),
-so a round begins with these two as input.
+training or another quantization. After a round its cache holds everything but the last two tokens (the last draft was not an
+input, and the target's own token follows it), so a round begins with these two as input.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Penalties on repeated tokens: repetition, frequency and presence, as vLLM applies them.
 
-    logits = penalized(logits, Penalties(repetition=1.1), history, drafts)      # before temperature and truncation
-
-vLLM (`vllm/v1/sample/ops/penalties.py`, `vllm/model_executor/layers/utils.py: apply_penalties`): the repetition penalty divides
-positive logits and multiplies others, for tokens of prompt or answer (Keskar et al. 2019, arXiv 1909.05858). Then each
-occurrence in the answer subtracts the frequency penalty, and at least one occurrence subtracts the presence penalty (OpenAI
-API). A draft's own position counts the drafts before it.
+The repetition penalty divides positive logits and multiplies others, for tokens of prompt or answer (Keskar et al. 2019, arXiv
+1909.05858). Then each occurrence in the answer subtracts the frequency penalty, and at least one occurrence subtracts the
+presence penalty (OpenAI API). A draft's own position counts the drafts before it.
 """
 
 from __future__ import annotations
@@ -63,13 +60,13 @@ def penalized(
     """The penalized logits of a round's positions. drafts: the tokens before positions 1, 2, ..."""
     import torch
 
-    counts, found = history.counts, []
+    counts, by_position = history.counts, []
     for position in range(logits.shape[1]):
-        if position:
+        if position and drafts is not None:
             drafted = drafts[:, position - 1 : position]
             counts = counts.scatter_add(1, drafted, torch.ones_like(drafted, dtype=counts.dtype))
         at = logits[:, position]
         repeated = history.in_prompt | (counts > 0)
         at = torch.where(repeated, torch.where(at > 0, at / penalties.repetition, at * penalties.repetition), at)
-        found.append(at - penalties.frequency * counts - penalties.presence * (counts > 0))
-    return torch.stack(found, dim=1)
+        by_position.append(at - penalties.frequency * counts - penalties.presence * (counts > 0))
+    return torch.stack(by_position, dim=1)

@@ -2,15 +2,11 @@
 
     cache = RaggedCache(layers=10, rows=64, kv_heads=2, head_dim=32, dtype=torch.float32, device="cpu")
     cache.reserve(tokens)                                 # space for `tokens` more in every row
-    positions = cache.positions(tokens)                   # [rows, tokens], each row counts from its own length
-    output = cache.attend(layer, query, key, value, positions, window=None)
-    cache.store(layer, key, value, positions)             # without queries
+    output = cache.attend(layer, query, key, value, cache.positions(tokens), window=None)
     cache.lengths += accepted                             # makes new tokens visible
-    cache.advance(1)                                      # the same number in every row: nothing is read from the device
-    cache.longest_has(123)                                # nor is it where the caller knows the longest row
 
-Every row has its tokens at 0..length-1, without padding on the left. Entries past a row's length are invisible and the next
-call overwrites them, so rejecting drafts or ignoring padding of a short row costs nothing.
+Every row has its tokens at 0..length-1. Entries past a row's length are invisible and the next call overwrites them, so
+rejecting drafts or ignoring padding of a short row costs nothing.
 """
 
 from __future__ import annotations

@@ -1,20 +1,16 @@
 """Chooses how a model is decoded, and what every way offers.
 
-    runner = new_runner(model)
-    cache = runner.new_cache(rows=64)
-    hidden, captured = runner.forward(ids, cache, capture=(2, 5, 7))
-    cache.lengths += 1                                    # makes the tokens visible; fewer takes drafts back
-
 - `IncrementalModel`: fused products for the families that `model_ops.families.table.FAST` lists.
-- `RaggedModel`: the model's own blocks with attention over a ragged cache, for every family in which attention is all that
-  connects tokens.
+- `RaggedModel`: the model's own blocks with attention over a ragged cache, where attention is all that connects tokens.
 - `StatefulModel`: transformers' own cache, row by row, for families with a state besides keys and values. Slower and exact.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -22,8 +18,31 @@ from torch import Tensor, nn
 
 from model_ops.decoding.incremental import IncrementalModel, runs_fast
 from model_ops.decoding.transformers_runner import RaggedModel, StatefulModel
+from model_ops.files import TensorFileError, read_directory
+from model_ops.jobs import ModelError
 from model_ops.machine import products_dtype
-from model_ops.models import keeps_apart
+from model_ops.models import keeps_apart, load_model, training_device
+from model_ops.quantization import is_quantized, load_quantized
+
+
+def load_runner(directory: Path) -> Runner:
+    """Loads the model of a directory, quantized or not, for decoding.
+
+    dtype: `decoding_dtype`. Raises ModelError as `load_model` does.
+    """
+    device = training_device()
+    try:
+        headers = read_directory(directory)
+    except TensorFileError as error:
+        raise ModelError(str(error)) from error
+    parameters = sum(math.prod(header.shape) for header in headers.values())
+    dtype = decoding_dtype(device, parameters)
+    if is_quantized(directory):
+        model = load_quantized(directory, dtype).to(device)
+    else:
+        model = load_model(directory, dtype=dtype, attention="sdpa", device=device)
+    return new_runner(model)
+
 
 SMALL_PARAMETERS = 100_000_000
 """On a CPU, models with fewer parameters are decoded in float32: bfloat16 is not faster for their small products, and logits
@@ -54,7 +73,10 @@ class DecodingCache(Protocol):
         """Keeps only these rows, in this order."""
 
 
-class Runner(Protocol):
+Cache = TypeVar("Cache", bound=DecodingCache)
+
+
+class Runner(Protocol[Cache]):
     """A causal language model over a cache.
 
     head.weight gives the logits before the soft cap.
@@ -72,13 +94,13 @@ class Runner(Protocol):
     dtype: torch.dtype
     device: torch.device
 
-    def new_cache(self, rows: int) -> DecodingCache: ...
+    def new_cache(self, rows: int) -> Cache: ...
 
-    def take_back(self, cache: DecodingCache) -> None:
+    def take_back(self, cache: Cache) -> None:
         """Takes a cache that nobody reads any more."""
 
     def forward(
-        self, ids: Int[Tensor, "rows tokens"], cache: DecodingCache, capture: Sequence[int] = ()
+        self, ids: Int[Tensor, "rows tokens"], cache: Cache, capture: Sequence[int] = ()
     ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured_hidden"] | None]:
         """Hidden states after the final norm of the next tokens of every row, and the captured states (None without any)."""
 
@@ -86,7 +108,7 @@ class Runner(Protocol):
         """Logits in float32."""
 
 
-def new_runner(model: nn.Module) -> Runner:
+def new_runner(model: nn.Module) -> Runner[Any]:
     """The fastest exact way to decode a model that was loaded with attention "sdpa" or "eager"; takes the model over."""
     rounds_cache = getattr(model, "rounds_cache", False)  # by hooks of the attention modules, which fused products never call
     if runs_fast(model.config) and not rounds_cache:

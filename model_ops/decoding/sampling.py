@@ -1,18 +1,11 @@
 """Sampling, its truncation, and verification of drafts (speculative sampling), as pure functions.
 
-    weights = truncated((logits / temperature).softmax(dim=-1), Truncation(top_p=0.9))
-    token = sample(weights, uniform)                                         # inverse CDF: one uniform, one token
-    accepted, token = verify_matches(choices, drafts, valid)                 # greedy decoding, or a deterministic drafter
-    accepted, token = verify_draws(target, draft_probabilities, ...)         # a drafter that samples
-
 Truncation in vLLM's order, after the temperature: min_p drops tokens below min_p times the highest probability; top_k keeps the
-k most probable tokens; top_p keeps the smallest set of most probable tokens whose share of the remaining probability reaches
-top_p.
+k most probable tokens; top_p the smallest set of most probable tokens whose share of the remaining probability reaches top_p.
 
 Rejection rule (Leviathan et al. 2023, arXiv 2211.17192; Chen et al. 2023, arXiv 2302.01318): a token x drafted with
 probability q(x) is accepted with probability min(1, p(x) / q(x)); at the first rejection a token is drawn from
-max(p - q, 0), normalised. The emitted tokens have exactly the target's distribution. For a deterministic drafter (q(x) = 1)
-the rule equals drawing y from p and accepting if y = x.
+max(p - q, 0), normalised. The emitted tokens have exactly the target's distribution.
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
 """Runners that decode with a transformers model's own forward; `model_ops.decoding.runner` chooses one.
 
-    runner = RaggedModel(model)          # attention is all that connects tokens: attention over a ragged cache
-    runner = StatefulModel(model)        # a linear recurrence or a convolution: transformers' own cache, row after row
-
-`RaggedModel` runs the model as in training, with transformers' attention interface, so norms, experts, soft caps, sinks,
-windows, latent attention and RoPE are the model's own code. Rows of different lengths share a batch, and drafts are taken back
-by the lengths of the cache, as with `IncrementalModel`.
-
-A state has no entries by position that could be left out, so in `StatefulModel` a row whose drafts are taken back continues
-from a copy of its cache that was made before them, and runs the accepted tokens again. After a row's first tokens the model
-gets one token at a time, which every implementation of such layers supports.
+`RaggedModel`, where attention is all that connects tokens, puts attention over a ragged cache into transformers' interface:
+norms, experts, soft caps, sinks, windows, latent attention and RoPE are the model's own code. `StatefulModel` is for families
+with a linear recurrence or a convolution: a row whose drafts are taken back continues from a copy of its cache that was made
+before them, and after a row's first tokens the model gets one token at a time.
 """
 
 from __future__ import annotations
@@ -47,12 +41,12 @@ class TransformersRunner:
     def __init__(self, model: nn.Module):
         self.model, self.config = model, model.config
         self.decoder = model.get_decoder()
-        self.layers = getattr(self.decoder, "layers", None)
-        self.norm = next((getattr(self.decoder, name) for name in FINAL_NORMS if hasattr(self.decoder, name)), None)
-        head = Head.of(model)
-        if self.layers is None or self.norm is None or head is None:
-            missing = "layers" if self.layers is None else "a final norm" if self.norm is None else "a linear head"
+        layers, head = getattr(self.decoder, "layers", None), Head.of(model)
+        norm = next((getattr(self.decoder, name) for name in FINAL_NORMS if hasattr(self.decoder, name)), None)
+        if layers is None or norm is None or head is None:
+            missing = "layers" if layers is None else "a final norm" if norm is None else "a linear head"
             raise ModelError(f"{self.config.model_type} cannot be decoded here: its decoder has no {missing} of a known name")
+        self.layers, self.norm = layers, norm
         self.embedding = model.get_input_embeddings().weight
         self.dtype, self.device = self.embedding.dtype, self.embedding.device
         self.head, self.soft_cap = _scaled(model.get_output_embeddings(), head.scale), head.soft_cap
@@ -194,18 +188,19 @@ def ragged_attention(
     Without a cache, causal attention of each row on its own.
     """
     cache = ragged_cache
-    options = {"scaling": query.shape[-1] ** -0.5 if scaling is None else scaling, "softcap": softcap, "s_aux": s_aux}
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    alone = partial(packed_attention, scaling=scaling, sliding_window=sliding_window, softcap=softcap, s_aux=s_aux)
     if cache is None:
-        return packed_attention(module, query, key, value, sliding_window=sliding_window, **options)
+        return alone(module, query, key, value)
     tokens, layer = query.shape[2], module.layer_idx
     positions = cache.positions(tokens)
     cache.store(layer, key.transpose(1, 2), value.transpose(1, 2), positions)
     if cache.longest == 0:  # rows without a past; padding is on the right, which no real query sees
-        return packed_attention(module, query, key, value, sliding_window=sliding_window, **options)
+        return alone(module, query, key, value)
     span = cache.longest + tokens
     keys, values = cache.keys[layer][:, :, :span], cache.values[layer][:, :, :span]
     at_once = max(1, SCORES_AT_ONCE.get(query.device.type, SCORES_AT_ONCE["cpu"]) // (query.shape[1] * tokens * span))
-    attend = partial(_attend, window=sliding_window, **options)
+    attend = partial(_attend, window=sliding_window, scaling=scaling, softcap=softcap, s_aux=s_aux)
     streams = (stream.split(at_once) for stream in (query, keys, values, positions))
     parts = [attend(*part) for part in zip(*streams, strict=True)]
     return torch.cat(parts).transpose(1, 2), None
@@ -291,32 +286,32 @@ class StatefulModel(TransformersRunner):
 
         The tokens become part of a row when the caller adds to `cache.lengths`.
         """
-        found = [
+        by_row = [
             self._row(row, tokens, length, capture)
             for row, tokens, length in zip(cache.rows, ids.tolist(), cache.lengths.tolist(), strict=True)
         ]
-        hidden = torch.cat([states for states, _ in found])
-        return hidden, torch.cat([captured for _, captured in found]) if capture else None
+        hidden = torch.cat([states for states, _ in by_row])
+        return hidden, torch.cat([captured for _, captured in by_row]) if capture else None
 
     def _row(self, row: _Row, new: list[int], length: int, capture: Sequence[int]) -> tuple[Tensor, Tensor | None]:
         """The states of a row's new tokens, after its first `length` tokens."""
         self._rewind(row, length)
         if length and len(new) > 1:
             row.before = (length, copy.deepcopy(row.cache))
-        found = self._read(row, new, capture)
-        return torch.cat([states for states, _ in found], 1), torch.cat([of for _, of in found], 1) if capture else None
+        steps = self._read(row, new, capture)
+        return torch.cat([states for states, _ in steps], 1), torch.cat([of for _, of in steps], 1) if capture else None
 
     def _rewind(self, row: _Row, length: int) -> None:
         """Brings the cache to the row's first `length` tokens."""
         if length == len(row.tokens):
             return
-        kept = row.tokens[:length]
+        remaining = row.tokens[:length]
         row.tokens, row.cache = [], None
         if row.before is not None and row.before[0] <= length:
-            row.tokens, row.cache = kept[: row.before[0]], row.before[1]
+            row.tokens, row.cache = remaining[: row.before[0]], row.before[1]
         row.before = None
         if len(row.tokens) < length:
-            self._read(row, kept[len(row.tokens) :], ())
+            self._read(row, remaining[len(row.tokens) :], ())
 
     def _read(self, row: _Row, tokens: list[int], capture: Sequence[int]) -> list[tuple[Tensor, Tensor | None]]:
         """Runs a row's next tokens: the first ones at once, later ones one by one."""
@@ -325,10 +320,10 @@ class StatefulModel(TransformersRunner):
             steps = [tokens]
         else:
             steps = [[token] for token in tokens]
-        found = []
+        outputs = []
         for step in steps:
             positions = torch.arange(len(row.tokens), len(row.tokens) + len(step), device=self.device)[None]
-            found.append(
+            outputs.append(
                 self.run(
                     capture,
                     input_ids=torch.tensor([step], device=self.device),
@@ -338,4 +333,4 @@ class StatefulModel(TransformersRunner):
                 )
             )
             row.tokens.extend(step)
-        return found
+        return outputs

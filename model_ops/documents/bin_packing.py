@@ -3,16 +3,11 @@
     rows = pack([120, 64, 200, 900], capacity=1024)
     len(rows), rows[0]                              # number of rows; indices of the documents in the first row
 
-1. Best-fit decreasing (arXiv 2404.10830): longest first, each into the fullest row with space for it.
-2. If that needs more rows than a lower bound (Martello and Toth's L2, 1990), rows are filled one after the other: the longest
-   remaining document, then the lengths that leave the least free space (minimum bin slack, Gupta and Ho 1999). Filling every
-   row completely uses up the short documents and leaves lengths that fit nothing, so each row may waste an equal share of the
-   total slack (Fleszar and Hindi 2002). The target number of rows moves between the bound and the best result until they
-   meet, at most ATTEMPTS times.
-
-The result with the fewest rows is used, so it is never worse than best fit. The search works on the number of documents of each
-length and is limited by counted work, not time: a million lengths take about a second, and the same lengths give the same rows
-on any machine. Documents of equal length are assigned in their given order.
+Best-fit decreasing (arXiv 2404.10830) first: longest first, each into the fullest row with space for it. If that needs more
+rows than a lower bound (Martello and Toth's L2, 1990), rows are filled one after the other by minimum bin slack (Gupta and Ho
+1999), where each row may waste an equal share of the total slack (Fleszar and Hindi 2002); the target number of rows moves
+between the bound and the best result, at most ATTEMPTS times. The search is limited by counted work, not time: a million
+lengths take about a second, and the same lengths give the same rows on any machine.
 """
 
 from __future__ import annotations

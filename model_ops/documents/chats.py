@@ -19,7 +19,8 @@ from model_ops.documents.conversations import read_documents
 from model_ops.documents.documents import Document, Documents
 from model_ops.documents.likelihood import held_out_totals
 from model_ops.families import PACKED
-from model_ops.jobs import ModelError
+from model_ops.jobs import ModelError, filled
+from model_ops.machine import Precision
 from model_ops.models import load_tokenizer, read_config, refuse_misfit
 from model_ops.parallel import World
 from model_ops.rendering import ChatTemplate, EndpointTokens, ReasoningBudget, ServedTokens
@@ -55,11 +56,12 @@ def read_chats(
     ids = endpoint if served is None else ServedTokens.read(served / "served.parquet")
     budget = ReasoningBudget(reasoning_budget) if reasoning_budget else None
     joined = 0 if endpoint else joined_tokens(model, settings)
-    documents, counts = read_documents(dataset, "train", tokenizer, settings.max_length, settings.overflow, ids, joined, budget)
+    max_length = filled(settings.max_length)
+    documents, counts = read_documents(dataset, "train", tokenizer, max_length, settings.overflow, ids, joined, budget)
     if budget is not None:
         budget.check(counts["rows"], ChatTemplate.of(tokenizer))
         counts |= {name: value for name, value in asdict(budget).items() if name != "tokens"}
-    validation = validation_documents(dataset, tokenizer, settings.max_length)
+    validation = validation_documents(dataset, tokenizer, max_length)
     refuse_nothing_to_learn(documents, counts)
     for split in (documents, validation):
         refuse_long_documents(model, split)
@@ -71,7 +73,8 @@ def joined_tokens(model: Path, settings: TrainingSettings) -> int:
     documents cannot continue each other: the model carries a state along its tokens, or processes share a row."""
     if read_config(model).get("model_type") not in PACKED or settings.mesh.cp > 1:
         return 0
-    return min(settings.max_length, settings.tokens_per_step, settings.micro_batch_tokens or settings.max_length)
+    max_length = filled(settings.max_length)
+    return min(max_length, filled(settings.tokens_per_step), settings.micro_batch_tokens or max_length)
 
 
 def refuse_nothing_to_learn(documents: Sequence[Document], counts: dict[str, int]) -> None:
@@ -93,7 +96,7 @@ def validation_documents(dataset: Path, tokenizer: PreTrainedTokenizerBase, max_
 
 
 def validation_of(
-    model: nn.Module, documents: Sequence[Document], precision: str, world: World
+    model: nn.Module, documents: Sequence[Document], precision: Precision, world: World
 ) -> Callable[[], dict[str, float]] | None:
     """The validation function for the trainer: the held-out loss of `documents`, shared by the processes of a run; None without
     documents."""

@@ -1,13 +1,8 @@
 """Tokenized documents: a single one, many in compact arrays, their batch, and whether two tokenizers read them alike.
 
-    documents = Documents.gather([Document("row-1", input_ids, targets), ...])
-    documents.lengths, documents[0], len(documents)
-    batch = to_batch(documents[3:5])
-    different = first_difference(teacher_tokenizer, student_tokenizer, of_teacher, of_student)
-    different            # None; or "token id 17 is another token", "row 5 is rendered as other tokens"
-
-The two tokenizers may have different numbers of tokens: an embedding padded to a round number, or added tokens that no row
-holds.
+documents = Documents.gather([Document("row-1", input_ids, targets), ...])
+batch = to_batch(documents[3:5])
+first_difference(teacher_tokenizer, student_tokenizer, of_teacher, of_student)      # None, or "token id 17 is another token"
 """
 
 from __future__ import annotations
@@ -100,7 +95,8 @@ class Documents(Sequence[Document]):
                     np.concatenate([document.targets for document in part]),
                 )
             )
-        return cls(row_ids, *(np.concatenate(stream) for stream in zip(*parts, strict=True)), branches=branches)
+        lengths, input_ids, targets = (np.concatenate(stream) for stream in zip(*parts, strict=True))
+        return cls(row_ids, lengths, input_ids, targets, branches)
 
     def __len__(self) -> int:
         return len(self.row_ids)
@@ -151,7 +147,11 @@ def prefix_tokens(documents: Sequence[Document]) -> Int[np.ndarray, " documents"
     return starts
 
 
-def to_batch(documents: Sequence[Document], kind: type[AnyBatch] = Batch) -> AnyBatch:
+@overload
+def to_batch(documents: Sequence[Document]) -> Batch: ...
+@overload
+def to_batch(documents: Sequence[Document], kind: type[AnyBatch]) -> AnyBatch: ...
+def to_batch(documents, kind=Batch):
     """Concatenates documents into a batch of class `kind`, with labels shifted so that position t predicts labels[t]."""
     lengths = [len(document) for document in documents]
     input_ids = np.concatenate([document.input_ids for document in documents]).astype(np.int64)

@@ -72,7 +72,7 @@ def held_out_totals(
     model: nn.Module,
     documents: Sequence[Document],
     world: World,
-    precision: str = "float32",
+    precision: Precision = "float32",
     batch_tokens: int = MICRO_BATCH_TOKENS,
 ) -> tuple[float, int]:
     """Sum of the negative log-likelihood (nats) over all documents, and their target tokens, shared by all processes.

@@ -4,28 +4,24 @@
     plan.step(0)                                   # the micro-batches of the first step
     to_batches(documents)                          # every document once, for an evaluation
 
-Documents are assigned to rows once, by length (model_ops.documents.bin_packing). Attention stays within a document, so rows
-only decide which documents share a step. Steps vary as follows:
-
-- Rows are shuffled in every pass with a generator of (seed, pass), so step i is a function of i and the settings.
-- In every pass documents of the same length swap places at random. Rows stay as full as before, similar documents that are
-  neighbours in the dataset are separated, and documents share rows with different ones in each pass.
-- Rows that begin with a long document are filled with short ones. With many short documents the last rows hold only short ones,
-  so the number of targets varies between steps if tokens_per_step is one or two rows. The gradient is divided by the targets of
-  its own step, so tokens of such steps have different weights. Eight rows per step even this out.
+Documents are assigned to rows once, by length; attention stays within a document, so rows only decide which documents share a
+step. In every pass rows are shuffled, and documents of the same length swap places, by a generator of (seed, pass): step i is a
+function of i and the settings. With many short documents the last rows hold only short ones, so steps of one or two rows differ
+in their number of targets, by which each step's gradient is divided; eight rows per step even this out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, overload
 
 import numpy as np
 from jaxtyping import Int
 
 from model_ops.documents.bin_packing import pack
 from model_ops.documents.documents import AnyBatch, Document, lengths_and_targets, prefix_tokens, to_batch
+from model_ops.jobs import filled
 from model_ops.tensors import Batch
 from model_ops.training import TrainingSettings
 
@@ -34,9 +30,11 @@ MICRO_BATCH_TOKENS = 4_096
 faster."""
 
 
-def to_batches(
-    documents: Sequence[Document], batch_tokens: int = MICRO_BATCH_TOKENS, kind: type[AnyBatch] = Batch
-) -> list[AnyBatch]:
+@overload
+def to_batches(documents: Sequence[Document], batch_tokens: int = ...) -> list[Batch]: ...
+@overload
+def to_batches(documents: Sequence[Document], batch_tokens: int, kind: type[AnyBatch]) -> list[AnyBatch]: ...
+def to_batches(documents, batch_tokens=MICRO_BATCH_TOKENS, kind=Batch):
     """Every document once, batched by similar length. A batch has at most `batch_tokens` tokens, or one longer document."""
     lengths = lengths_and_targets(documents)[0].tolist()
     order = sorted(range(len(documents)), key=lambda i: (lengths[i], i))
@@ -77,14 +75,15 @@ class PackedPlan:
         self.prefixes = prefix_tokens(documents)
         longest = int(self.lengths.max(initial=1))
         self.settings = settings = settings.fitted(int(self.lengths.sum()), longest)
-        capacity = min(settings.max_length, max(settings.tokens_per_step, longest))
+        tokens_per_step = filled(settings.tokens_per_step)
+        capacity = min(filled(settings.max_length), max(tokens_per_step, longest))
         if settings.micro_batch_tokens is not None:
             capacity = min(capacity, max(settings.micro_batch_tokens, longest))
         self.rows = pack(self.lengths, capacity)
         self.row_tokens = self.rows.sums(self.lengths).tolist()
         self.micro_batch_tokens = max(capacity, settings.micro_batch_tokens or MICRO_BATCH_TOKENS)
         a_row = sum(self.row_tokens) / max(1, len(self.rows))  # rows of short documents are not full
-        self.rows_per_step = max(1, min(len(self.rows), round(settings.tokens_per_step / max(1.0, a_row))))
+        self.rows_per_step = max(1, min(len(self.rows), round(tokens_per_step / max(1.0, a_row))))
         self.steps = settings.steps_over(len(self.rows), self.rows_per_step) if len(self.rows) else 0
         self._by_length = np.argsort(self.lengths, kind="stable")
         self._in_pass = lru_cache(maxsize=2)(self._exchanged)

@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from model_ops.drafting.acceptance import LARGEST_EXPONENT, AcceptanceRow, is_looping, paired_gain, summarize, tau_of
+    from model_ops.drafting.acceptance import (
+        LARGEST_EXPONENT,
+        AcceptanceRow,
+        error_of,
+        is_looping,
+        moves,
+        paired_gain,
+        student,
+        summarize,
+        tau_of,
+        variance,
+    )
     from model_ops.drafting.drafting_choice import (
         P99_ABOVE,
         CurvePoint,
@@ -26,7 +37,6 @@ if TYPE_CHECKING:
     from model_ops.drafting.drafts import LOOKUPS, NO_DRAFTING, Drafting, with_drafter
     from model_ops.drafting.lookup import replay
     from model_ops.drafting.measure_acceptance import AcceptanceRun, baselines, measure
-    from model_ops.drafting.student_t import error_of, moves, student, variance
     from model_ops.drafting.suffix import SuffixCache
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -1,14 +1,12 @@
 """Acceptance statistics of drafters: acceptance length (tau) with confidence interval, by group, and gains. Imports no torch.
 
     summary = summarize(rows)                             # rows of one drafter and temperature
-    gain = paired_gain([kl_rows], [lk_rows])              # two drafters on the same prompts, with a 95 % interval
-    gain = paired_gain([kl_0, kl_1, kl_2], [lk_0, lk_1, lk_2])     # three trainings of each
+    gain = paired_gain([kl_0, kl_1, kl_2], [lk_0, lk_1, lk_2])     # three trainings of each on the same prompts
 
-tau (acceptance length) = tokens emitted per target forward pass = 1 + accepted / forwards, without the prompt's prefill.
-`tau_of_drafts` counts only forwards that verify a draft, as servers' counters do; for a drafter that always drafts both are
-equal. Accepted drafts beyond an answer's end count, as in servers (see `model_ops.decoding.decode_loop`). Intervals are
-Student's t over prompts, since tokens of one answer are not independent, and over trainings.
-An answer loops if a pattern of 1 to 13 tokens repeats without interruption over at least 32 tokens.
+tau = tokens emitted per target forward pass = 1 + accepted / forwards, without the prompt's prefill; `tau_of_drafts` counts
+only forwards that verify a draft, as servers' counters do. Intervals are Student's t over prompts, since tokens of one answer
+are not independent, and over trainings; a bootstrap is too narrow where samples are few. An answer loops if a pattern of 1 to
+13 tokens repeats over at least 32 tokens.
 """
 
 from __future__ import annotations
@@ -20,7 +18,45 @@ from typing import Any
 
 import numpy as np
 
-from model_ops.drafting.student_t import error_of, moves, student, variance
+# fmt: off
+T_975 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262,
+    2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101,
+)
+# fmt: on
+"""0.975 quantiles of Student's t for 1 to 18 degrees of freedom: NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2."""
+
+NORMAL_975 = 1.95996
+
+
+def student(freedom: float) -> float:
+    """The 0.975 quantile for at least one degree of freedom, whole or not: linear in 1 / freedom, never too small."""
+    return float(np.interp(1 / freedom, [0, *(1 / each for each in range(len(T_975), 0, -1))], [NORMAL_975, *T_975[::-1]]))
+
+
+def moves(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Influence of each sample on the ratio values.sum() / weights.sum(), to first order.
+
+    The residual of a sample is divided by 1 - its share of the weights (jackknife correction), because a heavy sample pulls the
+    ratio towards itself and its residual is too small.
+    """
+    total = max(float(weights.sum()), 1e-12)
+    share = weights / total
+    return (values - values.sum() / total * weights) / total / np.where(share < 1, 1 - share, 1)
+
+
+def variance(parts: np.ndarray) -> float:
+    """Variance of a ratio, or of a difference of ratios, from what each sample moves it by."""
+    return (len(parts) - 1) / len(parts) * float(np.sum(parts**2))
+
+
+def error_of(sources: Sequence[tuple[float, int]]) -> tuple[float, float]:
+    """(standard error, degrees of freedom) of a sum of independent errors, each with its variance and degrees of freedom."""
+    total = sum(each for each, _ in sources)
+    if not total:
+        return 0.0, 1.0
+    return math.sqrt(total), total**2 / sum(each**2 / freedom for each, freedom in sources)
+
 
 LONGEST_PATTERN = 13
 LOOP_TOKENS = 32
@@ -174,7 +210,7 @@ def _by(rows: Sequence[AcceptanceRow], group: Callable[[AcceptanceRow], str]) ->
     members: dict[str, list[AcceptanceRow]] = {}
     for row in rows:
         members.setdefault(group(row), []).append(row)
-    return {name: {"prompts": len(found), **_tau_with_interval(found)} for name, found in sorted(members.items())}
+    return {name: {"prompts": len(own), **_tau_with_interval(own)} for name, own in sorted(members.items())}
 
 
 def _tau_with_interval(rows: Sequence[AcceptanceRow]) -> dict[str, float]:

@@ -1,10 +1,5 @@
 """Which drafting to serve: decided by measurements in a server, or by acceptance over logged answers where there is none.
 
-    choice = choose_in_server(measured, concurrencies=[1, 8], server="vllm 0.32.0")
-    choice.drafting, choice.reason, choice.curve, choice.break_even
-    choose_by_replay(replayed, drafter_low=1.81, gain_low=0.02)          # no server was asked
-    varying(measured, can_vary)                           # K by batch size, worth a measurement; None
-
 A drafting's score is the geometric mean, over the concurrencies of the endpoint, of its tokens/s over those without drafting.
 The highest score is served; of draftings within TIE of it, the simplest (nothing, n-gram, suffix, drafter; fewer tokens). A
 drafting whose p99 latency exceeds that without drafting by more than `p99_above` at one of the concurrencies is not served.
@@ -187,7 +182,7 @@ def varying(measured: Sequence[MeasuredDrafting], can_vary: Callable[[Drafting],
     plain = _plain(measured)
     levels = sorted(set.intersection(*(set(each.rates) for each in measured)))
     best_single = max(_score(each, plain, levels) for each in measured)
-    found: list[tuple[float, Drafting]] = []
+    candidates: list[tuple[float, Drafting]] = []
     for method in dict.fromkeys(each.drafting.method for each in measured):
         of_method = [each for each in measured if each.drafting.method in (method, "none") and not each.drafting.by_batch_size]
         if method == "none" or not all(can_vary(each.drafting) for each in of_method if each is not plain):
@@ -201,10 +196,10 @@ def varying(measured: Sequence[MeasuredDrafting], can_vary: Callable[[Drafting],
             ]
         )
         if len(set(lengths)) > 1 and promised > best_single * (1 + TIE):
-            found.append(
+            candidates.append(
                 (promised, Drafting(method=method, num_speculative_tokens=max(lengths), by_batch_size=_ranges(levels, lengths)))
             )
-    return max(found, key=lambda each: each[0])[1] if found else None
+    return max(candidates, key=lambda each: each[0])[1] if candidates else None
 
 
 def break_even(measured: MeasuredDrafting, plain: MeasuredDrafting) -> BreakEven:
@@ -231,10 +226,10 @@ def break_even(measured: MeasuredDrafting, plain: MeasuredDrafting) -> BreakEven
 
 
 def _plain(measured: Sequence[MeasuredDrafting]) -> MeasuredDrafting:
-    found = next((each for each in measured if each.drafting == NO_DRAFTING), None)
-    if found is None:
+    without = next((each for each in measured if each.drafting == NO_DRAFTING), None)
+    if without is None:
         raise ValueError("the server was not measured without drafting, so there is nothing to compare with")
-    return found
+    return without
 
 
 def _score(measured: MeasuredDrafting, plain: MeasuredDrafting, levels: Sequence[int]) -> float:
@@ -249,7 +244,7 @@ def _mean_ratio(ratios: Sequence[float]) -> float:
 def _point(measured: MeasuredDrafting, plain: MeasuredDrafting, level: int) -> CurvePoint:
     rate, without = measured.rates[level], plain.rates[level]
     ratio = rate.tokens_per_second / without.tokens_per_second
-    drafts = measured.drafting != NO_DRAFTING and measured.tau is not None
+    tau = None if measured.drafting == NO_DRAFTING else measured.tau
     return CurvePoint(
         label=measured.drafting.label,
         method=measured.drafting.method,
@@ -259,8 +254,8 @@ def _point(measured: MeasuredDrafting, plain: MeasuredDrafting, level: int) -> C
         p99_s=rate.p99_s,
         ratio=ratio,
         p99_ratio=rate.p99_s / without.p99_s,
-        tau=measured.tau if drafts else None,
-        tau_needed=measured.tau / ratio if drafts and ratio else None,
+        tau=tau,
+        tau_needed=tau / ratio if tau is not None and ratio else None,
     )
 
 
@@ -270,13 +265,13 @@ def _of(replayed: ReplayResult) -> Drafting:
 
 def _ranges(levels: Sequence[int], lengths: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
     """(first, last, K) for batch sizes from 1 to the largest level; neighbours with the same K are one range."""
-    found: list[tuple[int, int, int]] = []
+    ranges: list[tuple[int, int, int]] = []
     for level, length in zip(levels, lengths, strict=True):
-        if found and found[-1][2] == length:
-            found[-1] = (found[-1][0], level, length)
+        if ranges and ranges[-1][2] == length:
+            ranges[-1] = (ranges[-1][0], level, length)
         else:
-            found.append((found[-1][1] + 1 if found else 1, level, length))
-    return tuple(found)
+            ranges.append((ranges[-1][1] + 1 if ranges else 1, level, length))
+    return tuple(ranges)
 
 
 def _reason(

@@ -76,7 +76,7 @@ class Drafting(BaseModel):
     def _others(self) -> str:
         ranges = [(first, last, tokens) for first, last, tokens in self.by_batch_size if tokens != self.num_speculative_tokens]
         ends = self.by_batch_size[-1][1] if self.by_batch_size else 0
-        told = [
+        parts = [
             f"{tokens} from batch size {first}"
             if last == ends
             else f"{tokens} at batch size {first}"
@@ -84,7 +84,7 @@ class Drafting(BaseModel):
             else f"{tokens} at batch sizes {first} to {last}"
             for first, last, tokens in ranges
         ]
-        return f" ({', '.join(told)})" if told else ""
+        return f" ({', '.join(parts)})" if parts else ""
 
 
 NO_DRAFTING = Drafting()

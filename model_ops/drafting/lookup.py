@@ -1,12 +1,10 @@
 """Drafters that copy drafts from earlier text (n-gram, suffix), and their acceptance computed without decoding.
 
     drafter = LookupDrafter(NgramIndex)                   # prompt lookup; decode(runner, ..., drafter=drafter)
-    drafter = LookupDrafter(SuffixCache().open)           # suffix decoding: prompt, answer and past answers
     counts = replay(NgramIndex(prompt), answer.tokens, answer.beyond, num_speculative_tokens=3)
 
-These drafters are deterministic, so a draft is accepted if and only if it equals the token that the target draws. The text is
-therefore the target's own text for the same random numbers at every temperature, and `replay` counts acceptance over that text
-without running the target again. A test compares it with the decoder.
+A draft is accepted if and only if it equals the token that the target draws, so the text is the target's own text for the same
+random numbers at every temperature, and `replay` counts acceptance over that text without running the target again.
 """
 
 from __future__ import annotations

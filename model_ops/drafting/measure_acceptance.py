@@ -1,8 +1,5 @@
 """Measures acceptance of drafters on held-out prompts: one row per prompt, drafter and temperature.
 
-    measured = measure(runner, baselines() | {"eagle3": model.drafter()}, prompts, temperature=1.0, ...)
-    summary = summarize([row for row in measured.rows if row.drafter == "eagle3"])
-
 Baselines without training are the target alone (`none`), n-gram lookup, and suffix decoding. The suffix cache starts empty,
 or with past answers, and takes in the answers in the order of the prompts.
 """
@@ -12,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -66,15 +64,19 @@ def measure(
     target_alone: False leaves out the rows of the target alone, and does not decode it unless a lookup drafter needs its text.
     """
     ids, row_ids = [prompt.ids for prompt in prompts], [prompt.row_id for prompt in prompts]
-    options = {
-        "eos_ids": eos_ids,
-        "temperature": temperature,
-        "max_new_tokens": max_new_tokens,
-        "batch_size": batch_size,
-        "seed": seed,
-        "truncation": truncation,
-        "penalties": penalties,
-    }
+    answered = partial(
+        decode,
+        runner,
+        ids,
+        row_ids,
+        eos_ids=eos_ids,
+        temperature=temperature,
+        max_new_tokens=max_new_tokens,
+        batch_size=batch_size,
+        seed=seed,
+        truncation=truncation,
+        penalties=penalties,
+    )
     lengths = lengths or {}
     rows: list[AcceptanceRow] = []
     speed: dict[str, float] = {}
@@ -82,7 +84,7 @@ def measure(
     if target_alone or any(isinstance(drafter, LookupDrafter) for drafter in drafters.values()):
         started_s = time.monotonic()
         longest = max([num_speculative_tokens, *(lengths.get(name, 0) for name in drafters)])
-        alone = decode(runner, ids, row_ids, beyond=longest, **options)
+        alone = answered(beyond=longest)
         decoded = sum(len(answer.tokens) + len(answer.beyond) for answer in alone)
         speed["none"] = decoded / (time.monotonic() - started_s)
     if target_alone:
@@ -97,7 +99,7 @@ def measure(
                 rows.append(_row(name, temperature, drafted, prompt, answer, counts))
             continue
         started_s = time.monotonic()
-        answers = decode(runner, ids, row_ids, drafter=drafter, num_speculative_tokens=drafted, **options)
+        answers = answered(drafter=drafter, num_speculative_tokens=drafted)
         speed[name] = sum(len(answer.tokens) for answer in answers) / (time.monotonic() - started_s)
         rows += [
             _row(name, temperature, drafted, prompt, answer, _counts(answer))

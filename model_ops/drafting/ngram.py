@@ -1,12 +1,7 @@
 """N-gram drafter (prompt lookup): copies the tokens that followed the latest n-gram earlier in the text.
 
-    index = NgramIndex(prompt_ids)
-    index.extend(answer_ids)
-    index.propose(3)                      # the tokens after the earliest occurrence of the longest known suffix
-
-Equals vLLM's method `ngram` with prompt_lookup_min 1 and prompt_lookup_max 4: finds the longest suffix of 4 to 1 tokens that
-occurred before, takes its earliest occurrence, and drafts up to K tokens after it. `model_ops.drafting.lookup` has the drafter
-and `replay`.
+Equals vLLM's method `ngram` with prompt_lookup_min 1 and prompt_lookup_max 4: takes the earliest occurrence of the longest
+suffix of 4 to 1 tokens that occurred before, and drafts up to K tokens after it.
 """
 
 from __future__ import annotations

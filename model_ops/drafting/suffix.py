@@ -1,20 +1,15 @@
 """Suffix drafter (SuffixDecoding, arXiv 2411.04975), compatible with vLLM's method `suffix` and ArcticInference.
 
-    cache = SuffixCache()                                 # one for a workload; holds past answers
-    cache.remember(past_answer_ids)                       # adds an answer of earlier traffic
+    cache = SuffixCache()                                 # one for a workload; remembers past answers
     index = cache.open(prompt_ids)                        # a request
     index.extend(answer_ids)
     index.propose(5)
 
-The drafter searches two texts: the request's own prompt and answer, and all answers of the workload. For every suffix of the
-latest tokens that occurs in a text, the draft is the most frequent continuation, token by token. It ends before its estimated
-probability (the product of each token's share of the occurrences) falls below min_token_prob, or at max_spec_factor tokens per
-matched token. The draft with the largest sum of probabilities is proposed; ties go to the longer match, then to the request's
-own text.
-
-Instead of a suffix tree, a linked list leads from each position to the previous one with the same token. Memory is linear in
-the text, and answers of parallel requests can grow at the same time. Drafts equal those of ArcticInference 0.3, except when two
-continuations are equally frequent: here the one that first reached the count is taken.
+For every suffix of the latest tokens that occurs in the request's own text, or in the workload's answers, the draft is the
+most frequent continuation, token by token, until its estimated probability falls below min_token_prob. The draft with the
+largest sum of probabilities is proposed; ties go to the longer match, then to the request's own text. Instead of a suffix
+tree, a linked list leads from each position to the previous one with the same token. Drafts equal those of ArcticInference
+0.3, except where two continuations are equally frequent.
 """
 
 from __future__ import annotations

@@ -91,10 +91,10 @@ def _most_frequent(positions, alive, total, seen):
     for index in range(total):
         right = positions[RIGHT, alive[index]]
         if right >= 0:
-            found = positions[TOKEN, right]
-            seen[found] += 1
-            if seen[found] > times:
-                token, times = found, seen[found]
+            following = positions[TOKEN, right]
+            seen[following] += 1
+            if seen[following] > times:
+                token, times = following, seen[following]
     for index in range(total):
         right = positions[RIGHT, alive[index]]
         if right >= 0:

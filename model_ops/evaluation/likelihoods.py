@@ -3,9 +3,9 @@
     found = likelihoods(job, settings, progress)
     found.models, found.measurements, found.not_measured       # writes likelihood.parquet
 
-Compared are target and reference (recovery), target and base, target and champion, student and teacher. Models with another
-tokenizer or template split a row into other tokens: then the difference of the row's losses is divided by the tokens of the
-first model, over rows that neither model cut.
+Compared are target and reference (recovery), target and base, target and champion, and the pairs of the settings. Models with
+another tokenizer or template split a row into other tokens: then the difference of the row's losses is divided by the tokens
+of the first model, over rows that neither model cut.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def likelihoods(job: Job, settings: EvaluateSettings, progress: Progress) -> Lik
         )
         for role, name in result.same_directory.items()
     ]
-    for of, against in comparisons(job):
+    for of, against in [*(("target", other) for other in ("reference", "base", "champion")), *settings.compared]:
         if of in result.same_directory and against in result.same_directory:
             first, second = result.same_directory[against], result.same_directory[of]
             _compare(result, of, against, losses[first], losses[second], cut[first] | cut[second])
@@ -96,21 +96,6 @@ def scored_models(job: Job) -> list[str]:
     """Names of the models to score. A directory with two names is reported under the first: a stage's before `target`."""
     last = [name for name in ("target", "reference", "champion") if name in job.inputs]
     return [*(name for name in job.inputs if name not in (*NOT_SCORED, *last)), *last]
-
-
-def comparisons(job: Job) -> list[tuple[str, str]]:
-    """Pairs of roles whose losses are compared: (the model in question, the other one)."""
-    teacher = teacher_of_student(job)
-    return [
-        *(("target", other) for other in ("reference", "base", "champion") if other in job.inputs),
-        *([("sft", "base")] if {"sft", "base"} <= job.inputs.keys() else []),
-        *([("student", teacher)] if "student" in job.inputs and teacher else []),
-    ]
-
-
-def teacher_of_student(job: Job) -> str | None:
-    """The role of the model that the student was distilled from: the nearest one before it; None without one."""
-    return next((role for role in ("merged", "rft", "preference", "second_sft", "sft", "base") if role in job.inputs), None)
 
 
 def _chosen_rows(job: Job, settings: EvaluateSettings) -> tuple[set[str], int]:

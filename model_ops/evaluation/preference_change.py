@@ -66,15 +66,9 @@ class PreferenceChange:
     not_measured: dict[str, str] = field(default_factory=dict)
 
 
-def parent_of_preference(job: Job) -> str | None:
-    """The role of the model that preference training began with; None where the job has no preference model."""
-    before = ("second_sft", "sft", "base")
-    return next((role for role in before if role in job.inputs), None) if "preference" in job.inputs else None
-
-
 def preference_change(job: Job, settings: EvaluateSettings, progress: Progress) -> PreferenceChange:
     """Measures nothing where the job has no preference model. What cannot be measured is named in `not_measured`."""
-    found, parent = PreferenceChange(), parent_of_preference(job)
+    found, parent = PreferenceChange(), settings.parents.get("preferences")
     if parent is None or "preferences" not in job.inputs:
         return found
     asked = _Asked(job, settings, progress, parent)

@@ -52,15 +52,9 @@ class RewardChange:
     """passed: how many of the served model's answers passed; is_trained_on: whether the training had the same verifier."""
 
 
-def parent_of_rft(job: Job) -> str | None:
-    """The role of the model that the training on rewards began with; None where the job has no such training."""
-    before = ("preference", "second_sft", "sft", "base")
-    return next((role for role in before if role in job.inputs), None) if "rft" in job.inputs else None
-
-
 def reward_change(job: Job, settings: EvaluateSettings, progress: Progress) -> RewardChange:
     """Measures nothing where the job has no training on rewards. What cannot be measured is named in `not_measured`."""
-    found, parent = RewardChange(), parent_of_rft(job)
+    found, parent = RewardChange(), settings.parents.get("prompts")
     if parent is None or "prompts" not in job.inputs:
         return found
     rows = {split: pq.read_metadata(job.inputs["prompts"] / f"{split}.parquet").num_rows for split in ("test", "validation")}

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
+from model_ops.files import LocalPath
 from model_ops.graders import AnswerJudgeSettings
 from model_ops.jobs import Seed, Settings
 from model_ops.serving import ServerKind
@@ -53,7 +54,7 @@ class ServerSettings(Settings):
     says what the project's own layers compute, and tokens/s."""
 
     kind: ServerKind = Field("vllm", description="Which server")
-    python: str | None = Field(
+    python: Annotated[str, LocalPath("program", "a Python interpreter, such as ./venvs/vllm/bin/python")] | None = Field(
         None,
         min_length=1,
         description="Python interpreter of an environment that has the server, such as "
@@ -109,7 +110,14 @@ class EvaluationSettings(Settings):
 
 
 class EvaluateSettings(EvaluationSettings):
-    """Settings of the job: the recipe's section `evaluation`, the draft length that is served, who graded training answers."""
+    """Settings of the job: the recipe's section `evaluation`, and what the recipe's other sections say of it."""
 
     num_speculative_tokens: int = Field(3, ge=1, le=16, description="Tokens drafted per verification (K)")
     rft_graders: list[str] = Field(default_factory=list, description="What graded the answers of the training on rewards")
+    compared: list[tuple[str, str]] = Field(
+        default_factory=list, description="Roles whose held-out losses are compared: a model, and the one that it started from"
+    )
+    parents: dict[str, str] = Field(
+        default_factory=dict,
+        description="By an input with rows (preferences, prompts): the role of the model that training on them started from",
+    )

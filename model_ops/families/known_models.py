@@ -22,16 +22,16 @@ def _known() -> dict[str, dict[str, Any]]:
 
 def known_config(name: str) -> dict[str, Any] | None:
     """A copy of the config of a Hub id, in any case of letters; None if the table lacks it."""
-    found = _known().get(name.lower())
-    return None if found is None else dict(found)
+    config = _known().get(name.lower())
+    return None if config is None else dict(config)
 
 
 def parameters_of(config: dict[str, Any]) -> int | None:
     """Parameters of a decoder with gated MLPs, without biases and norms; all experts of a mixture count. None if the config
     lacks a number."""
-    wanted = ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")
-    numbers = [config.get(name) for name in wanted]
-    if not all(type(number) is int and number > 0 for number in numbers):
+    sizes = [config.get(name) for name in ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")]
+    numbers = [size for size in sizes if type(size) is int and size > 0]
+    if len(numbers) < len(sizes):
         return None
     hidden, inner, layers, vocabulary = numbers
     heads = config.get("num_attention_heads") or 0

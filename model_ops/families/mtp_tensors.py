@@ -1,8 +1,7 @@
 """Splits the multi-token-prediction (MTP) layers of a checkpoint from its body, by the names of the tensors.
 
 MiMo-7B is a Qwen2 with additional `model.mtp_layers.*` (Xiaomi 2025, arXiv 2505.07608). It is imported as a plain Qwen2,
-which trains, quantizes and is served like any other, without code of the checkpoint's authors. Its MTP layers go to `mtp/`,
-where a drafter can start from them.
+without code of the checkpoint's authors; its MTP layers go to `mtp/`, where a drafter can start from them.
 """
 
 from __future__ import annotations
@@ -75,8 +74,8 @@ def set_apart(source: Path, output: Path) -> set[str]:
         (output / index.name).write_text(json.dumps(whole, indent=2) + "\n")
     config = json.loads((source / "config.json").read_text())
     kind, architecture = BODIES[config["model_type"]]
-    kept = {name: value for name, value in config.items() if name not in NOT_OF_THE_BODY}
-    named = {**kept, "model_type": kind, "architectures": [architecture]}
+    fields = {name: value for name, value in config.items() if name not in NOT_OF_THE_BODY}
+    named = {**fields, "model_type": kind, "architectures": [architecture]}
     (output / "config.json").write_text(json.dumps(named, indent=2) + "\n")
     return {*(tensor.file.name for tensor in tensors.values()), index.name, "config.json"}
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from model_ops.files.columns import bare, column, sentence
     from model_ops.files.digests import WeightNames, target_digest, vocabulary_digest, weight_file_stamps
     from model_ops.files.file_locks import is_at, lock, locked, try_lock, unlock
+    from model_ops.files.local_paths import Home, LocalPath
     from model_ops.files.standard_library import library_sources
     from model_ops.files.tensor_files import (
         DTYPE_BYTES,

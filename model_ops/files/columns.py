@@ -1,11 +1,7 @@
 """Columns of tables and of a dataset's files, with a sentence for each in the Arrow schema's field metadata.
 
-    ROWS = pa.schema([column("row_id", pa.string(), description="id of the row"), ("tokens", pa.int64())])
-    sentence(ROWS, "row_id")       # "id of the row"
-    bare(ROWS)                     # the same without sentences: what files are written with
-
-The catalog, Dagster and the reference page read the sentences. No file holds them and no digest covers them (source digests
-leave out `description=` of `column`): another wording makes no artefact anew.
+The catalog, Dagster and the reference page read the sentences. No file holds them and no digest covers them: another wording
+makes no artefact anew.
 """
 
 from __future__ import annotations

@@ -39,7 +39,8 @@ MATH = Path(__file__).with_name("math_equality.py")
 class Scorer(Protocol):
     """A reward model that may grade."""
 
-    record: Any
+    @property
+    def record(self) -> Any: ...
 
     def scores(self, rows: Sequence[Row]) -> Any: ...
 

@@ -19,6 +19,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from model_ops.answering import EndpointSettings
+from model_ops.files import LocalPath
 from model_ops.jobs import Settings
 
 CHECKS = ("verifier", "number", "exact", "regex", "json_schema", "function_call", "unit_tests", "ifeval")
@@ -39,7 +40,7 @@ class AnswerJudgeSettings(EndpointSettings):
 class GraderPart(Settings):
     """One grader, and what its grade counts."""
 
-    by: str = Field(
+    by: Annotated[str, LocalPath("function", "a function of a file, as rewards.py:grade")] = Field(
         description=f"Who grades: {', '.join(NAMES)}, a function of a file, as rewards.py:grade, or a grader in "
         "OpenAI's JSON form, as grader.json"
     )

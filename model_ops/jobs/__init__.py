@@ -12,7 +12,7 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from model_ops.jobs.errors import CheckFailed, Misuse, ModelError, UserError
-    from model_ops.jobs.job import Job, Seed, Settings
+    from model_ops.jobs.job import Job, Seed, Settings, filled
     from model_ops.jobs.progress import Progress, Stopped
     from model_ops.jobs.wording import counted, duration, plural, singular, size
 

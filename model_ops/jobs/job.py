@@ -29,6 +29,14 @@ class Settings(BaseModel):
 
 
 Kind = TypeVar("Kind", bound=Settings)
+Value = TypeVar("Value")
+
+
+def filled(value: Value | None) -> Value:
+    """A value of resolved settings. Raises ValueError where the settings are not resolved."""
+    if value is None:
+        raise ValueError("a value of these settings is not filled in: call resolved() first")
+    return value
 
 
 class Job(BaseModel):

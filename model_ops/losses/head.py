@@ -1,13 +1,10 @@
 """Computes a loss at a model's head in chunks of rows, without holding logits of shape [tokens, vocab].
 
-    head = Head.of(model)                                  # None if the head is not a linear layer
     total, losses = chunked_head(hidden, head, rows_loss)  # total is differentiable in hidden, head.weight and head.bias
-    losses = chunked_rows(hidden, head, weighted)          # each row's loss is
 
 Gradients are computed in the forward pass, and the backward pass scales them: the gradient of a chunk's logits overwrites the
-logits, is multiplied with hidden states and weight, and is freed. Products have autocast's precision, the softmax float32. No
-gradient is computed for frozen parameters. Formulas: Liger-Kernel's fused linear cross entropy; soft cap: Gemma 2 (arXiv
-2408.00118, section 2); logit scale: Cohere's and Granite's configs.
+logits, is multiplied with hidden states and weight, and is freed. Products have autocast's precision, the softmax float32.
+Formulas: Liger-Kernel's fused linear cross entropy; soft cap: Gemma 2 (arXiv 2408.00118, section 2).
 """
 
 from __future__ import annotations
@@ -21,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from model_ops.jobs import ModelError
 from model_ops.tensors import fused_rows, torch_internals
 
 CHUNK_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 27}
@@ -70,6 +68,14 @@ class Head:
         scale = getattr(config, "logit_scale", None) or 1.0
         divisor = getattr(config, "logits_scaling", None) or 1.0
         return cls(linear.weight, linear.bias, scale / divisor, getattr(config, "final_logit_softcapping", None))
+
+    @classmethod
+    def required(cls, model: nn.Module) -> Head:
+        """The head of a model that has a linear one. Raises ModelError for another."""
+        head = cls.of(model)
+        if head is None:
+            raise ModelError(f"{type(model).__name__} has a head that is not a linear layer; choose another base model")
+        return head
 
     @property
     def is_plain(self) -> bool:
@@ -194,11 +200,11 @@ class _ChunkedRows(torch.autograd.Function):
     def backward(ctx, upstream: Tensor):
         head, weighted, *rest = ctx.rest
         unit, ctx.unit = ctx.unit, None  # scaled in place and returned
-        of_head = (None, None)
+        of_head: list[Tensor | None] = [None, None]
         if ctx.saved_tensors:
             hidden, weight, *bias = ctx.saved_tensors
             rows_loss = weighted(upstream.float().contiguous())
-            _, (_, *of_head) = _pass(hidden, weight, bias[0] if bias else None, head, rows_loss, *rest)
+            of_head = _pass(hidden, weight, bias[0] if bias else None, head, rows_loss, *rest)[1][1:]
         return None if unit is None else unit.mul_(upstream[:, None]), *of_head, *[None] * 5
 
 
@@ -215,7 +221,7 @@ def _pass(
     """(losses of the rows; gradients of their sum by hidden, weight and bias, where they are wanted). dtype: of products."""
     hidden_gradient = torch.empty_like(hidden) if wanted[0] else None
     weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if wanted[1] else None
-    bias_gradient = torch.zeros_like(bias, dtype=torch.float32) if wanted[2] else None
+    bias_gradient = torch.zeros_like(bias, dtype=torch.float32) if wanted[2] and bias is not None else None
     losses = hidden.new_empty(len(hidden), dtype=torch.float32)
     with torch.no_grad(), torch.autocast(hidden.device.type, enabled=False):
         matrix = weight.to(dtype)
@@ -228,12 +234,12 @@ def _pass(
                 losses[start:end] = rows_loss.in_place(products, slice(start, end), any(wanted))
             else:
                 losses[start:end] = _in_parts(products, head, rows_loss, start, any(wanted), bias_gradient)
-            if wanted[0]:
+            if hidden_gradient is not None:
                 hidden_gradient[start:end] = products @ matrix
-            if wanted[1]:
+            if weight_gradient is not None:
                 add_product(weight_gradient, products, chunk)
     gradients = ((hidden_gradient, hidden), (weight_gradient, weight), (bias_gradient, bias))
-    return losses, [None if gradient is None else gradient.to(given.dtype) for gradient, given in gradients]
+    return losses, [None if gradient is None or given is None else gradient.to(given.dtype) for gradient, given in gradients]
 
 
 def _in_parts(

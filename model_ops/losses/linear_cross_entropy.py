@@ -1,12 +1,10 @@
 """Cross-entropy at a model's head, computed only for positions with a label.
 
-    rows = cross_entropy_rows(labels, weights, z_loss=1e-4)     # a RowsLoss for chunked_head
-    nll, kept = token_nll(model, batch)                         # per token, for evaluation
-    log_probs, kept = label_log_probs(model, batch)             # per token, differentiable
+    log_probs, places = label_log_probs(model, batch)             # per token, differentiable
 
-Positions without a label are dropped before the head; the others pass it in chunks (`model_ops.losses.head`), so memory
-does not grow with tokens times vocabulary. The loss of a token is logsumexp(h W^T) - h W_y, its gradient softmax - onehot.
-z-loss adds z * logsumexp^2 (PaLM, arXiv 2204.02311, section 5).
+Positions without a label are dropped before the head; the others pass it in chunks (`model_ops.losses.head`). The loss of a
+token is logsumexp(h W^T) - h W_y, its gradient softmax - onehot. z-loss adds z * logsumexp^2 (PaLM, arXiv 2204.02311, section
+5).
 """
 
 from __future__ import annotations
@@ -22,28 +20,30 @@ from model_ops.tensors import IGNORED, Batch, fused_rows
 
 
 @torch.no_grad()
-def token_nll(model: nn.Module, batch: Batch, temperature: float = 1.0) -> tuple[Float[Tensor, " kept"], Int[Tensor, " kept"]]:
+def token_nll(
+    model: nn.Module, batch: Batch, temperature: float = 1.0
+) -> tuple[Float[Tensor, " targets"], Int[Tensor, " targets"]]:
     """Negative log-likelihood of each label in nats, and the positions that have one."""
-    log_probs, kept = label_log_probs(model, batch, temperature=temperature)
-    return -log_probs, kept
+    log_probs, places = label_log_probs(model, batch, temperature=temperature)
+    return -log_probs, places
 
 
 def label_log_probs(
     model: nn.Module, batch: Batch, temperature: float = 1.0
-) -> tuple[Float[Tensor, " kept"], Int[Tensor, " kept"]]:
+) -> tuple[Float[Tensor, " targets"], Int[Tensor, " targets"]]:
     """Log-probability of each label in nats, differentiable, and the positions that have one. temperature: divides logits."""
-    kept = (batch.labels != IGNORED).nonzero()[:, 0]
-    labels = batch.labels[kept]
+    places = (batch.labels != IGNORED).nonzero()[:, 0]
+    labels = batch.labels[places]
     head, shard = local_head(Head.of(model))
     if head is None:
-        logits = model(**batch.model_inputs, logits_to_keep=kept).logits[0].float() / temperature
+        logits = model(**batch.model_inputs, logits_to_keep=places).logits[0].float() / temperature
         log_p = torch.log_softmax(logits, -1)
-        return log_p.gather(1, labels[:, None])[:, 0], kept
+        return log_p.gather(1, labels[:, None])[:, 0], places
 
     def weighted(weights: Tensor) -> RowsLoss:
         return cross_entropy_rows(labels, weights, shard=shard)
 
-    return -chunked_rows(last_hidden(model, batch)[kept], head.cooled(temperature), weighted), kept
+    return -chunked_rows(last_hidden(model, batch)[places], head.cooled(temperature), weighted), places
 
 
 def last_hidden(model: nn.Module, batch: Batch) -> Float[Tensor, "tokens hidden"]:

@@ -10,6 +10,7 @@ entropy of Megatron-LM, arXiv 1909.08053). The gradient of the local logits need
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import overload
 
 import torch
 import torch.distributed as dist
@@ -47,6 +48,10 @@ class VocabularyShard:
         return (labels - self.start).masked_fill(~held, 0), held
 
 
+@overload
+def local_head(head: Head) -> tuple[Head, VocabularyShard | None]: ...
+@overload
+def local_head(head: Head | None) -> tuple[Head | None, VocabularyShard | None]: ...
 def local_head(head: Head | None) -> tuple[Head | None, VocabularyShard | None]:
     """(head, None) if the head is not sharded; otherwise (this process's rows of it, their token ids)."""
     if head is None or not isinstance(head.weight, DTensor):

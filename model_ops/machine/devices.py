@@ -147,4 +147,4 @@ def device_of(driver_name: str) -> Device | None:
 def peak_bf16_flops(driver_name: str) -> float | None:
     """Peak bfloat16 FLOP/s by the driver's name of the device; None if the table does not have it."""
     device = device_of(driver_name)
-    return None if device is None else device.bf16_tflops * 1e12
+    return None if device is None or device.bf16_tflops is None else device.bf16_tflops * 1e12

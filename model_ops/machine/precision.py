@@ -2,9 +2,6 @@
 
     with products_in(settings.precision, device): ...    # autocast; "auto" is decided here
     decided(settings.precision, device)                  # "bfloat16" or "float32"
-    cpu_speeds()                                         # GFLOP/s of both, with torch's threads in this process
-    cpu_speeds(threads=2)                                # the same from a process without torch
-    python -m model_ops.machine.precision                # the same as JSON
 
 A CPU is measured once, in less than a second; the result is kept in the user's cache folder, by everything that the speed
 depends on. Without bfloat16 units, products of bfloat16 take 3 to 50 times as long as those of float32.
@@ -43,7 +40,7 @@ class Computing(Protocol):
 
 
 Kind = TypeVar("Kind", bound=Computing)
-Measurement = TypeVar("Found")
+Measurement = TypeVar("Measurement")
 
 FASTER = 1.25
 """bfloat16 is chosen from this speed relative to float32. Processors with units for it reach 1.6 to 8, others less than 1;
@@ -178,7 +175,7 @@ def _cached(threads: int, measure: Callable[[], Speeds]) -> Speeds:
 
 
 def cached_measurement(
-    folder: str, known: list[Any], measure: Callable[[], dict[str, float]], form: Callable[..., Measurement] = dict
+    folder: str, known: list[Any], measure: Callable[[], dict[str, float]], form: Callable[..., Measurement]
 ) -> Measurement:
     """A measurement of this machine from the user's cache folder; else `measure()`, which is stored there. known: what it
     depends on, besides torch, the processor and its kernels. form: makes the result of the numbers."""

@@ -2,18 +2,11 @@
 
     model = load_model(directory, attention="packed")
     model(input_ids[None], position_ids=position_ids[None], use_cache=False, document_lengths=[120, 64, 200])
-    if takes_varlen_kernel(...):                                   # on CUDA: one kernel call per layer, no copies or padding
-        output = varlen_attention(query, key, value, lengths, scaling, window=128, sinks=module.sinks)
 
-transformers supports packing with a tokens x tokens mask from position ids. Here documents are gathered into a few groups of
-similar length, and attention is computed for a whole group (padding comes after a document's end, which causal attention never
-reads). Without `document_lengths` each batch row is one document. With `document_prefixes` a document continues the beginning
-of another one of its row (model_ops.documents.conversations): it attends to those tokens too.
-
-On a CPU short documents are computed with two batched matrix products and a softmax, in bfloat16 two to five times as fast as
-torch's fused kernel there. Long documents use the fused kernel. Layers with a soft cap, with sinks, or with a sliding window
-shorter than a document use model_ops.models.block_attention. On CUDA the whole row is one call of flash attention, also with
-windows and sinks, where that kernel supports the heads and their dtype; it has no soft caps.
+On CUDA a row is one call of flash attention where its kernel takes the heads (no soft caps). Elsewhere documents are gathered
+into groups of similar length, padded after their end, which causal attention never reads; short ones on a CPU use two batched
+products, layers with a window, soft cap or sinks model_ops.models.block_attention. With `document_prefixes` a document
+continues the beginning of another one of its row.
 
 A sink is one logit s per head in the softmax, without a value. It changes the log-sum-exp l and the output o to
     L = log(exp(l) + exp(s));   O = exp(l - L) o;   ds = -sum over queries of exp(s - L) (O . gradient)
@@ -127,7 +120,7 @@ def packed_attention(
 
     if len(lengths) == 1:
         return attend(query, key, value).transpose(1, 2), None
-    groups = document_groups(tuple(lengths), query.device, document_prefixes and tuple(document_prefixes))
+    groups = document_groups(tuple(lengths), query.device, tuple(document_prefixes) if document_prefixes else None)
     streams = [stream[0].transpose(0, 1) for stream in (query, key, value)]  # [tokens, heads, head_dim]
     outputs = []
     for group in groups:
@@ -185,9 +178,9 @@ class DocumentGroup:
 
     where: Int[Tensor, "documents longest"] | Int[Tensor, " path"]
     """Indices into the row; padding repeats a document's last token."""
-    kept: Int[Tensor, " kept"]
+    own: Int[Tensor, " own"]
     """Indices in the flattened group that are neither padding nor a prefix."""
-    tokens: Int[Tensor, " kept"]
+    tokens: Int[Tensor, " own"]
     """Indices of these positions in the row."""
     prefixes: tuple[tuple[int, int, int], ...] = ()
     """For documents that continue another one: (first index in the flattened group, first in the row, number of tokens)."""
@@ -222,24 +215,24 @@ def document_groups(lengths: tuple[int, ...], device: torch.device, prefixes: Pr
         within = torch.arange(int(length.max()))[None]
         place = torch.minimum(within, length - 1)
         where = torch.where(place < before, begins + place, start + place)
-        kept = ((within >= before) & (within < length)).reshape(-1).nonzero()[:, 0]
+        own = ((within >= before) & (within < length)).reshape(-1).nonzero()[:, 0]
         of_group = tuple((row * within.shape[1], *prefixes[d]) for row, d in enumerate(group) if prefixes[d][1])
-        groups.append(DocumentGroup(where.to(device), kept.to(device), where.reshape(-1)[kept].to(device), of_group))
+        groups.append(DocumentGroup(where.to(device), own.to(device), where.reshape(-1)[own].to(device), of_group))
     return groups
 
 
 @lru_cache(maxsize=16)
 def document_paths(lengths: tuple[int, ...], device: torch.device, prefixes: Prefixes) -> DocumentGroup:
     """All documents, each with its prefix, laid end to end."""
-    begin, where, kept, copied = 0, [], [], []
+    begin, where, new, copied = 0, [], [], []
     for start, length, (first, before) in zip(itertools.accumulate((0, *lengths)), lengths, prefixes, strict=False):
         where += [torch.arange(first, first + before), torch.arange(start, start + length)]
-        kept.append(torch.arange(begin + before, begin + before + length))
+        new.append(torch.arange(begin + before, begin + before + length))
         if before:
             copied.append((begin, first, before))
         begin += before + length
-    found, own = torch.cat(where), torch.cat(kept)
-    return DocumentGroup(found.to(device), own.to(device), found[own].to(device), tuple(copied))
+    path, own = torch.cat(where), torch.cat(new)
+    return DocumentGroup(path.to(device), own.to(device), path[own].to(device), tuple(copied))
 
 
 class _Gather(torch.autograd.Function):
@@ -255,7 +248,7 @@ class _Gather(torch.autograd.Function):
     def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:
         group, flat = ctx.group, gradient.reshape(-1, *ctx.shape[1:])
         out = gradient.new_zeros(ctx.shape)
-        out[group.tokens] = flat[group.kept]
+        out[group.tokens] = flat[group.own]
         for place, first, length in group.prefixes:
             out[first : first + length] += flat[place : place + length]
         return out, None
@@ -270,7 +263,7 @@ class _Scatter(torch.autograd.Function):
         ctx.shapes = [output.shape for output in outputs]
         row = outputs[0].new_empty(tokens, *outputs[0].shape[-2:])
         for group, output in zip(groups, outputs, strict=True):
-            row[group.tokens] = output.reshape(-1, *row.shape[1:])[group.kept]
+            row[group.tokens] = output.reshape(-1, *row.shape[1:])[group.own]
         return row
 
     @staticmethod
@@ -278,7 +271,7 @@ class _Scatter(torch.autograd.Function):
         gradients = []
         for group, shape in zip(ctx.groups, ctx.shapes, strict=True):
             padded = gradient.new_zeros(shape)
-            padded.view(-1, *shape[-2:])[group.kept] = gradient[group.tokens]
+            padded.view(-1, *shape[-2:])[group.own] = gradient[group.tokens]
             gradients.append(padded)
         return None, None, *gradients
 
@@ -302,12 +295,12 @@ def largest_logits(
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     if document_lengths is None or len(document_lengths) == 1:
         return largest_scores(query, key, scaling, sliding_window)
-    prefixes = document_prefixes and tuple(document_prefixes)
-    found = []
+    prefixes = tuple(document_prefixes) if document_prefixes else None
+    by_group = []
     for group in document_groups(tuple(document_lengths), query.device, prefixes):
         queries, keys = (stream[0][:, group.where].transpose(0, 1) for stream in (query, key))
-        found.append(largest_scores(queries, keys, scaling, sliding_window))
-    return torch.stack(found).amax(0)
+        by_group.append(largest_scores(queries, keys, scaling, sliding_window))
+    return torch.stack(by_group).amax(0)
 
 
 def varlen_attention(

@@ -1,14 +1,11 @@
 """Causal attention with sliding window, soft cap and sinks, which fused kernels do not support on every device.
 
-    output = block_attention(query, key, value, scaling, window=512, softcap=50.0, sinks=module.sinks)
-
 - window: position i attends to positions i - window + 1 to i (Mistral, Gemma, gpt-oss; transformers' sliding_window).
 - softcap c: a score s becomes c tanh(s / c) before the mask (Gemma 2).
 - sinks: one logit per head in the softmax, without a value (gpt-oss's s_aux, arXiv 2309.17453).
 
 Queries are processed in blocks, each with only its visible keys, and the backward pass recomputes a block's scores from the
-log-sum-exp of each row (FlashAttention-2, arXiv 2307.08691, section 3). Memory grows with tokens or tokens x block, not with
-tokens x tokens. Softmax is float32; products are in the dtype of the queries.
+log-sum-exp of each row (FlashAttention-2, arXiv 2307.08691, section 3). Softmax is float32.
 """
 
 from __future__ import annotations
@@ -47,12 +44,12 @@ def largest_scores(
     """The largest score of each head, without soft cap and sinks. Not differentiable."""
     query, key = _as_products(query, key)
     streams = _Streams(query, key, key, scaling, window, None)
-    found = query.new_full((streams.heads,), float("-inf"), dtype=torch.float32)
+    highest = query.new_full((streams.heads,), float("-inf"), dtype=torch.float32)
     with torch.no_grad(), torch.autocast(query.device.type, enabled=False):
         for block in streams.blocks():
             of_queries = streams.unfolded(streams.scores(block)[0].amax(-1, keepdim=True), block)
-            found = torch.maximum(found, of_queries.amax((0, 2, 3)))
-    return found
+            highest = torch.maximum(highest, of_queries.amax((0, 2, 3)))
+    return highest
 
 
 def _as_products(*streams: Tensor) -> tuple[Tensor, ...]:
@@ -115,7 +112,7 @@ class _BlockAttention(torch.autograd.Function):
             slopes = slopes.mul_(scaling).to(query.dtype)
             query_gradients.append(streams.unfolded(torch.bmm(slopes, keys), block))
             key_gradient[:, block.keys] += torch.bmm(slopes.transpose(1, 2), streams.folded(query, block))
-            if sinks is not None:
+            if sink_gradient is not None:
                 share = (streams.spread(sinks, block) - normal).exp()
                 lost = streams.unfolded((share[..., None] * mean), block)
                 sink_gradient -= lost.sum((0, 2, 3))
@@ -123,7 +120,7 @@ class _BlockAttention(torch.autograd.Function):
             torch.cat(query_gradients, 2),
             key_gradient.view_as(key).to(key.dtype),
             value_gradient.view_as(value).to(value.dtype),
-            None if sinks is None else sink_gradient.to(sinks.dtype),
+            None if sink_gradient is None else sink_gradient.to(sinks.dtype),
             None,
             None,
             None,

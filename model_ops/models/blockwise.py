@@ -1,17 +1,11 @@
 """A float model whose blocks hold weights only while they are needed, read from the directory's safetensors files.
 
     model = load_blockwise(directory, torch.bfloat16, device)
-    with model.outside():                # embedding, final norm and what else is not in a block
-        model.module.base_model(...)
-    with model.block(3):                 # weights of block 3; changes to them are lost afterwards
-        ...
+    with model.outside(): ...            # weights of embedding, final norm and what else is not in a block
+    with model.block(3): ...             # weights of block 3; changes to them are lost afterwards
 
-The model is built on the meta device. Each block is read by transformers' own conversion (names, experts that checkpoints store
-one by one, dtypes), so its weights are those of `load_model`. The head is not read. Memory holds the block, and while it is
-read the tensors of its experts a second time.
-
-A family that is not in model_ops.families.table has to be tried with weights before its documents are known to stay apart
-(`model_ops.models.isolation`): it is loaded whole.
+Each block is read by transformers' own conversion, so its weights are those of `load_model`. The head is not read. A family
+that model_ops.families.table does not know has to be tried with weights (`model_ops.models.isolation`): it is loaded whole.
 """
 
 from __future__ import annotations
@@ -123,9 +117,9 @@ def load_blockwise(directory: Path, dtype: torch.dtype, device: torch.device) ->
     _compute_buffers(model, device)
     if model.config.model_type not in PACKED:
         separate_documents(model)
-    found = BlockwiseModel(model.requires_grad_(False).eval(), device, dtype, {})
-    found.parts = _parts(found, headers)
-    return found
+    loaded = BlockwiseModel(model.requires_grad_(False).eval(), device, dtype, {})
+    loaded.parts = _parts(loaded, headers)
+    return loaded
 
 
 def _parts(model: BlockwiseModel, headers: dict[str, TensorHeader]) -> dict[int, dict[str, TensorHeader]]:

@@ -1,9 +1,7 @@
-"""Stands in for a block of a model: returns the hidden states that it is given.
+"""Stands in for blocks of a model: returns the hidden states that it is given.
 
-blocks[3] = Bypass(blocks[3])                  # an nn.ModuleList
-with bypassed(blocks) as recorders:            # all of them; the blocks are back afterwards
-    model(**inputs)
-recorders[3].calls                             # [(hidden states, other arguments), ...]
+with bypassed(blocks) as recorders: model(**inputs)     # blocks: an nn.ModuleList; they are back afterwards
+recorders[3].calls                                      # [(hidden states, other arguments), ...]
 """
 
 from __future__ import annotations

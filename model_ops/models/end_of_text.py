@@ -1,8 +1,4 @@
-"""Token ids at which a model's answers end (eos): reads them from its directory, and adds trained ones.
-
-eos_ids = end_of_text_ids(Path("models/quantized"))
-add_end_of_text(model, ids)
-"""
+"""Token ids at which a model's answers end (eos): reads them from its directory, and adds trained ones."""
 
 from __future__ import annotations
 
@@ -22,9 +18,9 @@ def end_of_text_ids(directory: Path) -> frozenset[int]:
     for name in ("generation_config.json", "config.json"):
         path = directory / name
         if path.exists():
-            found = json.loads(path.read_text()).get("eos_token_id")
-            if found is not None:
-                return frozenset(found if isinstance(found, list) else [found])
+            ids = json.loads(path.read_text()).get("eos_token_id")
+            if ids is not None:
+                return frozenset(ids if isinstance(ids, list) else [ids])
     raise ModelError(
         f"{directory} names no eos_token_id in generation_config.json or config.json; set it, or answers never end"
     )

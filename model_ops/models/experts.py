@@ -1,12 +1,8 @@
 """Experts of a mixture: grouped products in autocast's precision, for every width.
 
-    use_grouped_experts(model)          # after loading
-
 transformers' grouped product runs in the dtype of the stored weights, so under `precision: bfloat16` float32 master weights
-would be multiplied in float32, and it needs widths whose rows have strides of 16 bytes. Here products follow autocast as those
-of Linear layers do. Other widths are padded on CUDA, and multiplied expert by expert on a CPU. torch has a grouped kernel for
-bfloat16 on compute capability 9.0 and later; elsewhere its grouped product is a loop with one transfer to the host. Norms,
-gates and biases are the module's own.
+would be multiplied in float32, and it needs widths whose rows have strides of 16 bytes. Here products follow autocast; other
+widths are padded on CUDA, and multiplied expert by expert on a CPU. Norms, gates and biases are the module's own.
 """
 
 from __future__ import annotations
@@ -64,14 +60,14 @@ def _layer(
 ) -> Float[Tensor, "rows out"]:
     """One layer of each row's expert. Rows are sorted by expert; ends: the row after each expert's last."""
     weight = getattr(experts, name).to(rows.dtype)
-    made = grouped_product(rows, weight if experts.is_transposed else weight.transpose(1, 2), ends)
+    outputs = grouped_product(rows, weight if experts.is_transposed else weight.transpose(1, 2), ends)
     adapter = getattr(experts, f"{PREFIX}{name}", None)
     if adapter is not None:
         down, up = (part.to(rows.dtype).transpose(1, 2) for part in (adapter.lora_A, adapter.lora_B))
-        made = made + adapter.scaling * grouped_product(grouped_product(adapter.seen(rows), down, ends), up, ends)
+        outputs = outputs + adapter.scaling * grouped_product(grouped_product(adapter.seen(rows), down, ends), up, ends)
     if experts.has_bias:
-        made = made + getattr(experts, f"{name}_bias").to(rows.dtype)[expert]
-    return made
+        outputs = outputs + getattr(experts, f"{name}_bias").to(rows.dtype)[expert]
+    return outputs
 
 
 def grouped_product(

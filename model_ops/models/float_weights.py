@@ -1,11 +1,9 @@
 """Computes bfloat16 weights from quantized ones, one tensor at a time.
 
-    write_float_weights(form, output / "model.safetensors", progress)       # form: quantized_base.float_form
-
-MXFP4: transformers' own conversion (OCP Microscaling 1.0: 4-bit floats, one power of two for 32 values). FP8: weight times the
-scale of its block, channel or tensor. bitsandbytes: a table of 16 values times the absmax of a block, which may be 8 bits too
-(QLoRA, arXiv 2305.14314); int8 times the absmax of its row / 127 (arXiv 2208.07339). compressed-tensors: integers and floats of
-four bits times the scale of their group.
+MXFP4: transformers' own conversion (OCP Microscaling 1.0). FP8: weight times the scale of its block, channel or tensor.
+bitsandbytes: a table of 16 values times the absmax of a block, which may be 8 bits too (QLoRA, arXiv 2305.14314); int8 times
+the absmax of its row / 127 (arXiv 2208.07339). compressed-tensors: integers and floats of four bits times the scale of their
+group.
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
 """Writes a model and its tokenizer as one GGUF file with Q8_0 weights (int8, a float16 scale for each 32 inputs) for llama.cpp.
 
-    check_gguf(directory)                                   # one sentence if llama.cpp has no code for the model
-    write_gguf(directory, output / "model-q8_0.gguf")
-
 Names, metadata and the order of rotary pairs are those of llama.cpp's convert_hf_to_gguf.py: for architecture `llama` the rows
-of queries and keys are interleaved, since llama.cpp rotates neighbours and transformers halves. Matrices whose rows 32 does not
-divide are float16, vectors float32.
-
-The tokenizer is byte-level BPE. llama.cpp has the regular expressions that cut text before BPE compiled in, and a file names
-one of them (`tokenizer.ggml.pre`). A tokenizer with another split is refused: it would be read, and text would become other
-tokens than the model learnt.
+of queries and keys are interleaved, since llama.cpp rotates neighbours and transformers halves. Matrices whose rows 32 does
+not divide are float16, vectors float32. llama.cpp has the regular expressions that cut text before BPE compiled in, and a file
+names one of them: a tokenizer with another split is refused, since text would become other tokens than the model learnt.
 """
 
 from __future__ import annotations
@@ -162,8 +156,8 @@ def _yarn(given: Mapping[str, Any], longest: int) -> dict[str, Any]:
     def temperature(scale: float) -> float:
         return 0.1 * scale * math.log(max(factor, 1)) + 1
 
-    scales = given.get("mscale"), given.get("mscale_all_dim")
-    usual = temperature(scales[0]) / temperature(scales[1]) if all(scales) else temperature(1)
+    scale, scale_all = given.get("mscale"), given.get("mscale_all_dim")
+    usual = temperature(scale) / temperature(scale_all) if scale and scale_all else temperature(1)
     attention = (given.get("attention_factor") or usual) / temperature(1)
     return {"type": "yarn", "factor": factor, "original": original, "attention": attention}
 
@@ -194,13 +188,13 @@ def _bytes(shape: tuple[int, ...], kind: Any) -> int:
 def _values(header: TensorHeader, name: str, config: Mapping[str, Any]) -> np.ndarray:
     """A tensor as float32, in llama.cpp's order. Raises ModelError for values that are not finite."""
     dtype = getattr(torch, TORCH_NAMES[header.dtype])
-    found = torch.frombuffer(bytearray(header.read()), dtype=dtype).view(header.shape).float()
-    if not torch.isfinite(found).all():
+    values = torch.frombuffer(bytearray(header.read()), dtype=dtype).view(header.shape).float()
+    if not torch.isfinite(values).all():
         raise ModelError(f"{header.file}: {name} holds values that are not finite; train the model again")
     if config["model_type"] in INTERLEAVED and name.rpartition(".")[0].endswith(("q_proj", "k_proj")):
         heads = config["num_attention_heads"]
-        found = interleaved(found, heads if "q_proj" in name else config.get("num_key_value_heads") or heads)
-    return found.contiguous().numpy()
+        values = interleaved(values, heads if "q_proj" in name else config.get("num_key_value_heads") or heads)
+    return values.contiguous().numpy()
 
 
 def interleaved(rows: Tensor, heads: int) -> Tensor:

@@ -1,16 +1,11 @@
 """Keeps packed documents of one row apart, also in architectures that carry a state along the row.
 
     isolate_documents(model, directory)      # after load_model(..., attention="packed")
-    separate_documents(model)                # every document of a packed row becomes a batch row of its own
 
-Only attention gets the document boundaries. A linear recurrence or a convolution along the tokens runs from one document into
-the next, and the loss does not show it. `model_ops.families.table` says which families do; any other family is tried on eleven
-tokens: outputs of the second document must have no gradient with respect to the first. Where they have, documents are
-separated. What leaks even then is refused.
-
-In `separate_documents` the decoder gathers documents of similar length, padded on the right, which no causal layer reads, and
-puts their hidden states back in the order of the packed row. Packing, losses and batches stay as they are; the cost is the
-padding.
+Only attention gets the document boundaries; a linear recurrence or a convolution along the tokens runs from one document into
+the next, and the loss does not show it. `model_ops.families.table` says which families do; any other family is tried: outputs
+of a second document must have no gradient with respect to the first. Where they have, the decoder computes documents in groups
+of similar length, padded on the right (`separate_documents`). What leaks even then is refused.
 """
 
 from __future__ import annotations
@@ -97,7 +92,7 @@ def _leaks(model: PreTrainedModel) -> bool:
                 states = model.base_model(**read, document_lengths=[FIRST, SECOND]).last_hidden_state
             # not their sum or squares, which a last norm holds fixed: these have no gradient
             said = states[0, FIRST:].float() @ torch.arange(states.shape[-1], device=states.device).float().cos()
-            gradients = torch.autograd.grad(said.sum(), [made for _, made in seen], allow_unused=True)
+            gradients = torch.autograd.grad(said.sum(), [output for _, output in seen], allow_unused=True)
     finally:
         hook.remove()
     by_token = torch.zeros(len(tokens), device=tokens.device)
@@ -131,14 +126,14 @@ def _forward(
         raise ModelError(f"a {self.config.model_type} carries a state along its tokens, so a document cannot continue another")
     if document_lengths is None:
         return run(self, input_ids=input_ids, position_ids=position_ids, **options)
-    found: Tensor | None = None
+    hidden: Tensor | None = None
     takes_positions = "position_ids" in inspect.signature(run).parameters
     for group in document_groups(tuple(document_lengths), input_ids.device):
         if takes_positions:
             options["position_ids"] = torch.arange(group.where.shape[1], device=input_ids.device)[None]
         output = run(self, input_ids=input_ids[0, group.where], **options)
         states = output.last_hidden_state
-        if found is None:
-            found = states.new_zeros(1, sum(document_lengths), states.shape[-1])
-        found = found.index_copy(1, group.tokens, states.flatten(0, 1)[group.kept][None])
-    return type(output)(last_hidden_state=found)
+        if hidden is None:
+            hidden = states.new_zeros(1, sum(document_lengths), states.shape[-1])
+        hidden = hidden.index_copy(1, group.tokens, states.flatten(0, 1)[group.own][None])
+    return type(output)(last_hidden_state=hidden)

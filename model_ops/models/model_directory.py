@@ -1,13 +1,10 @@
 """Loads, checks and saves model directories in the Hugging Face layout.
 
-    model = load_model(directory, attention="packed")       # to train on packed rows
-    model = load_model(directory, attention="sdpa")         # to generate, with a cache
-    save_model(model, tokenizer, directory)
-    refuse_misfit(directory, tokenizer)                     # sizes of vocabulary and model, before weights are loaded
+    model = load_model(directory, attention="packed")       # to train on packed rows; "sdpa": to generate, with a cache
 
 Nothing is downloaded and no code of a model's author is run. A directory whose tensors differ from its config is refused with
-the tensor's name. The saved chat template is the one used in training. Two different vocabularies of the same size pass
-`refuse_misfit`; the tokenizer comes from the model's own directory, which keeps both together.
+the tensor's name. Two different vocabularies of the same size pass `refuse_misfit`; the tokenizer comes from the model's own
+directory, which keeps both together.
 """
 
 from __future__ import annotations
@@ -145,8 +142,8 @@ def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
                 f"{directory} holds tokenizer_config.json but no tokenizer.json; copy the one the model was trained with"
             ) from error
         raise ModelError(f"the tokenizer in {directory} cannot be read: {_first_line(error)}") from error
-    if not tokenizer.chat_template and (found := template_files.chat_templates(directory)):  # a processor's
-        tokenizer.chat_template = found["default"] if found.keys() == {"default"} else found
+    if not tokenizer.chat_template and (templates := template_files.chat_templates(directory)):  # a processor's
+        tokenizer.chat_template = templates["default"] if templates.keys() == {"default"} else templates
     return tokenizer
 
 
@@ -214,9 +211,9 @@ def refuse_wrong_tensors(directory: Path, report: dict) -> None:
     """Raises ModelError with the first tensor that a loading report has as missing, of another shape, or unexpected."""
     for tensor in sorted(report["missing_keys"]):
         raise ModelError(f"{directory} lacks tensor {tensor}, which its config.json requires; copy the model again")
-    for tensor, found, wanted in sorted(report["mismatched_keys"], key=str):
+    for tensor, shape, wanted in sorted(report["mismatched_keys"], key=str):
         raise ModelError(
-            f"{directory}: tensor {tensor} has shape {list(found)}, its config.json requires {list(wanted)}; copy both again"
+            f"{directory}: tensor {tensor} has shape {list(shape)}, its config.json requires {list(wanted)}; copy both again"
         )
     for tensor in sorted(report["unexpected_keys"]):
         raise ModelError(f"{directory} holds tensor {tensor}, which its config.json does not describe; copy both again")
@@ -286,18 +283,18 @@ def refuse_misfit(directory: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     embedding = _rows(shapes, EMBEDDINGS)
     head = _rows(shapes, HEADS)
     config = read_config(directory)
-    told = config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size")
+    stated = config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size")
     if head is not None and embedding is not None and head != embedding:
         raise ModelError(
             f"{directory}: the embedding has {embedding} rows, the head {head}: one of them was resized without "
             "the other; resize both (resize_token_embeddings) and save the model again"
         )
-    rows = embedding if embedding is not None else told
+    rows = embedding if embedding is not None else stated
     if rows is None:
         return
-    if told is not None and told != rows:
+    if stated is not None and stated != rows:
         raise ModelError(
-            f"{directory}: config.json has vocab_size {told}, the embedding {rows} rows: the vocabulary was "
+            f"{directory}: config.json has vocab_size {stated}, the embedding {rows} rows: the vocabulary was "
             "resized without its config; save the model again with both"
         )
     highest = max(tokenizer.get_vocab().values(), default=-1)
@@ -309,5 +306,5 @@ def refuse_misfit(directory: Path, tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def _rows(shapes: dict[str, tuple[int, ...]], ends: tuple[str, ...]) -> int | None:
-    found = [shape[0] for name, shape in shapes.items() if name.endswith(ends) and shape]
-    return found[0] if found else None
+    counts = [shape[0] for name, shape in shapes.items() if name.endswith(ends) and shape]
+    return counts[0] if counts else None

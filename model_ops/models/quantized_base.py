@@ -1,11 +1,7 @@
 """Reads base models whose weights are quantized: what they become as bfloat16, and how large that is. No torch.
 
-    found = float_form(config, read_directory(directory))
-    found.title, found.bytes                       # "MXFP4", size of the bfloat16 weights
-
 Known are MXFP4 (gpt-oss), FP8 with scales by block, channel or tensor (DeepSeek-V3, Qwen3-FP8), bitsandbytes nf4, fp4 and
-int8, and of compressed-tensors symmetric int8 and FP8, packed int4 and int8 with or without zero points, NVFP4 and MXFP4: what
-`quantize` writes, and llm-compressor's presets of these.
+int8, and of compressed-tensors symmetric int8 and FP8, packed int4 and int8 with or without zero points, NVFP4 and MXFP4.
 `model_ops.models.float_weights` computes the values.
 """
 
@@ -62,18 +58,18 @@ class FloatForm:
 
     def headers(self) -> dict[str, TensorHeader]:
         """The float tensors as headers, to compare their names and shapes with a config; only plain ones can be read."""
-        found = {}
+        headers = {}
         for name, (dtype, shape) in self.layout.items():
             stored = next(iter(self.sources[name].parts.values()))
-            found[name] = TensorHeader(stored.file, dtype, shape, stored.start, stored.end)
-        return found
+            headers[name] = TensorHeader(stored.file, dtype, shape, stored.start, stored.end)
+        return headers
 
 
 def float_form(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -> FloatForm:
     """The float form of a quantized checkpoint. Raises ModelError, one sentence, if it cannot be read."""
-    found = config.get("quantization_config")
-    found = found if isinstance(found, Mapping) else {}
-    method = str(found.get("quant_method") or "an unnamed method")
+    quantization = config.get("quantization_config")
+    quantization = quantization if isinstance(quantization, Mapping) else {}
+    method = str(quantization.get("quant_method") or "an unnamed method")
     readers = {
         "mxfp4": ("MXFP4", _mxfp4),
         "fp8": ("FP8", _fp8),
@@ -82,7 +78,7 @@ def float_form(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -
     }
     if method in readers:
         title, reader = readers[method]
-        sources = reader(tensors, found)
+        sources = reader(tensors, quantization)
     else:
         raise ModelError(
             f"the base model is quantized by {method}, which is not read here (read are {READ}); name the model "
@@ -113,17 +109,17 @@ def _mxfp4(tensors: Mapping[str, TensorHeader], config: Mapping[str, Any]) -> di
 
 def _fp8(tensors: Mapping[str, TensorHeader], config: Mapping[str, Any]) -> dict[str, TensorSource]:
     block = config.get("weight_block_size")
-    found = {}
+    sources = {}
     for name, header in tensors.items():
         if not header.dtype.startswith("F8"):
             continue
         scale = next((f"{name}{end}" for end in FP8_SCALES if f"{name}{end}" in tensors), f"{name}{FP8_SCALES[0]}")
-        found[name] = TensorSource("fp8", _all(tensors, name, {"weight": name, "scale": scale}), {"block": block})
-    return found
+        sources[name] = TensorSource("fp8", _all(tensors, name, {"weight": name, "scale": scale}), {"block": block})
+    return sources
 
 
 def _bitsandbytes(tensors: Mapping[str, TensorHeader], config: Mapping[str, Any]) -> dict[str, TensorSource]:
-    found = {}
+    sources = {}
     for name, header in tensors.items():
         if FOUR_BITS in name:
             weight = name.partition(FOUR_BITS)[0]
@@ -131,21 +127,21 @@ def _bitsandbytes(tensors: Mapping[str, TensorHeader], config: Mapping[str, Any]
             names = {"weight": weight, "absmax": f"{weight}.absmax", "quant_map": f"{weight}.quant_map", "state": name}
             if "nested_blocksize" in facts:
                 names |= {"nested_absmax": f"{weight}.nested_absmax", "nested_quant_map": f"{weight}.nested_quant_map"}
-            found[weight] = TensorSource("nf4", _all(tensors, weight, names), facts)
+            sources[weight] = TensorSource("nf4", _all(tensors, weight, names), facts)
         elif name.endswith(".SCB"):
             weight = f"{name.removesuffix('.SCB')}.weight"
-            found[weight] = TensorSource("int8", _all(tensors, weight, {"weight": weight, "scale": name}), {})
-    return found
+            sources[weight] = TensorSource("int8", _all(tensors, weight, {"weight": weight, "scale": name}), {})
+    return sources
 
 
 def _compressed_tensors(tensors: Mapping[str, TensorHeader], config: Mapping[str, Any]) -> dict[str, TensorSource]:
     """Weights times their scales: one for each tensor, row, group of columns of a row, or block; integers and floats of four
     bits that are packed."""
-    found = {}
+    sources = {}
     for name, header in tensors.items():
         if name.endswith(".weight_packed"):
             weight = name.removesuffix("_packed")
-            found[weight] = (_fp4 if header.dtype == "U8" else _packed)(tensors, weight, header)
+            sources[weight] = (_fp4 if header.dtype == "U8" else _packed)(tensors, weight, header)
             continue
         if not name.endswith(".weight") or not (header.dtype == "I8" or header.dtype.startswith("F8")):
             continue
@@ -160,8 +156,8 @@ def _compressed_tensors(tensors: Mapping[str, TensorHeader], config: Mapping[str
         block = [1, header.shape[-1] // groups]
         if len(scales) == 2 and scales[0] not in (1, header.shape[0]):
             block = _block(config, name)
-        found[name] = TensorSource("scaled", parts, {"block": block})
-    return found
+        sources[name] = TensorSource("scaled", parts, {"block": block})
+    return sources
 
 
 def _block(config: Mapping[str, Any], name: str) -> list[int]:

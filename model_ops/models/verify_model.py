@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -61,11 +61,11 @@ def verify_weights(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader
     if quantization is not None:
         expected, problems = _verify_encoded(quantization, expected, matrices, tensors)
     optional = {"lm_head.weight"} if tied else set()
-    found = compare_shapes(expected, tensors, optional)
+    mismatches = compare_shapes(expected, tensors, optional)
     if not by_names and quantization is None and any(name not in expected for name in tensors):
         # another layout, which transformers may convert while loading: the import loads the model and decides
-        found = [replace(problem, breaks_loading=False) for problem in found]
-    problems += found
+        mismatches = [replace(problem, breaks_loading=False) for problem in mismatches]
+    problems += mismatches
     head, embedding = tensors.get("lm_head.weight"), tensors.get("model.embed_tokens.weight")
     if tied and head is not None and embedding is not None and head.read() != embedding.read():
         problems.append(
@@ -139,7 +139,7 @@ def expected_shapes(config: Mapping[str, Any]) -> Shapes:
     return shapes
 
 
-def compare_shapes(expected: Shapes, tensors: Mapping[str, TensorHeader], optional: set[str] = frozenset()) -> list[Defect]:
+def compare_shapes(expected: Shapes, tensors: Mapping[str, TensorHeader], optional: Collection[str] = ()) -> list[Defect]:
     """A problem for each tensor that is missing, of another shape, or unexpected."""
     problems = []
     for name, shape in expected.items():
@@ -147,9 +147,9 @@ def compare_shapes(expected: Shapes, tensors: Mapping[str, TensorHeader], option
             if name not in optional:
                 problems.append(Defect("model.safetensors", f"tensor {name} is missing, config.json requires it", True))
         elif tensors[name].shape != shape:
-            found = list(tensors[name].shape)
+            shape_here = list(tensors[name].shape)
             problems.append(
-                Defect(tensors[name].file.name, f"tensor {name} is {found}, config.json requires {list(shape)}", True)
+                Defect(tensors[name].file.name, f"tensor {name} is {shape_here}, config.json requires {list(shape)}", True)
             )
     problems += [
         Defect(tensors[name].file.name, f"tensor {name} is not described by config.json")
@@ -186,10 +186,11 @@ def _verify_encoded(
         )
     for name, shape in expected.items():
         layer = name.removesuffix(".weight")
-        if not (name in matrices and quantization.covers(layer)):
+        scheme = quantization.scheme_of(layer) if name in matrices else None
+        if scheme is None:
             shapes[name] = shape
             continue
-        for part, (dtype, size) in quantization.scheme_of(layer).stored(*shape).items():
+        for part, (dtype, size) in scheme.stored(*shape).items():
             stored = f"{layer}.{part}"
             shapes[stored] = size
             tensor = tensors.get(stored)

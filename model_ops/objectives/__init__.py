@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from model_ops.objectives.distillation import Divergence, distillation_loss, distillation_rows, refuse_unusual_head
+    from model_ops.objectives.distillation import Divergence, distillation_loss, distillation_rows
     from model_ops.objectives.divergence_rows import RowDivergence, mean_divergence, row_divergences
     from model_ops.objectives.on_policy import OnPolicyPlan
     from model_ops.objectives.on_policy_settings import OnPolicySettings
     from model_ops.objectives.sft import next_token_loss
-    from model_ops.objectives.teacher_cache import ABOUT, TeacherCache, write_told
+    from model_ops.objectives.teacher_cache import ABOUT, TeacherCache, write_reported
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -1,13 +1,10 @@
 """Distillation loss: divergence of a student from its teacher, mixed with cross-entropy of the labels.
 
-    loss = distillation_loss(teacher, Divergence(temperature=1.0))                  # a model_ops.tensors.loss.Loss
-    loss = distillation_loss(teacher, Divergence(), world=world)                    # a teacher that world.place sharded
-    loss = distillation_loss(teacher, Divergence(), of_samples=Divergence(beta=1))  # batches that the student answered, too
+    loss = distillation_loss(teacher, Divergence(), of_samples=Divergence(beta=1))  # a model_ops.tensors.loss.Loss
 
 The loss of a token is (1 - label_weight) T^2 D(teacher, student) at temperature T (Hinton et al., arXiv 1503.02531) +
-label_weight cross-entropy. D is the divergence of `model_ops.objectives.divergences` at `beta`. Answers that the student
-sampled (model_ops.objectives.on_policy.SampledBatch) have a divergence of their own. Reads the streams labels and weights; logs
-kl, the plain divergence of rows from the dataset, and sampled_kl, that of sampled ones.
+label_weight cross-entropy, D the divergence at `beta` (`divergences.py`). Answers that the student sampled (SampledBatch) have
+a divergence of their own. Logs kl, the plain divergence of rows from the dataset, and sampled_kl, that of sampled ones.
 """
 
 from __future__ import annotations
@@ -20,7 +17,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from model_ops.jobs import ModelError
 from model_ops.losses import Head, RowsLoss, VocabularyShard, chunked_head, last_hidden, local_head
 from model_ops.objectives.divergences import generalised_jsd, whole
 from model_ops.objectives.on_policy import SampledBatch
@@ -46,32 +42,19 @@ def distillation_loss(
     teacher: None where all batches are cached. of_samples: for answers that the student sampled; None: there are none. world:
     over which the teacher is sharded, as the student is; None: one process. Raises ModelError if the teacher's head is not a
     linear layer."""
-    if teacher is not None:
-        refuse_unusual_head(teacher)
-        teacher.eval()
-        world = world or World.alone(next(teacher.parameters()).device)
-
-    def teach(batch: Batch, kept: Tensor) -> tuple[Tensor, Head, VocabularyShard | None]:
-        """The teacher's last states at the kept positions and its head, which outlive its gathered weights."""
-        kind = batch.labels.device.type
-        products = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else teacher.dtype
-        taught = last_hidden(teacher, batch)[kept].to(products)
-        head, shard = local_head(Head.of(teacher))
-        gathered = world.mesh is not None
-        bias = head.bias.clone() if gathered and head.bias is not None else head.bias
-        return taught, replace(head, weight=head.weight.to(products, copy=gathered), bias=bias), shard
+    asked = None if teacher is None else _AskedTeacher(teacher, world or World.alone(next(teacher.parameters()).device))
 
     def loss(student: nn.Module, batch: Batch) -> LossOutput:
         sampled = isinstance(batch, SampledBatch)
-        kept = (batch.labels != IGNORED).nonzero()[:, 0]
-        divergences = torch.zeros(len(kept), device=batch.labels.device)
-        learning, shard = local_head(Head.of(student))
-        labels, weights = batch.labels[kept], batch.weights[kept]
+        places = (batch.labels != IGNORED).nonzero()[:, 0]
+        divergences = torch.zeros(len(places), device=batch.labels.device)
+        learning, shard = local_head(Head.required(student))
+        labels, weights = batch.labels[places], batch.weights[places]
         if isinstance(batch, CachedBatch):
-            masses = batch.teacher_masses[kept] if isinstance(batch, DrawnBatch) else None
+            masses = batch.teacher_masses[places] if isinstance(batch, DrawnBatch) else None
             rows = cached_rows(
-                batch.teacher_ids[kept],
-                batch.teacher_logs[kept],
+                batch.teacher_ids[places],
+                batch.teacher_logs[places],
                 masses,
                 labels,
                 weights,
@@ -80,28 +63,43 @@ def distillation_loss(
                 of_rows.beta,
                 divergences,
             )
+        elif asked is None:
+            raise ValueError("a batch without the teacher's distributions needs a teacher")
         else:
-            with torch.no_grad():
-                taught, head, taught_shard = world.evaluate(teacher, lambda: teach(batch, kept))
+            taught, head, taught_shard = asked.states(batch, places)
             if shard is not None and taught_shard is None:
                 head = head.rows(shard.start, shard.size)
-            rows = distillation_rows(taught, head, labels, weights, of_samples if sampled else of_rows, divergences, shard)
-        total, _ = chunked_head(last_hidden(student, batch)[kept], learning, rows)
-        count, told = weights.sum(), (divergences * weights).sum()
-        metrics = {"kl": Mean(told * (not sampled), count * (not sampled))}
+            wanted = of_samples if sampled and of_samples is not None else of_rows
+            rows = distillation_rows(taught, head, labels, weights, wanted, divergences, shard)
+        total, _ = chunked_head(last_hidden(student, batch)[places], learning, rows)
+        count, weighted = weights.sum(), (divergences * weights).sum()
+        metrics = {"kl": Mean(weighted * (not sampled), count * (not sampled))}
         if of_samples is not None:
-            metrics["sampled_kl"] = Mean(told * sampled, count * sampled)
+            metrics["sampled_kl"] = Mean(weighted * sampled, count * sampled)
         return LossOutput({"loss": Mean(total, count)}, metrics)
 
     return loss
 
 
-def refuse_unusual_head(teacher: PreTrainedModel) -> None:
-    """Raises ModelError if the teacher's head is not a linear layer."""
-    if Head.of(teacher) is None:
-        raise ModelError(
-            f"{type(teacher).__name__} has a head that is not a linear layer and cannot be distilled; choose another base model"
-        )
+class _AskedTeacher:
+    """A teacher that computes with each batch."""
+
+    def __init__(self, model: PreTrainedModel, world: World):
+        Head.required(model)
+        self._model, self._world = model.eval(), world
+
+    @torch.no_grad()
+    def states(self, batch: Batch, places: Tensor) -> tuple[Tensor, Head, VocabularyShard | None]:
+        """The teacher's last states at these positions and its head, which outlive its gathered weights."""
+        return self._world.evaluate(self._model, lambda: self._states(batch, places))
+
+    def _states(self, batch: Batch, places: Tensor) -> tuple[Tensor, Head, VocabularyShard | None]:
+        kind, gathered = batch.labels.device.type, self._world.mesh is not None
+        products = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else self._model.dtype
+        taught = last_hidden(self._model, batch)[places].to(products)
+        head, shard = local_head(Head.required(self._model))
+        bias = head.bias.clone() if gathered and head.bias is not None else head.bias
+        return taught, replace(head, weight=head.weight.to(products, copy=gathered), bias=bias), shard
 
 
 def distillation_rows(

@@ -1,10 +1,5 @@
-"""How far a model's distributions are from those of a reference, row by row.
-
-    cache = TeacherCache.write(folder, reference, documents, top_k=128, temperature=1.0, precision="float32")
-    rows = row_divergences(model, [cache.added_to(document, index) for index, document in enumerate(documents)])
-    mean_divergence(rows)         # nats per target token
-
-Divergence is KL(reference || model) over the reference's likeliest tokens and one bucket for all others.
+"""How far a model's distributions are from those of a reference, row by row: KL(reference || model) over the reference's
+likeliest tokens (a TeacherCache) and one bucket for all others.
 """
 
 from __future__ import annotations
@@ -38,16 +33,16 @@ def row_divergences(model: nn.Module, documents: Sequence[Document]) -> list[Row
     """KL(reference || model) of each row. documents: with the reference's cached distributions (TeacherCache.added_to); a row
     may have several."""
     model.eval()
-    head, device = Head.of(model), next(model.parameters()).device
-    found = {document.row_id: RowDivergence(document.row_id, 0.0, 0, 0) for document in documents}
+    head, device = Head.required(model), next(model.parameters()).device
+    rows = {document.row_id: RowDivergence(document.row_id, 0.0, 0, 0) for document in documents}
     for batch in to_batches(documents, kind=CachedBatch):
         batch = batch.to(device)
-        kept = (batch.labels != IGNORED).nonzero()[:, 0]
+        places = (batch.labels != IGNORED).nonzero()[:, 0]
         lengths = torch.tensor(batch.document_lengths, device=device)
-        owner = torch.repeat_interleave(torch.arange(len(lengths), device=device), lengths)[kept]
-        states, values, agreed = last_hidden(model, batch)[kept], [], []
-        for first in range(0, len(kept), ROWS_AT_ONCE):
-            where = kept[first : first + ROWS_AT_ONCE]
+        owner = torch.repeat_interleave(torch.arange(len(lengths), device=device), lengths)[places]
+        states, values, agreed = last_hidden(model, batch)[places], [], []
+        for first in range(0, len(places), ROWS_AT_ONCE):
+            where = places[first : first + ROWS_AT_ONCE]
             log_q = torch.log_softmax(head.logits(states[first : first + ROWS_AT_ONCE]).float(), -1)
             likely = batch.teacher_ids[where]
             bucket_p, bucket_q = with_tail(batch.teacher_logs[where].float()), with_tail(log_q.gather(1, likely))
@@ -59,11 +54,11 @@ def row_divergences(model: nn.Module, documents: Sequence[Document]) -> list[Row
         same = torch.zeros(len(lengths), dtype=torch.float64, device=device).index_add_(0, owner, torch.cat(agreed).double())
         counts = torch.bincount(owner, minlength=len(lengths))
         for row_id, each in zip(batch.row_ids, zip(sums.tolist(), same.tolist(), counts.tolist(), strict=True), strict=True):
-            before = found[row_id]
-            found[row_id] = RowDivergence(
+            before = rows[row_id]
+            rows[row_id] = RowDivergence(
                 row_id, before.divergence + each[0], before.agreed + round(each[1]), before.tokens + each[2]
             )
-    return list(found.values())
+    return list(rows.values())
 
 
 def mean_divergence(rows: Sequence[RowDivergence]) -> float:

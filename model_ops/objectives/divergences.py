@@ -1,15 +1,12 @@
 """Divergence of a student's next-token distribution q from its teacher's p, and its gradient by the student's logits.
 
-    values, gradient = generalised_jsd(log_p, log_q, beta=0.5)       # [rows], [rows, vocab]
-
 beta is that of GKD (Agarwal et al., arXiv 2306.13649, section 3) and TRL:
 
     0 < beta < 1:  beta KL(p || m) + (1 - beta) KL(q || m),  m = beta p + (1 - beta) q
     beta = 0:      KL(p || q), forward: the student covers whatever the teacher may say
     beta = 1:      KL(q || p), reverse: the student says only what the teacher would
 
-The gradients follow from d q_i / d z_j = q_i (1[i = j] - q_j). In the table, E_q is the mean under q:
-
+Gradients (E_q is the mean under q):
     beta = 0:  q - p           beta = 1:  q (log q/p - KL(q || p))           else:  (1 - beta) q (log q/m - E_q log q/m)
 """
 

@@ -1,19 +1,12 @@
-"""A teacher's distributions, computed once or told by an endpoint: some tokens at every target, on disk for a whole run.
+"""A teacher's distributions, computed once or reported by an endpoint: some tokens at every target, on disk for a whole run.
 
     cache = TeacherCache.write(folder, teacher, documents, top_k=32, temperature=1.0, precision="bfloat16", drawn=16)
-    cache = write_told(folder, chats.documents, told, vocabulary)       # what an endpoint told about its answers; none drawn
     plan = PackedPlan(documents, settings, cache)         # its batches hold what the teacher says at their targets
 
-A target takes 2 bytes for each log-probability (float16) and 2 or 4 for each token id: 192 bytes with 32 tokens of a vocabulary
-of more than 65,536. Kept are the likeliest tokens, and `drawn` tokens drawn from all others, the tail, by their probability.
-
-With drawn tokens the forward divergence is an estimate without bias: each stands for an equal part of the tail's mass (sparse
-sampling of logits, arXiv 2503.16870; here the likeliest tokens are exact, and the draws of a target are one systematic sample,
-which spreads them over the tail). Without, the tail is one bucket in teacher and student alike, so nothing is renormalised: the
-divergence over the buckets is at most that over the vocabulary (data processing inequality), and equals it if the student
-spreads its tail as the teacher does. The student then learns nothing about the tail but its mass.
-
-A target for which an endpoint told no distribution has all mass on its label, so its loss is that of the label.
+A target has the likeliest tokens, and `drawn` tokens drawn from all others, the tail, by their probability. With drawn tokens
+the forward divergence is an estimate without bias: each stands for an equal part of the tail's mass (sparse sampling of logits,
+arXiv 2503.16870). Without, the tail is one bucket in teacher and student alike: the divergence over the buckets is at most that
+over the vocabulary (data processing inequality).
 """
 
 from __future__ import annotations
@@ -31,7 +24,7 @@ from torch import Tensor, nn
 from model_ops.documents import MICRO_BATCH_TOKENS, Document, lengths_and_targets, to_batch
 from model_ops.files import renamed_when_complete
 from model_ops.losses import Head, RowsLoss, last_hidden
-from model_ops.machine import products_in
+from model_ops.machine import Precision, products_in
 from model_ops.objectives.divergences import generalised_jsd
 from model_ops.rendering import PADDED, EndpointTokens
 from model_ops.tensors import IGNORED, Batch
@@ -65,7 +58,7 @@ class TeacherCache:
     def __init__(self, folder: Path, documents: Sequence[Document]):
         about = json.loads((folder / ABOUT).read_text())
         self.top_k, self.drawn = about["top_k"], about["drawn"]
-        self.kind = DrawnBatch if self.drawn else CachedBatch
+        self.kind: type[Batch] = DrawnBatch if self.drawn else CachedBatch
         self.starts = np.concatenate([[0], np.cumsum(lengths_and_targets(documents)[1])])
         shape = (max(1, int(self.starts[-1])), self.top_k)
         self.ids = np.memmap(folder / "ids.bin", about["id_dtype"], "r", shape=shape)
@@ -79,7 +72,7 @@ class TeacherCache:
         documents: Sequence[Document],
         top_k: int,
         temperature: float,
-        precision: str,
+        precision: Precision,
         batch_tokens: int = MICRO_BATCH_TOKENS,
         after_batch: Callable[[int, int], None] | None = None,
         vocabulary: int | None = None,
@@ -93,7 +86,7 @@ class TeacherCache:
         """
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ABOUT).unlink(missing_ok=True)
-        head, device = Head.of(teacher), next(teacher.parameters()).device
+        head, device = Head.required(teacher), next(teacher.parameters()).device
         if vocabulary is not None and vocabulary < head.weight.shape[0]:
             head = head.rows(0, vocabulary)
         vocabulary = head.weight.shape[0]
@@ -110,12 +103,12 @@ class TeacherCache:
         done, total = 0, int(lengths.sum())
         for members in _members(lengths, batch_tokens):
             batch = to_batch([documents[member] for member in members]).to(device)
-            found_ids, found_logs = _said(teacher, head, batch, top_k, drawn, temperature, precision, generator)
+            batch_ids, batch_logs = _said(teacher, head, batch, top_k, drawn, temperature, precision, generator)
             first = 0
             for member in members:
                 place = slice(starts[member], starts[member + 1])
                 rows = slice(first, first + int(targets[member]))
-                ids[place], logs[place] = found_ids[rows], found_logs[rows]
+                ids[place], logs[place] = batch_ids[rows], batch_logs[rows]
                 first = rows.stop
             done += batch.tokens
             if after_batch is not None:
@@ -168,14 +161,14 @@ def _said(
     top_k: int,
     drawn: int,
     temperature: float,
-    precision: str,
+    precision: Precision,
     generator: torch.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
     """(ids, log-probabilities) of tokens at each target of the batch, [targets, top_k] each: the likeliest, then drawn ones."""
-    kept = (batch.labels != IGNORED).nonzero()[:, 0]
+    places = (batch.labels != IGNORED).nonzero()[:, 0]
     kind = batch.labels.device.type
     with products_in(precision, batch.labels.device):
-        states = last_hidden(teacher, batch)[kept]
+        states = last_hidden(teacher, batch)[places]
         products = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else teacher.dtype
     ids, logs = [], []
     for first in range(0, len(states), ROWS_AT_ONCE):
@@ -220,26 +213,28 @@ def cached_rows(
     another token is q / q_tail of the tail's.
     """
 
-    def estimated(log_q: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
-        mass = masses[where]
-        found = (mass * (logs[where].float() - log_q.gather(1, ids[where]))).sum(-1)
+    def estimated(mass: Tensor, log_q: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
+        values = (mass * (logs[where].float() - log_q.gather(1, ids[where]))).sum(-1)
         if not gradient_wanted:
-            return found, None
-        return found, log_q.exp_().mul_(mass.sum(-1, keepdim=True)).scatter_add_(1, ids[where], -mass)
+            return values, None
+        return values, log_q.exp_().mul_(mass.sum(-1, keepdim=True)).scatter_add_(1, ids[where], -mass)
 
     def bucketed(log_q: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
         likely, log_p = ids[where], logs[where].float()
         empty = log_p <= PADDED  # such a place repeats the first token, whose probability counts once
         bucket_q = with_tail(log_q.gather(1, likely).masked_fill_(empty, PADDED))
-        found, of_buckets = generalised_jsd(with_tail(log_p), bucket_q, beta, gradient_wanted)
-        if not gradient_wanted:
-            return found, None
+        values, of_buckets = generalised_jsd(with_tail(log_p), bucket_q, beta, gradient_wanted)
+        if of_buckets is None:
+            return values, None
         of_tail = of_buckets[:, -1:] / bucket_q[:, -1:].exp()
-        return found, log_q.exp_().mul_(of_tail).scatter_(1, likely, torch.where(empty, of_buckets[:, :1], of_buckets[:, :-1]))
+        return values, log_q.exp_().mul_(of_tail).scatter_(1, likely, torch.where(empty, of_buckets[:, :1], of_buckets[:, :-1]))
 
     def rows(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
         log_q = torch.log_softmax(logits / temperature, -1)
-        divergences[where], gradient = (bucketed if masses is None else estimated)(log_q, where, gradient_wanted)
+        if masses is None:
+            divergences[where], gradient = bucketed(log_q, where, gradient_wanted)
+        else:
+            divergences[where], gradient = estimated(masses[where], log_q, where, gradient_wanted)
         share = (1 - label_weight) * temperature**2
         losses = share * divergences[where]
         if gradient is not None:
@@ -262,14 +257,14 @@ def with_tail(logs: Float[Tensor, "rows top_k"]) -> Float[Tensor, "rows buckets"
     return torch.cat([logs, left.log()], dim=-1)
 
 
-def write_told(folder: Path, documents: Sequence[Document], told: EndpointTokens, vocabulary: int) -> TeacherCache:
-    """Writes the cache of the documents. told: has given out their answers. vocabulary: rows of the student's head; an
+def write_reported(folder: Path, documents: Sequence[Document], reported: EndpointTokens, vocabulary: int) -> TeacherCache:
+    """Writes the cache of the documents. reported: has given out their answers. vocabulary: rows of the student's head; an
     alternative beyond them joins the rest of the vocabulary."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / ABOUT).unlink(missing_ok=True)
     targets = lengths_and_targets(documents)[1]
     starts = np.concatenate([[0], np.cumsum(targets)])
-    top_k = max((ids.shape[1] for ids, _ in told.answers.values()), default=1)
+    top_k = max((ids.shape[1] for ids, _ in reported.answers.values()), default=1)
     shape = (max(1, int(starts[-1])), top_k)
     ids = np.memmap(folder / "ids.bin", np.int32, "w+", shape=shape)
     logs = np.memmap(folder / "logs.bin", np.float16, "w+", shape=shape)
@@ -277,8 +272,8 @@ def write_told(folder: Path, documents: Sequence[Document], told: EndpointTokens
         rows = slice(starts[place], starts[place + 1])
         labels = document.input_ids[1:][document.targets[1:]]
         ids[rows], logs[rows] = labels[:, None], PADDED
-        if document.row_id in told.answers:
-            of_row, its_logs = told.answers[document.row_id]
+        if document.row_id in reported.answers:
+            of_row, its_logs = reported.answers[document.row_id]
             count, width = len(labels), of_row.shape[1]
             ids[rows], logs[rows, :width] = of_row[:count, :1], its_logs[:count]
             ids[rows, :width] = of_row[:count]

@@ -1,8 +1,4 @@
-"""Checks a base model's directory, and reads one with quantized weights. `import_base` and `distill` take base models.
-
-check_base(directory)                                      # ModelError if it cannot be used
-import_quantized(source, output, False, progress)          # bfloat16 weights
-"""
+"""Checks a base model's directory, and reads one with quantized weights. `import_base` and `distill` take base models."""
 
 from __future__ import annotations
 

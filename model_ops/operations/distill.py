@@ -1,17 +1,10 @@
 """Operation `distill`: initialises a student from its teacher's layers or as a model of its own, and distils the teacher.
 
-Job inputs: `teacher` (a model directory), `dataset`, optionally `served` (token ids of logged answers). Output: the student
-as a model directory of its own.
-
-The student gets some layers of the teacher with their weights: those that matter most for held-out rows
-(model_ops.pruning.layer_importance), or evenly spaced ones. `mlp_width`, `heads` and `hidden_size` cut what matters least
-within the layers (model_ops.pruning.narrower). Everything else is copied. With `base` it begins as the model in
-that directory, and keeps its own tokenizer. Training minimises a divergence of student and teacher at assistant tokens
-(model_ops.objectives.distillation), mixed with cross-entropy by `label_weight`. label_weight=1 is plain SFT of the same student
-on the same rows in the same order, the baseline for distillation; all else needs a base that reads the rows as the teacher
-does. In some steps the student may answer by itself (model_ops.objectives.on_policy).
-
-Under torchrun (settings.mesh) the first process reads the teacher, and both models are sharded over the mesh in the same way.
+Job inputs: `teacher` (a model directory), `dataset`, optionally `served` (token ids of logged answers). The student begins as
+some layers of the teacher (model_ops.pruning), or as the model in `base`, with its own tokenizer. Training minimises a
+divergence of student and teacher at assistant tokens (model_ops.objectives.distillation), mixed with cross-entropy by
+`label_weight`; 1 is plain SFT of the same student on the same rows in the same order, the baseline. Under torchrun
+(settings.mesh) the first process reads the teacher, and both models are sharded over the mesh in the same way.
 """
 
 from __future__ import annotations
@@ -25,7 +18,7 @@ from transformers import AutoConfig, PreTrainedModel
 from model_ops.answers import InProcessEngine
 from model_ops.documents import Chats, PackedPlan, first_difference, read_chats, validation_of
 from model_ops.families import stays_float32
-from model_ops.jobs import Job, ModelError, Progress
+from model_ops.jobs import Job, ModelError, Progress, filled
 from model_ops.machine import concrete
 from model_ops.models import add_end_of_text, end_of_text_ids, load_model, load_tokenizer, read_config, save_model
 from model_ops.objectives import (
@@ -35,8 +28,7 @@ from model_ops.objectives import (
     TeacherCache,
     distillation_loss,
     next_token_loss,
-    refuse_unusual_head,
-    write_told,
+    write_reported,
 )
 from model_ops.operations.base_directory import check_base, import_quantized
 from model_ops.operations.distill_settings import StudentSettings
@@ -53,6 +45,7 @@ from model_ops.pruning import (
     widths_of,
 )
 from model_ops.rendering import EndpointTokens, RenderingSettings, end_of_turn_ids
+from model_ops.tensors import BatchSource, Loss
 from model_ops.training import first_documents, plan_validation, train, validated_as_saved
 
 MEASURED_TOKENS, FEWEST_MEASURED = 8_192, 1_024
@@ -72,15 +65,15 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
         settings.hidden_size,
     )
     own = None if settings.base is None else student_base(Path(settings.base), job.output / ".work" / "base", world, progress)
-    told = None
+    reported = None
     if settings.teacher == "answers":
-        chats, told = read_told(job.input("dataset"), own or place, settings)
+        chats, reported = read_reported(job.input("dataset"), own or place, settings)
     else:
         chats = read_chats(job.input("dataset"), own or place, settings, job.inputs.get("served"))
         if own is not None:
             chats = as_the_base_reads(job, own, chats, settings)
     teacher = load_model(place, device=world.loading_device).requires_grad_(False)
-    search, layers = None, []
+    search, layers = None, list[int]()
     if own is None:
         search, layers = chosen_layers(teacher, settings, chats, progress)
         student = make_student(teacher, layers)
@@ -98,23 +91,23 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
         )
     world.place(student, settings.precision)
     packed = PackedPlan(chats.documents, settings)
-    loss, plan = next_token_loss, packed
+    loss: Loss = next_token_loss
+    plan: BatchSource = packed
     ends = end_of_turn_ids(chats.tokenizer)
-    if told is not None and settings.label_weight < 1:
-        plan.streams = write_told(job.output / ".work" / "teacher", chats.documents, told, vocabulary)
+    if reported is not None and settings.label_weight < 1:
+        packed.streams = write_reported(job.output / ".work" / "teacher", chats.documents, reported, vocabulary)
         loss = distillation_loss(None, divergences_of(settings)[0])
     elif settings.label_weight < 1:
         halve_frozen(teacher, settings.precision, world)
         world.place(teacher, settings.precision)
-        refuse_unusual_head(teacher)
         of_rows, of_samples = divergences_of(settings)
         if settings.teacher == "cache":
-            plan.streams = cached(teacher, chats, settings, job.output / ".work" / "teacher", progress, vocabulary)
+            packed.streams = cached(teacher, chats, settings, job.output / ".work" / "teacher", progress, vocabulary)
         needed = None if settings.teacher == "cache" and of_samples is None else teacher
         loss = distillation_loss(needed, of_rows, of_samples, world)
         if of_samples is not None:
             sampler = InProcessEngine(student, ends or end_of_text_ids(own or place), settings.on_policy)
-            plan = OnPolicyPlan(plan, sampler, settings.on_policy, settings.max_length)
+            plan = OnPolicyPlan(packed, sampler, settings.on_policy, filled(settings.max_length))
     del teacher  # not needed beside the student where only the labels teach
     checks = plan_validation(len(plan), packed.settings)
     held_out = first_documents(chats.validation, checks.tokens)
@@ -135,7 +128,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     add_end_of_text(student, ends)
     save_model(student, chats.tokenizer, job.output)
     saved = validated_as_saved(student, validate, result, world, progress, "distill")
-    found: dict[str, Any] = (
+    numbers: dict[str, Any] = (
         {}
         if search is None
         else {
@@ -144,10 +137,10 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
             "loss_after_removal": [round(gone.loss, 4) for gone in search.removed],
         }
     )
-    kept = {} if own is not None else {"teacher_layers": layers}
-    if told is not None:
-        found |= {"logprob_tokens": told.log_tokens, "label_only_tokens": told.label_tokens}
-    return {**result.metrics({**chats.counts, **saved}), **kept, **found}
+    of_layers = {} if own is not None else {"teacher_layers": layers}
+    if reported is not None:
+        numbers |= {"logprob_tokens": reported.log_tokens, "label_only_tokens": reported.label_tokens}
+    return {**result.metrics({**chats.counts, **saved}), **of_layers, **numbers}
 
 
 def halve_frozen(teacher: PreTrainedModel, precision: str, world: World) -> None:
@@ -179,17 +172,17 @@ def student_base(base: Path, work: Path, world: World, progress: Progress) -> Pa
     return work
 
 
-def read_told(dataset: Path, model: Path, settings: StudentSettings) -> tuple[Chats, EndpointTokens]:
+def read_reported(dataset: Path, model: Path, settings: StudentSettings) -> tuple[Chats, EndpointTokens]:
     """The dataset with the teacher's answers as its endpoint wrote them. Raises ModelError if the student cannot learn them."""
     if RenderingSettings.read(dataset).thinking != "keep":
         raise ModelError(
             "datasets.sft.thinking changes the teacher's answers, and log-probabilities are those of the answers "
             "as they were given: set it to keep, or set student.teacher to online or cache"
         )
-    told = EndpointTokens.read(dataset / "logprobs.parquet", load_tokenizer(model))
-    chats = read_chats(dataset, model, settings, endpoint=told)
-    told.check()
-    return chats, told
+    reported = EndpointTokens.read(dataset / "logprobs.parquet", load_tokenizer(model))
+    chats = read_chats(dataset, model, settings, endpoint=reported)
+    reported.check()
+    return chats, reported
 
 
 def as_the_base_reads(job: Job, own: Path, chats: Chats, settings: StudentSettings) -> Chats:
@@ -218,7 +211,7 @@ def chosen_layers(
     except ValueError as error:
         raise ModelError(str(error)) from error
     search = searched_layers(teacher, depth, settings, chats, progress)
-    return search, search.kept if search else evenly_spaced(teacher.config.num_hidden_layers, depth)
+    return search, search.remaining if search else evenly_spaced(teacher.config.num_hidden_layers, depth)
 
 
 def cached(
@@ -257,7 +250,7 @@ def searched_layers(
     """Which layers the teacher can lose, where importance is asked for and a row can measure it; None: evenly spaced ones."""
     remove = teacher.config.num_hidden_layers - depth
     forwards = sum(teacher.config.num_hidden_layers - gone for gone in range(remove)) or 1
-    trained = (settings.steps or MEASURED_TOKENS * forwards) * settings.tokens_per_step
+    trained = (settings.steps or MEASURED_TOKENS * forwards) * filled(settings.tokens_per_step)
     tokens = min(MEASURED_TOKENS, max(FEWEST_MEASURED, 4 * trained // forwards))  # no more work than the training itself
     measured = first_documents(chats.validation or chats.documents, tokens)
     if settings.choose_layers == "even" or not remove or not any(document.target_tokens for document in measured):

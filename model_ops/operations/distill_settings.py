@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from model_ops.files import LocalPath
 from model_ops.objectives import OnPolicySettings
+from model_ops.pruning import refuse_unusable_base
 from model_ops.training import TrainingSettings
 
 DEFAULT_LAYERS = 0.7
@@ -23,7 +25,7 @@ class StudentSettings(TrainingSettings):
         description="Name of the dataset under `datasets.named` that is trained on. Left out: `datasets.sft`, or the "
         "teacher's answers",
     )
-    base: str | None = Field(
+    base: Annotated[str, LocalPath("model", "the directory of a model", check=refuse_unusable_base)] | None = Field(
         None,
         description="Directory of a smaller model that the student begins as, with the teacher's tokenizer and chat "
         "template. Another one needs `label_weight: 1`. Left out: the student begins as the teacher with fewer layers",
@@ -174,14 +176,14 @@ class StudentSettings(TrainingSettings):
         return self.top_k // 4 if self.beta == 0 else 0
 
     @property
-    def kept_layers(self) -> float:
+    def asked_layers(self) -> float:
         """`layers`, or its default."""
         return DEFAULT_LAYERS if self.layers is None else self.layers
 
     def depth(self, teacher_layers: int) -> int:
         """Number of layers of a student without a base. Raises ValueError, with the remedy after a semicolon, if the teacher
         has fewer."""
-        wanted = self.kept_layers
+        wanted = self.asked_layers
         count = max(1, round(teacher_layers * wanted)) if wanted < 1 else int(wanted)
         if count > teacher_layers:
             raise ValueError(

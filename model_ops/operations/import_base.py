@@ -2,12 +2,9 @@
 
     {"operation": "import_base", "output": "...", "settings": {"model": "Qwen/Qwen3-0.6B"}}
 
-Only safetensors, JSON, Jinja and tokenizer files are imported, never code or pickles. Every tensor is checked against the
-config by the files' headers; a tokenizer and a chat template are required. Files of the Hub's cache are hard-linked; files of
-a directory are copied, since their owner may change them. HF_HUB_OFFLINE and HF_ENDPOINT are respected. An adapter in PEFT's
-format is merged into the base model that it names. Quantized weights (`model_ops.models.quantized_base`) become bfloat16. For a
-checkpoint with multi-token-prediction layers
-(`model_ops.families.mtp_tensors`), the body becomes the model, and the layers go to mtp/.
+Only safetensors, JSON, Jinja and tokenizer files are imported, never code or pickles, and every tensor is checked against the
+config. An adapter in PEFT's format is merged into its base, quantized weights become bfloat16, and multi-token-prediction
+layers (`model_ops.families.mtp_tensors`) go to mtp/. HF_HUB_OFFLINE and HF_ENDPOINT are respected.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from model_ops.operations.base_directory import LEFT, check_base, import_quantiz
 from model_ops.operations.import_base_settings import ImportBaseSettings
 
 
-def run(job: Job, progress: Progress) -> dict[str, float | int]:
+def run(job: Job, progress: Progress) -> dict[str, int]:
     """Copies the model into the job's output and checks it. Raises ModelError if it cannot be used."""
     settings = job.settings_as(ImportBaseSettings)
     local = Path(settings.model).expanduser()
@@ -39,7 +36,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
             f"{settings.model} has no supported multi-token-prediction layer (MiMo-7B has one): choose another "
             "architecture for the drafter, such as eagle3"
         )
-    found = {} if layered else check_base(source)
+    counts = {} if layered else check_base(source)
     written = set_apart(source, job.output) if layered else set()
     left = {*LEFT, *written}
     files = sorted(
@@ -50,7 +47,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
         progress.stop_if_requested()
         place_file(path, job.output / path.relative_to(source), link=from_hub)
     progress.report("import", len(files), len(files), "files")
-    return found or check_base(job.output)
+    return counts or check_base(job.output)
 
 
 def import_adapter(adapter: Path, output: Path, mtp_layer: bool, progress: Progress) -> dict[str, int]:

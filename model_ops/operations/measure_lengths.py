@@ -2,11 +2,9 @@
 
     {"operation": "measure_lengths", "inputs": {"model": BASE, "dataset": SFT_DATASET}, "output": DIR, "settings": {...}}
 
-Tokenizes the dataset with the base model's own tokenizer and chat template, as the later stages do, and compares every row with
-the model's positions, the stages' max_length, and the room that an answer needs. No weights are loaded. Writes limits.parquet,
-one line per limit and split (LIMIT_ROWS), and lengths.json: tokens of rows and prompts, and `problems`, one sentence for each
-later stage that could not work at all. Of a split with more than ROWS rows, evenly spaced ones are compared. rendered.html and
-rendered.md show some rows as they are rendered: context, learnt tokens, rows that are left out.
+Tokenizes the dataset with the base model's own tokenizer and chat template, and compares every row with the model's positions,
+the stages' max_length, and the room that an answer needs. Writes limits.parquet (LIMIT_ROWS), lengths.json with a sentence for
+each later stage that could not work at all, and rendered.html and rendered.md with some rows as they are rendered.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -77,7 +75,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     refuse_other_token_ids(model, dataset)
     tokenizer, positions = load_tokenizer(model), positions_of(model)
     findings, lengths = Findings(), {}
-    splits = [name for name in ("train", "validation", "test") if (dataset / f"{name}.parquet").exists()]
+    splits = [name for name in get_args(Split) if (dataset / f"{name}.parquet").exists()]
     for done, split in enumerate(splits):
         progress.stop_if_requested()
         progress.report("lengths", done, len(splits), "splits")
@@ -130,14 +128,14 @@ def refuse_other_token_ids(model: Path, dataset: Path) -> None:
 
 
 def compare_training(
-    name: str, split: Split, documents: Documents, limit: TrainingLimit, positions: int | None, found: Findings
+    name: str, split: Split, documents: Documents, limit: TrainingLimit, positions: int | None, findings: Findings
 ) -> None:
     """Adds the costs of a stage's max_length and of the positions."""
     lengths, first = documents.lengths, _first_targets(documents)
     longer = lengths > limit.max_length
     drops = limit.overflow == "drop"
     lost = longer if drops else first >= limit.max_length if limit.overflow == "truncate" else np.zeros(len(lengths), bool)
-    found.costs.append(
+    findings.costs.append(
         Cost(
             name,
             split,
@@ -149,9 +147,9 @@ def compare_training(
         )
     )
     if split == "train" and not len(lengths):
-        found.problems.append(f"{name}: no training row has an answer to learn from; look at the dataset's rows and weights")
+        findings.problems.append(f"{name}: no training row has an answer to learn from; look at the dataset's rows and weights")
     elif split == "train" and lost.all():
-        found.problems.append(
+        findings.problems.append(
             f"{name}: none of {len(lengths):,} training rows has a token to learn within {name}.max_length, "
             f"{limit.max_length:,}: the earliest answer begins after {int(first.min()):,} tokens; raise {name}.max_length"
         )
@@ -159,15 +157,15 @@ def compare_training(
         return
     taken = lengths[~lost] if drops else np.minimum(lengths, limit.max_length)
     beyond = int((taken > positions).sum())
-    found.costs.append(Cost(name, split, "positions", positions, len(lengths), 0, beyond))
-    if beyond and not any(sentence.startswith(f"{name}: ") for sentence in found.problems):  # one sentence for a stage
-        found.problems.append(
+    findings.costs.append(Cost(name, split, "positions", positions, len(lengths), 0, beyond))
+    if beyond and not any(sentence.startswith(f"{name}: ") for sentence in findings.problems):  # one sentence for a stage
+        findings.problems.append(
             f"{name}: {beyond:,} of {len(lengths):,} {split} rows have more tokens than the model's {positions:,} positions, "
             f"and {name}.max_length is {limit.max_length:,}; set {name}.max_length to at most {positions:,}"
         )
 
 
-def compare_drafter(prompts: np.ndarray, limit: DrafterLimit, positions: int | None, found: Findings) -> None:
+def compare_drafter(prompts: np.ndarray, limit: DrafterLimit, positions: int | None, findings: Findings) -> None:
     """Adds what positions and max_length leave of the answers that the drafter learns from. prompts: tokens before each
     conversation's first answer."""
     for name, most, spared in (("positions", positions, 1), ("speculator.max_length", limit.max_length, 2)):
@@ -175,28 +173,28 @@ def compare_drafter(prompts: np.ndarray, limit: DrafterLimit, positions: int | N
             continue
         lost = prompts > most - spared
         cut = ~lost & (prompts + limit.max_new_tokens > most)
-        found.costs.append(Cost("speculator", "train", name, most, len(prompts), int(cut.sum()), int(lost.sum())))
+        findings.costs.append(Cost("speculator", "train", name, most, len(prompts), int(cut.sum()), int(lost.sum())))
         if len(prompts) and lost.all():
             remedy = (
                 "raise speculator.max_length"
                 if name != "positions"
                 else "take a base model with more positions, or set speculator.enabled to false"
             )
-            found.problems.append(
+            findings.problems.append(
                 f"speculator: none of {len(prompts):,} training prompts leaves room for an answer within {_named(name, most)}: "
                 f"the shortest has {int(prompts.min()):,} tokens; {remedy}"
             )
     if not len(prompts):
-        found.problems.append("speculator: no training row has a turn to answer; give traffic with a user's message")
+        findings.problems.append("speculator: no training row has a turn to answer; give traffic with a user's message")
 
 
 def compare_evaluation(
-    documents: Documents, prompts: np.ndarray, limit: EvaluationLimit, positions: int | None, found: Findings
+    documents: Documents, prompts: np.ndarray, limit: EvaluationLimit, positions: int | None, findings: Findings
 ) -> None:
     """Adds the costs of the evaluation's limits on test rows and prompts."""
     first = _first_targets(documents)
     lost, longer = first >= limit.max_length, documents.lengths > limit.max_length
-    found.costs.append(
+    findings.costs.append(
         Cost(
             "evaluation",
             "test",
@@ -208,15 +206,17 @@ def compare_evaluation(
         )
     )
     if not len(first):
-        found.problems.append("evaluation: no test row has an answer to measure; raise datasets.sft.test_share or add sessions")
+        findings.problems.append(
+            "evaluation: no test row has an answer to measure; raise datasets.sft.test_share or add sessions"
+        )
     elif lost.all():
-        found.problems.append(
+        findings.problems.append(
             f"evaluation: none of {len(first):,} test rows has an answer within evaluation.max_length, "
             f"{limit.max_length:,}; raise it"
         )
     room = min(limit.max_length, WHOLE if positions is None else positions - limit.max_new_tokens)
     lost = prompts > room
-    found.costs.append(
+    findings.costs.append(
         Cost("evaluation", "test", "positions - evaluation.max_new_tokens", room, len(prompts), 0, int(lost.sum()))
     )
     if not lost.all() or not len(first):
@@ -235,16 +235,16 @@ def compare_evaluation(
         sentence += "no test row has a prompt; rows of plain text and of token ids have none"
         remedy = f"add a source of conversations, or {remedy}"
     if limit.acceptance_is_gated:
-        found.problems.append(f"{sentence}; {remedy}")
+        findings.problems.append(f"{sentence}; {remedy}")
     else:
-        found.notes.append(sentence)
+        findings.notes.append(sentence)
 
 
 def positions_of(model: Path) -> int | None:
     """Most tokens of prompt and answer together, by config.json; None if it names no number."""
     config = read_config(model)
-    found = config.get("max_position_embeddings") or (config.get("text_config") or {}).get("max_position_embeddings")
-    return found if type(found) is int else None
+    positions = config.get("max_position_embeddings") or (config.get("text_config") or {}).get("max_position_embeddings")
+    return positions if type(positions) is int else None
 
 
 def _named(name: str, tokens: int) -> str:

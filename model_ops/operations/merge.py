@@ -2,18 +2,10 @@
 
     python -m model_ops.worker job.json      # {"operation": "merge", "inputs": {"model": DIR, "base": DIR}, "output": DIR, ...}
 
-    found = search_weights(form, models, settings, documents, scratch, progress)
-    found.weights, found.loss, found.tried
-    candidates(settings)                     # the weights that a search tries
-
-Job inputs: `model` (the model of the stage before), `base` (the base model; left out where it is the same), `preferred` and
-`fine_tuned` (earlier models that are merged with it), and for a search of weights `dataset`. Directories that
-settings.models lists are read in place. Tensors are merged one by one in float32 (`model_ops.operations.merging`), so memory
-holds one tensor of each model; the merge has the dtype, config and tokenizer of `model`.
-
-A search measures the loss of held-out rows: every candidate of the grid is written to a scratch directory and loaded, so it
-takes the memory of one model, and one merge and one pass over the rows for each. Losses are kept after each candidate, so a
-stopped search continues. Ties go to the earlier candidate.
+Job inputs: `model` (the model of the stage before), `base`, `preferred` and `fine_tuned` (earlier models, left out where they
+are the same), and for a search `dataset`. The merge has the dtype, config and tokenizer of `model`. A search writes every
+candidate of the grid to a scratch directory and measures its loss on held-out rows; losses are on disk after each candidate, so
+a stopped search continues. Ties go to the earlier candidate.
 """
 
 from __future__ import annotations
@@ -51,21 +43,21 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     models = [Checkpoint.open(name, places.get(name) or Path(name)) for name in settings.listed]
     form = Checkpoint.open(TRAINED, source)
     refuse_different([form, *(model for model in models if model.directory != source)])
-    told: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
     if settings.weights == "search":
         documents = search_documents(job, settings, source)
-        found = search_weights(form, models, settings, documents, job.output / ".work" / "search", progress)
-        weights = found.weights
-        told = {
-            "search_loss": found.loss,
+        search = search_weights(form, models, settings, documents, job.output / ".work" / "search", progress)
+        weights = search.weights
+        metrics = {
+            "search_loss": search.loss,
             "search_tokens": sum(document.target_tokens for document in documents),
-            "search_tried": [[*weights, loss] for weights, loss in found.tried],
+            "search_tried": [[*weights, loss] for weights, loss in search.tried],
         }
     else:
         weights = settings.weights or [1.0] * len(models)
     written = write_merged(form, models, weights, job.output, progress)
     check_model(job.output)
-    return {"models": settings.listed, "weights": weights, "bytes": written, "tensors": len(form.headers), **told}
+    return {"models": settings.listed, "weights": weights, "bytes": written, "tensors": len(form.headers), **metrics}
 
 
 def search_documents(job: Job, settings: MergeSettings, source: Path) -> list[Document]:
@@ -102,14 +94,14 @@ def search_weights(
     progress: Progress,
 ) -> SearchResult:
     """Measures every candidate on `documents`. scratch: a directory of this job for the candidate and the losses."""
-    kept = scratch / "losses.json"
-    losses: dict[str, float] = json.loads(kept.read_text()) if kept.exists() else {}
+    file = scratch / "losses.json"
+    losses: dict[str, float] = json.loads(file.read_text()) if file.exists() else {}
     tried, all_candidates = [], candidates(settings)
     for done, weights in enumerate(all_candidates):
         key = json.dumps(weights)
         if key not in losses:
             losses[key] = _loss(form, models, weights, documents, scratch / "candidate", progress)
-            write_json(kept, losses)
+            write_json(file, losses)
         tried.append((weights, losses[key]))
         progress.report("search", done + 1, len(all_candidates), "merges", loss=losses[key])
         progress.stop_if_requested()

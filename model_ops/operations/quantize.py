@@ -88,7 +88,8 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     settings = job.settings_as(QuantizeSettings)
     world, source = World.start(settings.mesh), job.inputs["model"]
     checked = checked_source(source, settings)
-    measured, metrics = CalibrationResult(checked.schemes), {}
+    measured = CalibrationResult(checked.schemes)
+    metrics: dict[str, Any] = {}
     if settings.calibrates:
         measured, metrics = calibrate(job, settings, checked, progress, world)
     if not world.leads:
@@ -295,9 +296,9 @@ def _ignored(schemes: Schemes, layers: BlockLayers) -> list[str]:
     them, one by one."""
     return [
         "lm_head",
-        *layers.kept,
+        *layers.floats,
         *_named([layer for layer in layers.matrices if layer not in schemes], layers),
-        *(f"re:{re.escape(module)}\\..*" for module in layers.kept_experts),
+        *(f"re:{re.escape(module)}\\..*" for module in layers.float_experts),
     ]
 
 

@@ -31,7 +31,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
     settings, model = job.settings_as(RescoreSettings), job.input("model")
     tokenizer = load_tokenizer(model)
     prompts = {each.row_id: each for each in read_sampled_prompts(job.input("prompts"), tokenizer, 2**31)[0]}
-    groups = list(kept_groups(model / "rollouts.parquet"))
+    groups = list(answer_groups(model / "rollouts.parquet"))
     asked, reader = [group for group in groups if group[0]["row_id"] in prompts], AnswerReader(tokenizer)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     with ExitStack() as opened:
@@ -60,7 +60,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
     return {"answers": sum(map(len, asked)), "groups_without_a_prompt": len(groups) - len(asked)}
 
 
-def kept_groups(path: Path) -> Iterator[list[dict[str, Any]]]:
+def answer_groups(path: Path) -> Iterator[list[dict[str, Any]]]:
     """The answers that were given to a prompt together. Raises ModelError for a file that is not there, or that keeps
     no text."""
     if not path.exists() or "text" not in pq.read_schema(path).names:

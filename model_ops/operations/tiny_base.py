@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from model_ops.documents import Document, PackedPlan, held_out_loss, mean_loss
 from model_ops.files import library_sources
-from model_ops.jobs import Job, Progress
+from model_ops.jobs import Job, Progress, filled
 from model_ops.machine import concrete
 from model_ops.models import save_model, training_device
 from model_ops.objectives import next_token_loss
@@ -40,10 +40,11 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
     progress.report("tokenizer", 0, 1, "tokenizers")
     tokenizer = train_tokenizer(list(training.values()), settings)
     progress.report("tokenizer", 1, 1, "tokenizers")
-    documents = text_documents(training, tokenizer, settings.max_length)
+    longest = filled(settings.max_length)
+    documents = text_documents(training, tokenizer, longest)
     plan = PackedPlan(documents, settings)
     checks = plan_validation(len(plan), plan.settings)
-    validation = spread(text_documents(held_out, tokenizer, settings.max_length), min(VALIDATION_TOKENS, checks.tokens))
+    validation = spread(text_documents(held_out, tokenizer, longest), min(VALIDATION_TOKENS, checks.tokens))
     model = new_model(settings, tokenizer).to(training_device())
     result = train(
         model,
@@ -70,7 +71,8 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
 def read_texts(paths: list[Path]) -> tuple[dict[str, str], dict[str, str]]:
     """(training texts, held-out texts), each file name -> source text."""
     library = Path(sysconfig.get_path("stdlib"))
-    training, held_out = {}, {}
+    training: dict[str, str] = {}
+    held_out: dict[str, str] = {}
     for path in paths:
         name = path.relative_to(library).as_posix() if path.is_relative_to(library) else path.name
         chosen = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") % HELD_OUT_ONE_IN == 0

@@ -1,11 +1,7 @@
 """Context parallelism (Ulysses, arXiv 2309.14509): each process has a part of a row's tokens; attention sees all of them.
 
-    share = cut(batch, context)       # this process's tokens of a batch that was padded with `pad`
-    model(**share.model_inputs)       # packed attention exchanges tokens and heads before and after itself
-
-Everything except attention works on single tokens. Around attention two all-to-all exchanges turn some tokens of all heads into
-all tokens of some heads and back, so any attention works and packed documents stay separate. Labels are shifted before the row
-is split. With fewer key heads than processes, key heads are repeated.
+Around attention two all-to-all exchanges turn some tokens of all heads into all tokens of some heads and back, so any attention
+works and packed documents stay separate. With fewer key heads than processes, key heads are repeated.
 """
 
 from __future__ import annotations

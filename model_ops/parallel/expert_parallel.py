@@ -1,11 +1,8 @@
 """Expert parallelism: sends every token to the processes with its experts, and the results back.
 
-    output = dispatch(experts, share, hidden, chosen, weights)     # replaces the forward of a layer's experts
-
-Parameters have the experts as first dimension (transformers' fused experts), sharded over ep and then over tp. Processes of an
-ep group have different tokens and exchange pairs of (token, expert) with all-to-all. Processes of a tp group have the same
-tokens: each computes its own experts, and the layer's sum over the group adds them up. The model's own forward computes the
-experts, with one expert and weight 1 per received token; the router's weights are applied after the results have returned.
+Processes of an ep group have different tokens and exchange pairs of (token, expert) with all-to-all; processes of a tp group
+have the same tokens, and the layer's sum over the group adds up what each one's experts give. The model's own forward computes
+the experts, with one expert and weight 1 per received token; the router's weights are applied after the results have returned.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
 """Resolves `precision: auto` for a job: one precision for all its processes and restarts.
 
-    with run_precision(job.output / ".work", progress) as used:
-        metrics = operation.run(job, progress)         # decided("auto", device) is the same throughout
-    used                                               # {"precision": "float32"}; {} if nothing asked
-
 The first answer is kept in work/precision.json: a job that continues on another machine keeps its precision. Processes on
 unlike machines take float32 as soon as one of them is faster with it: emulated bfloat16 costs more than a processor's bfloat16
 units gain.
@@ -46,13 +42,13 @@ def run_precision(work: Path, progress: Progress) -> Iterator[dict[str, Concrete
 def _agreed(file: Path, own: Concrete, progress: Progress) -> Concrete:
     """The precision of all processes: what the file of the first one has, else what suits all of them. own: suits this one."""
     leads = not dist.is_initialized() or dist.get_rank() == 0
-    earlier = json.loads(file.read_text())["precision"] if leads and file.exists() else None
+    earlier: Concrete | None = json.loads(file.read_text())["precision"] if leads and file.exists() else None
     of_processes = [(earlier, own)]
     if dist.is_initialized():
         of_processes *= dist.get_world_size()
         dist.all_gather_object(of_processes, (earlier, own))
     earlier, answers = of_processes[0][0], {answer for _, answer in of_processes}
-    chosen = earlier or ("bfloat16" if answers == {"bfloat16"} else "float32")
+    chosen: Concrete = earlier or ("bfloat16" if answers == {"bfloat16"} else "float32")
     if earlier not in (None, own):
         progress.event(
             "note", message=f"precision: the run continues in {earlier}, in which it began; this machine is faster in {own}"

@@ -2,14 +2,10 @@
 
     python -m model_ops.parallel.launch JOB.json --processes 4 [--restarts 0]
 
-Starts processes as `torchrun --standalone --nproc-per-node 4 -m model_ops.worker JOB.json` does. stdout carries the event lines
-of the first process (model_ops.worker) and the `error` of a process that failed. If a signal kills a process, stdout gets
-{"event": "died", "rank": 2, "signal": "SIGKILL"}, and all processes start again from the newest checkpoint, at most `restarts`
-times, with a warning. An error that a process reports itself (wrong inputs, a loss that is not finite) would happen again, so
-it ends the job; torchrun's own --max-restarts does not distinguish the two.
-
-On SIGTERM every process saves a checkpoint and exits with 0, and so does this one. For several nodes use torchrun directly with
-the same job: `torchrun --nnodes ... -m model_ops.worker JOB.json`.
+stdout carries the event lines of the first process (model_ops.worker) and the `error` of a process that failed. If a signal
+kills a process, stdout gets {"event": "died", "rank": 2, "signal": "SIGKILL"}, and all start again from the newest checkpoint,
+at most `restarts` times. An error that a process reports itself would happen again, so it ends the job; torchrun's own
+--max-restarts does not distinguish the two. On SIGTERM every process saves a checkpoint and exits with 0.
 """
 
 from __future__ import annotations

@@ -3,21 +3,14 @@
     task = place(model, mesh, "bfloat16", device)     # the model's parameters are now DTensors
     total, count, metrics = task(loss, model, batch)
 
-    task = place_single_unit(drafter, mesh)           # a small model, gathered once for each step
-    total, count, metrics, counts = task(loss, drafter, batch)
+First matrices and experts are sharded (tensor_parallel), then FSDP2's fully_shard takes every block, the experts under ep, and
+the rest. Gradients are SUMMED over processes, not averaged: the trainer divides once, by the tokens of all of them. Only the
+first process needs values; the others, whose model may be on the meta device, receive it block by block, so devices and other
+processes hold at most one block, the embedding and the head unsharded.
 
-First matrices and experts are sharded (tensor_parallel). Then FSDP2's fully_shard takes every block, the experts under ep, and
-the rest; it gathers a block before computing it and frees it afterwards. Gradients are SUMMED over processes, not averaged: the
-trainer divides once, by the tokens of all of them.
-
-Only the first process needs values. The others may have the model on the meta device; they receive it block by block, and each
-block is sharded and freed before the next one. So only the first process holds the whole model, in main memory; devices and
-other processes hold at most one block, the embedding and the head unsharded.
-
-A drafter has one block or a few, and training code reads its layers from outside their forwards, so FSDP cannot gather and free
-single blocks. `place_single_unit` supports only dp_replicate and dp_shard. Frozen parameters, such as the target's embedding,
-are not sharded, because they would be gathered for every step anyway. Communication is in float32, so a step computes the same
-as one process; only autocast rounds.
+A drafter has few blocks, and training code reads its layers from outside their forwards, so FSDP cannot gather single blocks:
+`place_single_unit` gathers it whole once a step, over dp_replicate and dp_shard only. Its frozen parameters are not sharded,
+and communication is float32.
 """
 
 from __future__ import annotations
@@ -33,7 +26,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 from model_ops.families import blocks_of
 from model_ops.jobs import ModelError
-from model_ops.machine import decided
+from model_ops.machine import Precision, decided
 from model_ops.parallel.mesh import Mesh
 from model_ops.parallel.sharding import plan_sharding
 from model_ops.parallel.tensor_parallel import compute_locally, cut_parameters
@@ -51,7 +44,7 @@ class Task(nn.Module):
         return work(*given)
 
 
-def place(model: nn.Module, mesh: Mesh, precision: str, device: torch.device) -> Task:
+def place(model: nn.Module, mesh: Mesh, precision: Precision, device: torch.device) -> Task:
     """Shards `model` in place. Products run in `precision`; shards, gradients and their sums are in the weights' dtype.
 
     Raises ModelError for a model that the mesh cannot shard.

@@ -1,23 +1,16 @@
 """Sharding rules from logical axes to mesh axes, and the axes and sharding of every parameter by its name. No torch.
 
-    axes_of("model.layers.3.self_attn.o_proj.weight", "llama")     # ("embed", "heads")
     plan = plan_sharding({name: shape, ...}, config, MeshSettings(dp_shard=4, tp=2))
     plan["model.layers.0.self_attn.o_proj.weight"]     # placements {"fsdp": 0, "tp": 1}, local shape, notes
 
-Rules are ordered, as in MaxText's logical_axis_rules: for each parameter the first rule that fits a dimension applies. A mesh
-axis is used once per parameter, and a dimension is sharded by one rule, if the axis divides it into whole units (heads).
-Otherwise it is replicated, and `notes` says so.
+Rules are ordered, as in MaxText's logical_axis_rules: the first rule that fits a dimension applies. A mesh axis is used once
+per parameter, and only if it divides a dimension into whole units (heads); otherwise the dimension is replicated, and `notes`
+says so. `fsdp` is dp_shard, cp and ep flattened (dp_shard and cp under `ep`): it shards the first dimension that no other rule
+took.
 
-`fsdp` is dp_shard, cp and ep flattened, whose processes all have different tokens. It shards every parameter in the first
-dimension that no other rule took and that it divides; for a parameter under `ep`, fsdp is dp_shard and cp. dp_replicate
-replicates everything.
-
-Logical axes: vocab: token ids. embed: residual stream. heads, kv_heads: heads x head_dim, split only into whole heads. mlp:
-inner width of a feed-forward layer. expert: experts of a mixture. router: outputs of a router. score: that
-of a reward model. norm: weights of a norm. None:
-rank of an adapter. `layers` is not a dimension in torch but the list of blocks, each of which FSDP gathers and frees as a unit.
-Parameter names are from transformers 5; Llama, Mistral, Qwen2, Qwen3 and Gemma 1 to 3 share one table, Qwen3-MoE and gpt-oss
-add their experts. An unknown name has no logical axes (all None), so only fsdp shards it.
+Logical axes: vocab: token ids. embed: residual stream. heads, kv_heads: heads x head_dim. mlp: inner width of a feed-forward
+layer. expert: experts of a mixture. router, score: outputs of a router, of a reward model. norm: weights of a norm. None: rank
+of an adapter. Names are those of transformers 5; an unknown name has no logical axes, so only fsdp shards it.
 """
 
 from __future__ import annotations
@@ -81,7 +74,7 @@ def axes_of(name: str, dimensions: int, model_type: str) -> Axes:
 
 def unit_of(axis: str | None, size: int, config: Any) -> int:
     """Number of consecutive values of a dimension that must stay together: head_dim for heads, else 1."""
-    heads = {"heads": config.num_attention_heads, "kv_heads": config.num_key_value_heads}.get(axis)
+    heads = {"heads": config.num_attention_heads, "kv_heads": config.num_key_value_heads}.get(axis or "")
     return size // heads if heads else 1
 
 
@@ -155,7 +148,7 @@ def _one(name: str, shape: tuple[int, ...], config: Any, sizes: Mapping[str, int
     axes = axes_of(name, len(shape), getattr(config, "model_type", ""))
     placements: dict[str, int] = {}
     notes: list[str] = []
-    narrowed = None
+    narrowed: int | None = None
     local = list(shape)
     for logical, axis in RULES:
         if axis == "fsdp" or logical not in axes or sizes[axis] == 1 or axis in placements:
@@ -176,9 +169,9 @@ def _one(name: str, shape: tuple[int, ...], config: Any, sizes: Mapping[str, int
         placements[axis], local = dim, after
     fsdp = _fsdp_size(sizes, placements)
     if fsdp > 1 and shape:
-        dim = _fsdp_dim(local, set(placements.values()), fsdp)
-        if dim is None:
-            dim = 0
+        divided = _fsdp_dim(local, set(placements.values()), fsdp)
+        dim = divided or 0
+        if divided is None:
             notes.append(f"fsdp {fsdp} divides no dimension: padded")
         placements["fsdp"] = dim
         local[dim] = -(-local[dim] // fsdp)

@@ -1,15 +1,9 @@
 """Tensor, sequence and expert parallelism: modules compute with this process's part of their parameters.
 
-    cut_parameters(owners, sharding_of, mesh)   # parameters become DTensors over the tp (and ep) processes
-    compute_locally(model, plan, mesh)          # replaces forwards by ones that use the local parts
-
-Between blocks the residual stream is sharded along the tokens (sequence parallelism), so norms and additions are computed once
-per token, not once per process. Before a module that needs all tokens (attention, feed-forward, head) they are gathered; its
-output is summed and sharded again. The gradient of a replicated parameter is therefore always a partial sum on each process:
-DTensors carry it as Partial, and FSDP adds the parts.
-
-A module's own forward runs unchanged on a shallow copy of the module with local tensors as parameters, so this file has no code
-for single architectures. Rows must have a multiple of tp tokens (`context_parallel.pad`).
+Between blocks the residual stream is sharded along the tokens. Before a module that needs all tokens (attention, feed-forward,
+head) they are gathered; its output is summed and sharded again. The gradient of a replicated parameter is a partial sum on each
+process: DTensors carry it as Partial, and FSDP adds the parts. A module's own forward runs unchanged on a shallow copy with
+local tensors as parameters, so this file has no code for single architectures. Rows must have a multiple of tp tokens.
 """
 
 from __future__ import annotations
@@ -51,6 +45,8 @@ class TensorMesh:
 
     @property
     def group(self) -> dist.ProcessGroup:
+        if self.tp is None:
+            raise ValueError("this mesh has no tensor parallelism, so it has no group of it")
         return self.tp.get_group()
 
 
@@ -121,8 +117,8 @@ def local(parameter: Tensor) -> Tensor:
 def local_view(module: nn.Module, parameters: Mapping[str, Tensor | None]) -> nn.Module:
     """A shallow copy of the module whose own parameters are other tensors; the forward of its class can be called on it."""
     view = torch_internals.shallow_copy(module, parameters=parameters)
-    if isinstance(module, nn.Linear):
-        view.out_features, view.in_features = parameters["weight"].shape
+    if isinstance(module, nn.Linear) and (weight := parameters["weight"]) is not None:
+        view.out_features, view.in_features = weight.shape
     return view
 
 
@@ -159,17 +155,17 @@ def _compact(part: DTensor) -> DTensor:
 
 def _local_parameters(
     module: nn.Module, own: Mapping[str, Sharding | None], mesh: TensorMesh, config: Any = None
-) -> dict[str, Tensor | None]:
-    parts: dict[str, Tensor | None] = _local_parts(module)
+) -> dict[str, Tensor]:
+    parts = _local_parts(module)
     for name, sharding in own.items():
         if sharding is None or sharding.narrowed is None:
             continue
+        whole = parts[name]
         if sharding.axes[sharding.narrowed] == "kv_heads":
-            whole = parts[name]
             wanted = torch.tensor(key_heads(config, mesh), device=whole.device)
             parts[name] = whole.unflatten(0, (config.num_key_value_heads, -1))[wanted].flatten(0, 1)
         else:
-            parts[name] = parts[name].chunk(mesh.tp_size, sharding.narrowed)[mesh.tp_rank]
+            parts[name] = whole.chunk(mesh.tp_size, sharding.narrowed)[mesh.tp_rank]
     return parts
 
 
@@ -236,10 +232,10 @@ def _cut_head(head: nn.Linear, mesh: TensorMesh) -> None:
 
 def _dispatch_experts(module: nn.Module, sharding: Sharding, mesh: TensorMesh) -> None:
     original = type(module).forward
-    cut_ep, cut_tp = "ep" in sharding.placements, "tp" in sharding.placements
-    ep_size, tp_size = mesh.ep.size() if cut_ep else 1, mesh.tp_size if cut_tp else 1
+    ep, cut_tp = mesh.ep if "ep" in sharding.placements else None, "tp" in sharding.placements
+    ep_size, tp_size = 1 if ep is None else ep.size(), mesh.tp_size if cut_tp else 1
     share = ExpertShare(
-        mesh.ep.get_group() if cut_ep else None,
+        None if ep is None else ep.get_group(),
         ep_size,
         mesh.tp_rank if cut_tp else 0,
         tp_size,

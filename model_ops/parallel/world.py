@@ -1,14 +1,12 @@
 """The processes of a training run: their shares of a step's rows, and reductions over all processes.
 
-    world = World.alone(torch.device("cpu"))            # one process
     world = World.start(settings.mesh)                  # the processes of torchrun; one without torchrun
     world.place(model, settings.precision)              # shards the model; does nothing in one process
     batches = plan.step(index, world.data_rank, world.data_ranks)
     output = world.run(loss, model, batches[0])
-    count = world.total(count)
 
-    world.parts["sync"] = engine.sync     # what the first process alone decides, and all do:
-    found = world.conduct(work)           # the first process calls work(), which calls world.ask("sync", 3)
+    world.parts["sync"] = engine.sync     # rank 0 alone decides, and all ranks do:
+    result = world.conduct(work)          # rank 0 calls work(), which calls world.ask("sync", 3)
 
 Under tensor parallelism processes take the same rows; under context parallelism they take the same rows and split their tokens.
 All processes make the same calls in the same order, also with rows without labels.
@@ -31,13 +29,14 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from model_ops.jobs import ModelError, Stopped
+from model_ops.machine import Precision
 from model_ops.parallel.context_parallel import AnyBatch, cut, pad
 from model_ops.parallel.mesh import Mesh
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.parallel.place import Task, place, place_single_unit
 from model_ops.tensors import Batch, Loss, LossOutput, Mean, torch_internals
 
-Result = TypeVar("Found")
+Result = TypeVar("Result")
 DONE, STOPPED = "", " "
 """What rank 0 sends in place of a part's name."""
 LONGEST_WORK = timedelta(days=7)
@@ -70,7 +69,7 @@ class World:
         """The run of this process. Raises ModelError if the mesh does not match the number of processes."""
         cuda = torch.cuda.is_available()
         if not dist.is_initialized():
-            processes = mesh.resolved().processes
+            processes = math.prod(mesh.sizes().values())
             if processes > 1:
                 raise ModelError(
                     f"the mesh has {processes} processes, but this run has one: start it with `torchrun "
@@ -101,7 +100,7 @@ class World:
         "meta" in the others, to which `place` sends their parts."""
         return self.device if self.mesh is None else torch.device("cpu" if self.leads else "meta")
 
-    def place(self, model: nn.Module, precision: str) -> None:
+    def place(self, model: nn.Module, precision: Precision) -> None:
         """Shards the model over the processes; does nothing in one process."""
         if self.mesh is not None:
             self._tasks[model] = place(model, self.mesh, precision, self.device)
@@ -174,7 +173,7 @@ class World:
     def conduct(self, work: Callable[[], Result]) -> Result:
         """Runs work() on rank 0; returns its picklable result on every rank. The others serve `ask` meanwhile. Does not nest.
 
-        If work() raises Stopped, every rank does. Any other error is raised on rank 0 alone, and the others lose its process."""
+        If work() raises Stopped, every rank does. Any other error is raised on rank 0 alone, and the others lose rank 0."""
         if self.mesh is None:
             return work()
         if not self.leads:
@@ -246,4 +245,6 @@ def _copies(gradient: Tensor, processes: int) -> int:
 def _as_tuples(loss: Loss, model: nn.Module, batch: Batch) -> tuple[dict[str, tuple], dict[str, tuple]]:
     """A loss's output as tuples and dicts, in which FSDP finds the tensors that the backward pass begins from."""
     output = loss(model, batch)
-    return tuple({name: (mean.sum, mean.count) for name, mean in means.items()} for means in (output.terms, output.metrics))
+    means = output.terms, output.metrics
+    terms, metrics = ({name: (mean.sum, mean.count) for name, mean in each.items()} for each in means)
+    return terms, metrics

@@ -3,15 +3,9 @@
     plan = choose(needs, count=8, device=DEVICES["h100"])
     plan.setup.mesh, plan.memory.total, plan.tokens_per_second, plan.reasons      # a short sentence for each choice
 
-Every candidate (devices used x mesh axes x tokens of a micro-batch x checkpointing x offload) gets an estimated speed
-(memory_plan); the fastest one that fits is chosen, with two rules:
-
-- Twice as many devices are used only if they train at least a fifth faster (WORTH_DOUBLING).
-- Tensor parallelism that leaves a process less than 1,024 of the hidden size (LEAST_WIDTH) is chosen only if nothing else
-  fits: such narrow products leave a device idle, and four collectives per block cost more than they save.
-
-If nothing fits, NothingFits gives the missing memory and the alternatives that fit: a cheaper method, more devices, shorter
-rows.
+Of all candidates (devices used x mesh axes x tokens of a micro-batch x checkpointing x offload) the fastest one that fits is
+chosen. Twice as many devices are used only if they train at least a fifth faster (WORTH_DOUBLING). Tensor parallelism that
+leaves a process less than 1,024 of the hidden size (LEAST_WIDTH) is chosen only if nothing else fits.
 """
 
 from __future__ import annotations
@@ -25,11 +19,16 @@ from model_ops.jobs import CheckFailed, counted
 from model_ops.machine import Device
 from model_ops.planning.memory_plan import GIB, MemoryOf, MemoryPlan, MeshSizes, Needs, Setup, memory_of
 from model_ops.planning.speed import is_thin, is_too_small, speed_of, tokens_per_second
+from model_ops.training import ActivationCheckpointing
 
 PLANNED_FOR = 0.95
 """Share of a device's memory that a plan may use; the rest is a margin for errors of the prediction."""
 WORTH_DOUBLING = 1.2
 """Least speedup that justifies twice as many devices."""
+
+LIGHTER: dict[ActivationCheckpointing, ActivationCheckpointing | None]
+LIGHTER = {"none": None, "selective": "none", "full": "selective"}
+"""Activation checkpointing -> the one that recomputes less."""
 
 
 class NothingFits(CheckFailed):
@@ -40,7 +39,7 @@ def candidates(needs: Needs, count: int, device: Device) -> Iterator[Setup]:
     """Every setup to consider, on all devices or on an even fraction of them."""
     for mesh in itertools.chain.from_iterable(meshes(needs, used, device) for used in _divisors(count)):
         for tokens in micro_batches(needs, mesh):
-            for checkpointing in ("none", "selective", "full"):
+            for checkpointing in LIGHTER:
                 yield Setup(mesh, tokens, checkpointing)
             if not device.is_cpu:
                 yield Setup(mesh, tokens, "full", offload=True)
@@ -264,7 +263,7 @@ def reasons_for(needs: Needs, setup: Setup, device: Device, memory: MemoryOf, co
     rows = setup.micro_batch_tokens // needs.max_length
     said = "one row of max_length" if rows <= 1 else f"{rows} rows of max_length; larger products are faster"
     yield f"micro-batch {setup.micro_batch_tokens:,} tokens: {said}"
-    lighter = {"none": None, "selective": "none", "full": "selective"}[setup.checkpointing]
+    lighter = LIGHTER[setup.checkpointing]
     if lighter is None:
         yield f"activation checkpointing none: all that blocks keep ({memory.saved / GIB:.1f} GiB) fits"
     else:

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Literal, Protocol
 
 from model_ops.machine import Device
+from model_ops.training import ActivationCheckpointing
 
 GIB = 2**30
 Method = Literal["full", "lora", "qlora"]
@@ -53,7 +54,8 @@ full held 1.7 and two with adapters 1.9 and 2.1 times what lives then; with full
 class Memory(Protocol):
     """model_ops.planning.step_trace.MicroBatchMemory."""
 
-    saved: int
+    @property
+    def saved(self) -> int: ...
 
     def peak(self, layers: int, accumulating: bool) -> int: ...
     def beyond_gradients(self, layers: int) -> int: ...
@@ -112,11 +114,11 @@ class Setup:
 
     mesh: MeshSizes
     micro_batch_tokens: int
-    checkpointing: Literal["none", "selective", "full"]
+    checkpointing: ActivationCheckpointing
     offload: bool = False
 
 
-Trace = Callable[[int, str, int], Memory]
+Trace = Callable[[int, ActivationCheckpointing, int], Memory]
 """(tokens in one process, checkpointing, tp) -> memory of a micro-batch."""
 
 
@@ -213,8 +215,8 @@ def memory_of(needs: Needs, setup: Setup, device: Device) -> MemoryOf:
     outer = counts.outer if needs.method == "full" else 0
     optimizer = (OPTIMIZER_BYTES[needs.optimizer] * (trained - outer) + OUTER_OPTIMIZER_BYTES[needs.optimizer] * outer) / cut
     gradients = BYTES_TRAINED * trained / cut
-    saved = traced.saved * counts.layers
-    all_at_work = traced.beyond_gradients(counts.layers)
+    saved: float = traced.saved * counts.layers
+    all_at_work: float = traced.beyond_gradients(counts.layers)
     if not sharded and needs.tokens_per_step <= setup.micro_batch_tokens * mesh.data_ranks:
         # Gradients appear while saved activations are freed: if gradients outweigh them, the peak comes after they are gone.
         all_at_work = max(0.0, traced.peak(counts.layers, accumulating=False) - gradients)

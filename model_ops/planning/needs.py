@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -21,14 +21,16 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from model_ops.adapters import adaptable_names, adaptable_parameters, adapted_names
 from model_ops.families import blocks_of
 from model_ops.jobs import ModelError
-from model_ops.machine import Precision, decided
+from model_ops.machine import Concrete, Precision, decided
 from model_ops.planning.memory_plan import BYTES_FROZEN, BYTES_TRAINED, Method, Needs, Setup, Trace, WeightCounts
 from model_ops.planning.step_trace import MicroBatchMemory, TraceSettings, trace_micro_batch
-from model_ops.training import MatrixWork, attention_widths, needed_flops
+from model_ops.training import ActivationCheckpointing, MatrixWork, attention_widths, needed_flops
 
 TRACED_TOKENS = (2_048, 16_384)
 """Sizes of the two traced micro-batches, in tokens; memory of larger ones is linear in them, smaller ones are traced."""
 DEFAULT_RANK = 16
+METHODS: tuple[Method, ...] = ("full", "lora", "qlora")
+"""Each needs less memory than the one before."""
 PROMPT_TOKENS, LOGIT_COPIES, READ_WIDTHS = 256, 3, 8
 """Assumed tokens of a prompt that is answered; float32 copies of the logits of a round of decoding; and tensors as wide as the
 residual stream and the MLP together that a forward pass without gradients holds for a token."""
@@ -81,21 +83,22 @@ def needs_of(
     config: PreTrainedConfig,
     training: Training,
     name: str,
-    device: str = "cuda",
+    device: Literal["cpu", "cuda"] = "cuda",
     teacher: int = 0,
     fixed: Setup | None = None,
     document_tokens: int | None = None,
 ) -> Needs:
     """The requirements for `choose`. Raises ModelError if the config is not a causal language model with a list of blocks."""
     counts = count_weights(config, training.rank, training.targets)
-    if training.precision == "auto":
-        on_cpu = device == "cpu"
-        training = replace(training, precision=decided("auto", torch.device(device)) if on_cpu else "bfloat16")
-    half = training.precision == "bfloat16"
+    precision: Concrete = "bfloat16"
+    if training.precision != "auto" or device == "cpu":
+        precision = decided(training.precision, torch.device(device))
+    training = replace(training, precision=precision)
+    half = precision == "bfloat16"
     frozen = training.method != "full"
 
-    def tracer(weights: str) -> Trace:
-        def traced(tokens: int, checkpointing: str, tp: int) -> MicroBatchMemory:
+    def tracer(weights: Concrete) -> Trace:
+        def traced(tokens: int, checkpointing: ActivationCheckpointing, tp: int) -> MicroBatchMemory:
             def run(some: int) -> MicroBatchMemory:
                 return _traced(
                     _Key(config, tp),
@@ -104,7 +107,7 @@ def needs_of(
                         head_rows=max(1, round(some * training.head_share)),
                         checkpointing=checkpointing,
                         weights=weights,
-                        precision=training.precision,
+                        precision=precision,
                         adapter_rank=training.rank if frozen else 0,
                         device=device,
                         document_tokens=document_tokens,
@@ -121,7 +124,7 @@ def needs_of(
     flops = needed_flops(work, [training.max_length], round(training.max_length * training.head_share)) / training.max_length
     forward = needed_flops(_forward_only(work), [training.max_length], 0) / training.max_length / 2
     forward_attention = sum(2 * width * training.max_length for width, _ in work.attention)
-    cheaper = {"full": ("lora", "qlora"), "lora": ("qlora",), "qlora": ()}[training.method]
+    cheaper = METHODS[METHODS.index(training.method) + 1 :]
     others = tuple(replace(training, method=method) for method in cheaper if (device, method) != ("cpu", "qlora"))
     return Needs(
         name=name,
@@ -279,7 +282,8 @@ def _moved_bytes(config: PreTrainedConfig, counts: WeightCounts, training: Train
     heads = config.num_attention_heads + (getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     experts = _experts(config)
-    mlp = (getattr(config, "moe_intermediate_size", None) if experts else None) or getattr(config, "intermediate_size", 0)
+    mlp = getattr(config, "moe_intermediate_size", None) if experts else None
+    mlp = mlp or getattr(config, "intermediate_size", None) or 0
     mlp *= config.num_experts_per_tok if experts else 1
     block = HIDDEN_BYTES * config.hidden_size + 2 * (HEAD_PASSES * heads * head_dim + MLP_PASSES * mlp)
     if training.method != "full":

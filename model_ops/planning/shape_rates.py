@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from model_ops.machine import cpu_speeds
+from model_ops.machine import Precision, cpu_speeds
 
 BLOCKS, ROUNDS, LONGEST_SECONDS = 2, 5, 0.9
 """Blocks of the measured model; times that each part runs, of which the fastest counts; seconds after which no round begins."""
@@ -76,7 +76,7 @@ class ShapeRates(NamedTuple):
         )
 
 
-def measure_shapes(values: dict[str, Any], precision: str, rank: int) -> ShapeRates:
+def measure_shapes(values: dict[str, Any], precision: Precision, rank: int) -> ShapeRates:
     """Measures with torch's threads in this process."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -85,9 +85,10 @@ def measure_shapes(values: dict[str, Any], precision: str, rank: int) -> ShapeRa
     from model_ops.calibration import gptq
     from model_ops.decoding import decoding_dtype, new_runner
     from model_ops.families import attention_with_cache
-    from model_ops.losses import Head, chunked_head, cross_entropy_rows
+    from model_ops.losses import chunked_head, cross_entropy_rows
     from model_ops.machine import decided, products_in
     from model_ops.planning.needs import count_weights
+    from model_ops.planning.step_trace import head_of
 
     torch.manual_seed(0)
     device, config = torch.device("cpu"), AutoConfig.for_model(**values)
@@ -123,7 +124,7 @@ def measure_shapes(values: dict[str, Any], precision: str, rank: int) -> ShapeRa
     def step() -> None:
         forward().float().square().mean().backward()
 
-    rows, head = fitting(config.vocab_size * config.hidden_size), Head.of(model)
+    rows, head = fitting(config.vocab_size * config.hidden_size), head_of(model)
     hidden = torch.randn(rows, config.hidden_size, dtype=dtype)
     labels, weights = torch.randint(config.vocab_size, (rows,)), torch.ones(rows)
 
@@ -149,7 +150,7 @@ def measure_shapes(values: dict[str, Any], precision: str, rank: int) -> ShapeRa
         forward_s, head_forward_s = fastest(forward) / tokens / BLOCKS, fastest(lambda: at_head(False)) / rows * scale
         if rank:
             model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="packed")
-        chosen, hidden, head = "float32", hidden.float(), Head.of(model)
+        chosen, hidden, head = "float32", hidden.float(), head_of(model)
         exact_s, head_exact_s = fastest(forward) / tokens / BLOCKS, fastest(lambda: at_head(False)) / rows * scale
         few_s, many_s = (fastest(lambda outputs=outputs: rounded(outputs)) for outputs in (FEW_OUTPUTS, MANY_OUTPUTS))
     output_s = max(0.0, many_s - few_s) / GPTQ_INPUTS / (MANY_OUTPUTS - FEW_OUTPUTS)

@@ -1,11 +1,7 @@
 """Estimates the speed of a training setup. Imports no torch.
 
-    speed_of(needs, Setup(MeshSizes(dp_shard=8), 4_096, "full"), DEVICES["h100"])     # share of the devices' peak
-    tokens_per_second(needs, setup, device)
-
 A token takes the time of its matrix products, its attention and the bytes that layers between products read and write, at the
-rates of the device (model_ops.machine.device_rates: measured, or shares of the data sheet), times the factors below, which are
-assumed.
+rates of the device (model_ops.machine.device_rates), times the factors below, which are assumed.
 """
 
 from __future__ import annotations

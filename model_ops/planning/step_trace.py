@@ -3,22 +3,16 @@
     memory = trace_micro_batch(config, TraceSettings(tokens=8_192, head_rows=5_000, checkpointing="full"))
     memory.peak(layers=32, accumulating=True)
 
-    with LiveBytes() as live:
-        loss = step(model, batch); loss.backward()
-    live.peak, live.now
-
-Blocks, checkpointing and loss are the code that trains, on tensors with shape and dtype but no storage
-(model_ops.tensors.torch_internals.FakeTensorMode). So there is no table of bytes per token that could differ from the code.
-`LiveBytes` counts storages that are allocated inside the block, on any device, each once for all tensors that share it, until
-the last of these is freed. Two models are run, with two and with three blocks; every further block adds as much as the third:
+Blocks, checkpointing and loss are the code that trains, on tensors with shape and dtype but no storage, so no table of bytes
+per token could differ from the code. Two models are run, with two and with three blocks; every further block adds as much as
+the third:
 
     forward   peak before the head                                      grows by `saved`, the activations that a block saves
     head      peak while the loss is computed                           grows by `saved`
     last      peak of the last block's backward pass                    grows by `saved`
     first     peak of the first block's and embedding's backward pass   does not grow: saved activations are freed
 
-Gradients of weights are not included; memory_plan counts them, because it knows how they are sharded. Fake tensors stand for
-the planned device (model_ops.tensors.torch_internals.standing_for), so kernels and chunks are its own.
+Gradients of weights are not included; memory_plan counts them, because it knows how they are sharded.
 """
 
 from __future__ import annotations
@@ -34,6 +28,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from model_ops.adapters import LoraSettings, add_adapters
 from model_ops.families import blocks_of
+from model_ops.jobs import ModelError
 from model_ops.losses import Head, chunked_head, cross_entropy_rows
 from model_ops.models import packed_attention
 from model_ops.objectives import Divergence, distillation_rows
@@ -129,7 +124,7 @@ def _run(config: PreTrainedConfig, traced: TraceSettings) -> _Run:
                 hidden = model.base_model(**inputs).last_hidden_state[0]
                 after_blocks, forward = live.now, live.peak
                 live.peak = live.now
-                read, head = hidden[torch.arange(traced.head_rows)], Head.of(model)
+                read, head = hidden[torch.arange(traced.head_rows)], head_of(model)
                 rows = cross_entropy_rows(labels, weights, hits=torch.zeros_like(weights))
                 if traced.distilled:  # the teacher's head beside the student's
                     rows = distillation_rows(read.detach(), head, labels, weights, Divergence(), torch.zeros_like(weights))
@@ -149,6 +144,14 @@ def _run(config: PreTrainedConfig, traced: TraceSettings) -> _Run:
             handed.outer_bytes,
             after_blocks,
         )
+
+
+def head_of(model: PreTrainedModel) -> Head:
+    """The head of a model. Raises ModelError if it is not a linear layer."""
+    head = Head.of(model)
+    if head is None:
+        raise ModelError(f"the head of a {model.config.model_type} is not a linear layer, so its training cannot be planned")
+    return head
 
 
 def fake_model(config: PreTrainedConfig, traced: TraceSettings) -> PreTrainedModel:

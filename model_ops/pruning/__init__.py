@@ -1,8 +1,8 @@
 """Makes a smaller student from its teacher's weights: fewer layers, narrower layers, and measurements of which ones matter
 least.
 
-Nothing is trained here; the operation `distill` trains the student afterwards. Start with `shallower.py` and `narrower.py`;
-`layer_importance.py` and `width_importance.py` measure on documents what to remove. `student_base.py` checks a directory
+Nothing is trained here; the operation `distill` trains the student afterwards. Start with `narrower.py`;
+`layer_importance.py` measures on documents what to remove. `student_base.py` checks a directory
 that a student begins from.
 """
 
@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from model_ops.pruning.layer_importance import LayerSearch, least_important
-    from model_ops.pruning.narrower import Widths, make_narrower, narrower_config, widths_of
-    from model_ops.pruning.shallower import evenly_spaced, make_student
+    from model_ops.pruning.layer_importance import LayerSearch, evenly_spaced, least_important, make_student
+    from model_ops.pruning.narrower import Widths, make_narrower, measure_widths, narrower_config, widths_of
     from model_ops.pruning.student_base import refuse_unusable_base
-    from model_ops.pruning.width_importance import measure_widths
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

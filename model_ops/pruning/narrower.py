@@ -1,7 +1,7 @@
 """Cuts a model's MLP neurons, attention heads and hidden channels (structured pruning, Minitron, arXiv 2407.14679).
 
     widths = widths_of(config, mlp=0.5, heads=None, hidden=None)  # ModelError for a family that cannot be cut
-    narrow = make_narrower(model, widths, Importance(...))       # model_ops.pruning.width_importance measures it
+    narrow = make_narrower(model, widths, Importance(...))       # as `measure_widths` measures it
 
 Neurons and heads are chosen in each layer, channels once for the whole residual stream. Heads go in whole key-value groups. The
 mean square of an RMSNorm is over fewer channels then, so its weight grows by sqrt(channels / channels kept): cutting channels
@@ -12,14 +12,74 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from model_ops.documents import MICRO_BATCH_TOKENS, Document, to_batches
+from model_ops.families import layer_list
 from model_ops.jobs import ModelError
+from model_ops.losses import last_hidden
+from model_ops.machine import Precision, products_in
+
+
+@torch.no_grad()
+def measure_widths(
+    model: PreTrainedModel,
+    documents: Sequence[Document],
+    precision: Precision = "float32",
+    batch_tokens: int = MICRO_BATCH_TOKENS,
+) -> Importance:
+    """How much neurons, key-value groups and channels matter, summed over all tokens, as in Minitron (section 2.2): a neuron by
+    the mean |input of down_proj|, a group of heads by the mean L2 norm of what it hands to o_proj, a channel by the mean
+    |output| of the norms, summed over all of them. One forward pass. The model is one of a family that can be cut."""
+    config, device, was_training = model.config, next(model.parameters()).device, model.training
+    _, layers = layer_list(model)
+    groups = config.num_key_value_heads
+    width = config.num_attention_heads // groups * head_dim(config)
+    mlp = torch.zeros(len(layers), config.intermediate_size, device=device)
+    heads = torch.zeros(len(layers), groups, device=device)
+    hidden = torch.zeros(config.hidden_size, device=device)
+    hooks = []
+
+    def of_neurons(index: int):
+        def hook(module: nn.Module, given: tuple[Tensor, ...]) -> None:
+            mlp[index] += given[0].float().abs().flatten(0, -2).sum(0)
+
+        return hook
+
+    def of_heads(index: int):
+        def hook(module: nn.Module, given: tuple[Tensor, ...]) -> None:
+            heads[index] += given[0].float().unflatten(-1, (groups, width)).norm(dim=-1).flatten(0, -2).sum(0)
+
+        return hook
+
+    def of_norm(module: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
+        hidden.add_(output.float().abs().flatten(0, -2).sum(0))
+
+    for index, layer in enumerate(layers):
+        hooks.append(layer.mlp.down_proj.register_forward_pre_hook(of_neurons(index)))
+        hooks.append(layer.self_attn.o_proj.register_forward_pre_hook(of_heads(index)))
+    hooks += [
+        module.register_forward_hook(of_norm)
+        for name, module in model.named_modules()
+        if NORMS.search(f"{name}.weight") and "self_attn" not in name
+    ]
+    model.eval()
+    try:
+        for batch in to_batches(documents, batch_tokens):
+            with products_in(precision, device):
+                last_hidden(model, batch.to(device))
+    finally:
+        for hook in hooks:
+            hook.remove()
+        model.train(was_training)
+    return Importance(mlp, heads, hidden)
+
 
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3_text", "phi3", "smollm3", "granite", "seed_oss")
 """Dense families with gated MLPs and grouped attention, whose tensors this file knows."""
@@ -117,7 +177,7 @@ def narrower_config(config: PreTrainedConfig, widths: Widths) -> PreTrainedConfi
 def make_narrower(model: PreTrainedModel, widths: Widths, importance: Importance) -> PreTrainedModel:
     """A copy of the model with the most important neurons, groups of heads and channels. Loads in plain transformers."""
     config, of_head, cut = model.config, head_dim(model.config), narrower_config(model.config, widths)
-    mlp, hidden, kept_groups = cut.intermediate_size, cut.hidden_size, cut.num_key_value_heads
+    mlp, hidden, kv_heads = cut.intermediate_size, cut.hidden_size, cut.num_key_value_heads
     channels = _best(importance.hidden, hidden)
     scale = (config.hidden_size / hidden) ** 0.5
     weights = {}
@@ -125,7 +185,7 @@ def make_narrower(model: PreTrainedModel, widths: Widths, importance: Importance
         layer = re.search(r"\.layers\.(\d+)\.", name)
         if layer:
             index = int(layer[1])
-            neurons, chosen = _best(importance.mlp[index], mlp), _best(importance.groups[index], kept_groups)
+            neurons, chosen = _best(importance.mlp[index], mlp), _best(importance.groups[index], kv_heads)
             value = _cut_layer(name, value, neurons, chosen, config, of_head)
         value = _cut_channels(name, value, channels, config.hidden_size, scale)
         weights[name] = value.clone()

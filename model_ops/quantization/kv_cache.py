@@ -28,12 +28,12 @@ Change = Callable[[str, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 def cache_layers(layers: Iterable[str]) -> list[str]:
     """The attention modules of a model, by the names of its matrices. Raises ModelError if none caches keys by heads."""
-    found = list(dict.fromkeys(name.rpartition(".")[0] for name in layers if name.rpartition(".")[2] in KEYS))
-    if not found:
+    modules = list(dict.fromkeys(name.rpartition(".")[0] for name in layers if name.rpartition(".")[2] in KEYS))
+    if not modules:
         raise ModelError(
             "no layer caches keys and values by heads, so the cache cannot be quantized: leave quantize.kv_cache out"
         )
-    return found
+    return modules
 
 
 def watch_cache(model: nn.Module, layers: Iterable[str], change: Change) -> list[RemovableHandle]:

@@ -1,15 +1,10 @@
 """The matrices of a model's blocks that are quantized, by name in a checkpoint and by module, and which of them servers join.
 
-    layers = block_layers(model_of_config(config))
-    layers.matrices["model.layers.0.mlp.experts.3.up_proj"]        # (out, in)
-    fused_layers(["layers.0.mlp.gate_proj", "layers.0.mlp.up_proj"])      # [both], in the order in which they are joined
+    block_layers(model_of_config(config)).matrices["model.layers.0.mlp.experts.3.up_proj"]        # (out, in)
 
-Every Linear layer of a block is quantized, and every expert that checkpoints store as matrices of its own (transformers
-fuses them while loading). Routers stay float, because their outputs decide which experts compute; so do experts that a
-checkpoint stores as one weight (gpt-oss, Granite), head, embeddings, norms and convolutions.
-
-vLLM (`packed_modules_mapping` of its models) and SGLang multiply queries, keys and values as one matrix, and so the gate and up
-projections of an MLP or an expert.
+Every Linear layer of a block is quantized, and every expert that checkpoints store as matrices of its own. Routers stay float,
+because their outputs decide which experts compute; so do experts that a checkpoint stores as one weight (gpt-oss, Granite),
+head, embeddings, norms and convolutions.
 """
 
 from __future__ import annotations
@@ -46,9 +41,9 @@ class BlockLayers:
     """Module with fused experts -> its layers in the checkpoint, as [(gate, up, down)] by expert."""
     renamed: dict[str, str] = field(default_factory=dict)
     """Other tensors whose names in checkpoint and model differ."""
-    kept: list[str] = field(default_factory=list)
+    floats: list[str] = field(default_factory=list)
     """Matrices of blocks that stay float, by layer or module."""
-    kept_experts: list[str] = field(default_factory=list)
+    float_experts: list[str] = field(default_factory=list)
     """Modules with fused experts that stay float."""
 
     @property
@@ -68,9 +63,9 @@ def model_of_config(config: Mapping[str, Any]) -> PreTrainedModel:
     """The model of a config.json on the meta device, without values. Raises ModelError if transformers cannot build it."""
     values = {name: value for name, value in config.items() if name not in ("quantization_config", "model_type")}
     try:
-        found = AutoConfig.for_model(config["model_type"], **values)
+        parsed = AutoConfig.for_model(config["model_type"], **values)
         with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(found, dtype=torch.bfloat16)
+            return AutoModelForCausalLM.from_config(parsed, dtype=torch.bfloat16)
     except (ValueError, OSError, KeyError, TypeError, AttributeError, ImportError) as error:
         said = " ".join(str(error).split()).partition(" Should contain one of")[0]  # hundreds of names
         raise ModelError(f"transformers cannot build a {config.get('model_type')} from this config.json: {said}") from error
@@ -97,19 +92,22 @@ def block_layers(model: PreTrainedModel) -> BlockLayers:
             (layer,) = _follow(layers, name, stored)
             layer = layer.removesuffix(".weight")
             layers.linear[layer] = module
-            layers.matrices[layer] = tuple(value.shape)
+            layers.matrices[layer] = (value.shape[0], value.shape[1])
         else:
-            (kept,) = _follow(layers, name, stored)
+            (tensor,) = _follow(layers, name, stored)
             if value.ndim > 1 and not last.endswith("bias"):
-                layers.kept.append(kept.removesuffix(".weight") if kept.endswith(".weight") else kept.rpartition(".")[0])
-            if value.ndim == 3 and module.endswith("experts") and module not in layers.kept_experts:
-                layers.kept_experts.append(module)
+                layers.floats.append(
+                    tensor.removesuffix(".weight") if tensor.endswith(".weight") else tensor.rpartition(".")[0]
+                )
+            if value.ndim == 3 and module.endswith("experts") and module not in layers.float_experts:
+                layers.float_experts.append(module)
     for layer in layers.tensors:
         if match := EXPERT.match(layer.removesuffix(".weight")):
-            layers.matrices[match.group()] = layers.tensors[layer]
+            outputs, inputs = layers.tensors[layer]
+            layers.matrices[match.group()] = outputs, inputs
     for module in separate:
         layers.experts[module] = _experts(model, module, state)
-    layers.kept[:] = sorted(set(layers.kept))
+    layers.floats[:] = sorted(set(layers.floats))
     return layers
 
 
@@ -126,12 +124,12 @@ def _stored_one_by_one(model: PreTrainedModel, state: dict[str, Tensor]) -> list
     ]
 
 
-def _follow(found: BlockLayers, name: str, stored: list[str]) -> list[str]:
+def _follow(layers: BlockLayers, name: str, stored: list[str]) -> list[str]:
     """Notes that a tensor has one other name in the checkpoint."""
-    if len(stored) != 1 or stored[0] not in found.tensors:
+    if len(stored) != 1 or stored[0] not in layers.tensors:
         raise ModelError(f"tensor {name} is stored as {', '.join(stored) or 'nothing'}: such a layout cannot be quantized here")
     if stored[0] != name:
-        found.renamed[stored[0]] = name
+        layers.renamed[stored[0]] = name
     return stored
 
 
@@ -148,7 +146,7 @@ def _experts(model: PreTrainedModel, module: str, state: dict[str, Tensor]) -> l
     for tensor in _in_checkpoint(model, own):
         match = EXPERT.match(tensor.removesuffix(".weight"))
         part = match and PART_OF.get(match.group(3))
-        if not part:
+        if match is None or part is None:
             raise ModelError(f"the experts in {module} are stored as {tensor}: such a layout cannot be quantized here")
         by_expert.setdefault(int(match.group(2)), {})[part] = match.group()
     if any(parts.keys() != {"gate", "up", "down"} for parts in by_expert.values()):

@@ -44,10 +44,10 @@ def load_quantized(directory: Path, dtype: torch.dtype | None = None, attention:
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention)
         try:
-            found = block_layers(model)
+            blocks = block_layers(model)
         except ModelError as error:
             raise ModelError(f"{directory}: {error}") from error
-        layers, names = _put_layers(model, quantization, dtype, found, directory)
+        layers, names = _put_layers(model, quantization, dtype, blocks, directory)
     tied = {"lm_head.weight"} if config.tie_word_embeddings else set()
     if quantization.covers("lm_head") and not tied:
         raise ModelError(
@@ -57,20 +57,22 @@ def load_quantized(directory: Path, dtype: torch.dtype | None = None, attention:
     state = _read(model, directory, dtype, layers, names, tied)
     for name, tensor in model.state_dict().items():
         if name not in tied and (name not in state or state[name].shape != tensor.shape):
-            found = "is missing" if name not in state else f"is {list(state[name].shape)}"
-            raise ModelError(f"{directory}: {name} {found}, the config asks for {list(tensor.shape)}: quantize the model again")
+            defect = "is missing" if name not in state else f"is {list(state[name].shape)}"
+            raise ModelError(
+                f"{directory}: {name} {defect}, the config asks for {list(tensor.shape)}: quantize the model again"
+            )
     model.load_state_dict(state, strict=False, assign=True)
     if quantization.cache:
-        round_cache(model, _cache_scales(found, state, directory))
+        round_cache(model, _cache_scales(blocks, state, directory))
     model.tie_weights()
     _materialize_computed(model, config)
     return model.eval().requires_grad_(False)
 
 
-def _cache_scales(found: BlockLayers, state: dict[str, Tensor], directory: Path) -> dict[str, tuple[float, float]]:
+def _cache_scales(blocks: BlockLayers, state: dict[str, Tensor], directory: Path) -> dict[str, tuple[float, float]]:
     """Attention module -> scales of its keys and values."""
     scales = {}
-    for name in cache_layers(found.matrices):
+    for name in cache_layers(blocks.matrices):
         missing = [part for part in SCALES if f"{name}.{part}" not in state]
         if missing:
             raise ModelError(
@@ -83,37 +85,39 @@ def _cache_scales(found: BlockLayers, state: dict[str, Tensor], directory: Path)
 
 def _quantization(directory: Path) -> Quantization:
     try:
-        found = quantization_of(json.loads((directory / "config.json").read_text()))
+        quantization = quantization_of(json.loads((directory / "config.json").read_text()))
     except ModelError as error:
         raise ModelError(f"{directory}: {error}") from error
-    if found is None:
+    if quantization is None:
         raise ModelError(f"{directory} is not quantized: its config.json has no quantization_config")
-    return found
+    return quantization
 
 
 def _put_layers(
-    model: nn.Module, quantization: Quantization, dtype: torch.dtype, found: BlockLayers, directory: Path
+    model: nn.Module, quantization: Quantization, dtype: torch.dtype, blocks: BlockLayers, directory: Path
 ) -> tuple[dict[str, QuantizedLinear], dict[str, str]]:
     """Replaces the layers that are quantized. Returns them by name, and the names of the model by those of the checkpoint where
     the two differ (layers and tensors)."""
-    layers, names = {}, dict(found.renamed)
+    layers, names = {}, dict(blocks.renamed)
 
     def layer_of(name: str, bias: bool) -> QuantizedLinear:
-        (out_features, in_features), scheme = found.matrices[name], quantization.scheme_of(name)
+        (out_features, in_features), scheme = blocks.matrices[name], quantization.scheme_of(name)
+        if scheme is None:
+            raise ValueError(f"{name} is not quantized")
         return scheme.load_layer()(in_features, out_features, bias, dtype, scheme.stored(out_features, in_features))
 
     def float_layer(name: str) -> nn.Linear:
-        out_features, in_features = found.matrices[name]
+        out_features, in_features = blocks.matrices[name]
         return nn.Linear(in_features, out_features, bias=False, dtype=dtype)
 
-    for stored, name in found.linear.items():
+    for stored, name in blocks.linear.items():
         if quantization.covers(stored):
             layers[name] = layer_of(stored, model.get_submodule(name).bias is not None)
             parent, _, child = name.rpartition(".")
             setattr(model.get_submodule(parent), child, layers[name])
             _follow(names, stored, name, layers[name])
-    modules = found.modules
-    for name, experts in found.experts.items():
+    modules = blocks.modules
+    for name, experts in blocks.experts.items():
         covered = {quantization.covers(layer) for parts in experts for layer in parts}
         if len(covered) > 1:
             raise ModelError(
@@ -121,8 +125,8 @@ def _put_layers(
                 "the model again"
             )
         make = partial(layer_of, bias=False) if covered == {True} else float_layer
-        made = [Expert(*(make(layer) for layer in parts)) for parts in experts]
-        model.set_submodule(name, SeparateExperts(made, model.get_submodule(name).act_fn))
+        each = [Expert(*(make(layer) for layer in parts)) for parts in experts]
+        model.set_submodule(name, SeparateExperts(each, model.get_submodule(name).act_fn))
         names |= {layer: modules[layer] for parts in experts for layer in parts}
         for layer in [layer for parts in experts for layer in parts] if covered == {True} else []:
             layers[modules[layer]] = model.get_submodule(modules[layer])
@@ -182,9 +186,9 @@ def _materialize_computed(model: nn.Module, config) -> None:
         if not lost:
             continue
         if "rotary" in name.rpartition(".")[2]:
-            made = type(module)(config=config)
+            rebuilt = type(module)(config=config)
             parent, _, child = name.rpartition(".")
-            setattr(model.get_submodule(parent), child, made)
+            setattr(model.get_submodule(parent), child, rebuilt)
         elif lost == ["embed_scale"]:  # Gemma 3: the square root of the width, which the module keeps
             module.embed_scale = torch.tensor(module.scalar_embed_scale)
         else:

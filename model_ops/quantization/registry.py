@@ -39,8 +39,8 @@ class Quantization:
         `Linear`; a whole name comes before a pattern, and a pattern before the class."""
         if any(_closeness(layer, ignored) for ignored in self.ignore):
             return None
-        found = [(max(map(partial(_closeness, layer), targets), default=0), scheme) for scheme, targets in self.groups]
-        closest = max(found, key=lambda each: each[0], default=(0, None))
+        closeness = [(max(map(partial(_closeness, layer), targets), default=0), scheme) for scheme, targets in self.groups]
+        closest = max(closeness, key=lambda each: each[0], default=(0, None))
         return closest[1] if closest[0] else None
 
     def covers(self, layer: str) -> bool:
@@ -50,32 +50,34 @@ class Quantization:
 
 def quantization_of(config: Mapping[str, Any]) -> Quantization | None:
     """The quantization that a config.json describes; None for float weights. Raises ModelError for an unknown scheme."""
-    found = config.get("quantization_config")
-    if found is None:
+    written = config.get("quantization_config")
+    if written is None:
         return None
-    schemes = _schemes_of(found)
+    schemes = _schemes_of(written)
     if not schemes:
         known = ", ".join(scheme.title for scheme in SCHEMES.values())
         raise ModelError(
-            f"quantization_config describes {_summary(found)}, which is not read here; known in "
+            f"quantization_config describes {_summary(written)}, which is not read here; known in "
             f"compressed-tensors layout: {known}"
         )
     groups = tuple(
         (scheme, _patterns(group.get("targets") or ["Linear"], "targets"))
-        for scheme, group in zip(schemes, found["config_groups"].values(), strict=True)
+        for scheme, group in zip(schemes, written["config_groups"].values(), strict=True)
     )
-    return Quantization(groups, _patterns(found.get("ignore") or [], "ignore"), found.get("kv_cache_scheme") is not None)
+    return Quantization(groups, _patterns(written.get("ignore") or [], "ignore"), written.get("kv_cache_scheme") is not None)
 
 
-def _schemes_of(found: Any) -> list[Scheme]:
+def _schemes_of(written: Any) -> list[Scheme]:
     """The scheme of each group; none if one is unknown, or if something else is in the way."""
-    if not read_alike(found):
+    if not read_alike(written):
         return []
-    groups = found["config_groups"].values()
-    schemes = [
-        next((scheme for scheme in SCHEMES.values() if scheme.describes(group, found.get("format"))), None) for group in groups
-    ]
-    return [] if None in schemes else schemes
+    schemes = []
+    for group in written["config_groups"].values():
+        scheme = next((each for each in SCHEMES.values() if each.describes(group, written.get("format"))), None)
+        if scheme is None:
+            return []
+        schemes.append(scheme)
+    return schemes
 
 
 def _patterns(listed: Any, key: str) -> tuple[str, ...]:

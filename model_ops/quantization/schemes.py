@@ -24,11 +24,9 @@ def _layer(name: str) -> Callable[[], type[QuantizedLinear]]:
     """Loads a layer's class, which imports torch."""
 
     def load() -> type[QuantizedLinear]:
-        from model_ops.quantization.fp8_block_linear import Fp8BlockLinear
-        from model_ops.quantization.fp8_linear import Fp8Linear
+        from model_ops.quantization.fp8_linear import Fp8BlockLinear, Fp8Linear
         from model_ops.quantization.int4_linear import Int4Linear, Int4Linear32, Int4Linear64
-        from model_ops.quantization.int8_linear import Int8Linear
-        from model_ops.quantization.int8_packed_linear import ChannelInt8Linear, PackedInt8Linear
+        from model_ops.quantization.int8_linear import ChannelInt8Linear, Int8Linear, PackedInt8Linear
 
         layers: tuple[type[QuantizedLinear], ...] = (
             *(Fp8BlockLinear, Fp8Linear, Int4Linear, Int4Linear32, Int4Linear64),

@@ -57,16 +57,16 @@ class SeparateExperts(nn.Module):
         numbers = torch.arange(len(self.each), device=expert.device)
         ends = torch.searchsorted(expert, numbers, right=True).tolist()  # the layer's only transfer to the host
         rows = hidden_states[order // top_k]
-        made = torch.cat(
+        outputs = torch.cat(
             [
                 self.each[number].down(self.inner(number, rows[start:end]))
                 for number, (start, end) in enumerate(itertools.pairwise([0, *ends]))
                 if start < end
             ]
         )
-        made = made * top_k_weights.reshape(-1)[order, None]
+        outputs = outputs * top_k_weights.reshape(-1)[order, None]
         back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
-        return made[back].view(tokens, top_k, -1).sum(1).to(hidden_states.dtype)
+        return outputs[back].view(tokens, top_k, -1).sum(1).to(hidden_states.dtype)
 
     def inner(self, number: int, rows: Float[Tensor, "rows hidden"]) -> Float[Tensor, "rows width"]:
         """Input of an expert's down projection."""
@@ -79,11 +79,11 @@ def separated(model: nn.Module, names: Iterable[str]) -> Iterator[dict[str, Sepa
     """Puts separate experts into the place of modules with fused ones, by name, and the fused ones back at the end. Weights are
     shared: what is written into one form is in the other."""
     fused = {name: model.get_submodule(name) for name in names}
-    made = {name: _separate(module) for name, module in fused.items()}
+    separate = {name: _separate(module) for name, module in fused.items()}
     try:
-        for name, module in made.items():
+        for name, module in separate.items():
             model.set_submodule(name, module)
-        yield made
+        yield separate
     finally:
         for name, module in fused.items():
             model.set_submodule(name, module)

@@ -1,9 +1,6 @@
 """Linear layers that compute with rounded weights and learn as if they did not ("straight-through", Bengio et al., arXiv
 1308.3432).
 
-    compute_rounded(model, ["model.layers.0.mlp.up_proj"], scheme)      # in place; parameters keep their names
-    with share_codes(layers): train(model, ...)                        # each layer is encoded once a step
-
 Forward is what the scheme's own layer computes, activations included. Backward takes rounding for the identity: the gradient by
 the inputs is that of the rounded weights, the gradient by the weights that of the unrounded inputs.
 """

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field, PlainValidator, WithJsonSchema, field_validator
 
 from model_ops.answering import plain_address
+from model_ops.files import LocalPath
 from model_ops.jobs import Settings
 
 ENGINES = ("in_process", "vllm")
@@ -43,7 +44,7 @@ CHOSEN_WORDS = (
 class RolloutServerSettings(Settings):
     """The vLLM server that `engine: vllm` starts on this machine."""
 
-    python: str | None = Field(
+    python: Annotated[str, LocalPath("program", "a Python interpreter, such as ./venvs/vllm/bin/python")] | None = Field(
         None,
         min_length=1,
         description="Python interpreter of an environment that has vLLM, such as ./venvs/vllm/bin/python. Left out: the "

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from model_ops.files import LocalPath
 from model_ops.graders import GraderSettings
 from model_ops.reinforcement.engine_settings import EngineName, RolloutServerSettings
 from model_ops.training import TrainingSettings, TuningSettings
@@ -47,20 +48,25 @@ class RftSettings(TuningSettings):
         description="Who says how good an answer is: `verifier`, `rewards.py:grade`, or several: "
         "[reinforcement.md](reinforcement.md#graders). Left out: the environment or the agent says it",
     )
-    environment: str | None = Field(
+    environment: (
+        Annotated[str, Field(pattern=FILE_AND_NAME), LocalPath("function", "a class of a file, as envs.py:Shop")] | None
+    ) = Field(
         None,
-        pattern=FILE_AND_NAME,
         description="A class of a file, as `envs.py:Shop`, in whose objects the model acts over several turns: "
         "[environments.md](environments.md). Left out: none",
     )
-    agent: str | None = Field(
+    agent: (
+        Annotated[
+            str, Field(pattern=f"{FILE_AND_NAME}|^{TASKSETS}$"), LocalPath("function", "a function of a file, as agent.py:run")
+        ]
+        | None
+    ) = Field(
         None,
-        pattern=f"{FILE_AND_NAME}|^{TASKSETS}$",
         description="A function of a file, as `agent.py:run`, that asks the model at an address and returns a grade: "
         "[environments.md](environments.md#agents). `verifiers`: the prompts are tasks of that library's "
         "[tasksets](environments.md#tasksets-of-verifiers). Left out: none",
     )
-    python: str | None = Field(
+    python: Annotated[str, LocalPath("program", "a Python interpreter, such as ./venvs/agent/bin/python")] | None = Field(
         None,
         min_length=1,
         description="environment, agent: Python interpreter of an environment that has what they import, such as "
@@ -80,11 +86,13 @@ class RftSettings(TuningSettings):
         "vLLM servers that you started: [reinforcement.md](reinforcement.md#engines)",
     )
     server: RolloutServerSettings | None = Field(None, description="The server of `engine: vllm`. Left out: its defaults")
-    drafter: str | None = Field(
-        None,
-        min_length=1,
-        description="in_process: what drafts tokens that the model verifies exactly: ngram, suffix, or the directory of a "
-        "trained drafter of this model. Answers have the same distribution and may come faster. Left out: none",
+    drafter: Annotated[str, LocalPath("folder", "the directory of a drafter, or `ngram`, `suffix`", LOOKUP_DRAFTERS)] | None = (
+        Field(
+            None,
+            min_length=1,
+            description="in_process: what drafts tokens that the model verifies exactly: ngram, suffix, or the directory of a "
+            "trained drafter of this model. Answers have the same distribution and may come faster. Left out: none",
+        )
     )
     loss: PolicyLossName = Field(
         "grpo", description="What is minimised; [reinforcement.md](reinforcement.md#losses) says when to choose which"

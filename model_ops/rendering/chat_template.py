@@ -99,7 +99,7 @@ class ChatTemplate:
     def arguments(self) -> Arguments:
         """The form of tool calls' arguments that the template takes. A server gives an object; a few templates take only text,
         or print an object in Python's form, which no parser of tool calls reads."""
-        call = [QUESTION, {"role": "assistant", "content": "", "tool_calls": [PROBE_CALL]}]
+        call: list[dict[str, Any]] = [QUESTION, {"role": "assistant", "content": "", "tool_calls": [PROBE_CALL]}]
         for form in ("object", "text"):
             try:
                 text = self._text(server_messages(call, form, False, False), [PROBE_TOOL], {}, False)

@@ -94,7 +94,7 @@ def _exact(
 
 def _given(row: Row, tokenizer: PreTrainedTokenizerBase) -> tuple[np.ndarray, np.ndarray]:
     """Tokens and targets of a pre-tokenized row. Raises ModelError if an id is outside this tokenizer's vocabulary."""
-    input_ids = _integers(row, "token_ids", row.token_ids)
+    input_ids = _integers(row, "token_ids", row.token_ids or [])
     strange = input_ids[(input_ids < 0) | (input_ids >= len(tokenizer))]
     if len(strange):
         raise ModelError(

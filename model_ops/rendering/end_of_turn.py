@@ -1,10 +1,6 @@
-"""How an answer ends: the text after which the model stops, found by rendering a short conversation without and with a next
-turn.
+"""How an answer ends: the text after which the model stops, by rendering a short conversation without and with a next turn.
 
-    end = end_of_turn(question, alone, followed, special_tokens(tokenizer))
-    end.applied("It is 4.<|im_end|>\\n", eos="<|im_end|>")       # "It is 4.<|im_end|>"
-
-Usually the rendering of an answer ends with a special token. Three kinds of templates need more:
+Usually that is the last special token of an answer. Three kinds of templates need more:
 
 - The end comes only with the next message (GLM, Apertus): it is the first special token of what follows.
 - More follows when the conversation ends (Phi-3 adds eos after <|end|>; Command R7B always adds a generation prompt): that is

@@ -131,8 +131,9 @@ def _content(content: Any, takes_parts: bool) -> Any:
         return ""
     if not isinstance(content, list):
         return content
-    texts = [part if isinstance(part, str) else part.get("text") for part in content if isinstance(part, str | dict)]
-    if len(texts) < len(content) or not all(isinstance(text, str) for text in texts):
+    parts = [part.get("text") if isinstance(part, dict) else part for part in content]
+    texts = [text for text in parts if isinstance(text, str)]
+    if len(texts) < len(content):
         raise ValueError("a part of the content is not text")
     return "\n".join(texts)
 
@@ -146,7 +147,8 @@ def _calls(message: dict[str, Any]) -> list[dict[str, Any]]:
     for call in given if isinstance(given, list) else []:
         if not isinstance(call, dict):
             raise ValueError("a tool call is not an object")
-        function = call.get("function") if isinstance(call.get("function"), dict) else call
+        function = call.get("function")
+        function = function if isinstance(function, dict) else call
         calls.append(
             {
                 "type": "function",

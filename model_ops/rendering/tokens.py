@@ -1,21 +1,16 @@
 """Token ids of learnt turns, as a server sees its prompt and as the model has to answer.
 
-    encoder = TurnEncoder(tokenizer)
-    turns = encoder.turns([turns_of_row_1, turns_of_row_2])      # for each row its turns: prompt and answer ids
+    turns = TurnEncoder(tokenizer).turns([turns_of_row_1, turns_of_row_2])      # for each row its turns: prompt and answer ids
     joined(turns[0])                                             # contexts: [(input_ids, targets), ...]
     end_of_turn_ids(tokenizer)                                   # [151645]: where the chat template ends the model's turns
-    served = ServedTokens.read(folder / "served.parquet")
-    served.exact(turn, found, interaction_id, tokenizer)         # TurnTokens with the ids of the log, or None
 
-A server tokenizes a prompt by itself, and the model answers with tokens of its own. So the prompt and the answer are tokenized
-apart: a token never spans both. Turns of one conversation share a context if the text of the next prompt begins with the text
-before it, that is, if the template keeps earlier turns as they were. The answer then stays in the context as the model gave it;
-a server that tokenizes the history again may merge its first token with the prompt's last one. Text between special tokens is
-tokenized by itself, so only the part of a prompt that is new since the last special token is tokenized again.
+A server tokenizes a prompt by itself, and the model answers with tokens of its own, so prompt and answer are tokenized apart: a
+token never spans both. Turns share a context if the text of the next prompt begins with the text before it. Text between
+special tokens is tokenized by itself, so only what is new since the last special token is tokenized again.
 
-Ids of the log beat rendering: they are what the model was given and what it said. They are used if the log's prompt is the one
-that this tokenizer and this chat template give (the same ids, or ids of the same text), which proves that the server had both.
-served.parquet is made by resources/composing/served_answers.py; its ids are null where personal data was replaced.
+Ids of the log (served.parquet, made by resources/composing/served_answers.py) beat rendering, if the log's prompt is the one
+that this tokenizer and chat template give, which proves that the server had both. They are null where personal data was
+replaced.
 """
 
 from __future__ import annotations

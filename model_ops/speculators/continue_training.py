@@ -4,14 +4,10 @@
     counts = check_fit(model, previous)                       # model: new, initialised from the target
     share = begin_between(model, previous, None, accepted)    # accepted(): acceptance length of `model` on the new answers
 
-Training starts from an interpolation between a new drafter and the previous one. Weights of a trained drafter are several times
-as large as a new drafter's, while an optimizer's steps have the same size, so a trained drafter adapts to new traffic more
-slowly. Shrinking it towards its initialisation keeps what it has learnt and restores the speed of learning (Ash and Adams 2020,
-arXiv 1910.08475). The amount is measured: the smallest share of the previous drafter that keeps KEPT of its accepted drafts on
-the new answers. If it drafts them well, little or no shrinking is possible; if it drafts them badly, much.
-
-If the draft vocabularies differ, head rows of common tokens come from the previous drafter, and rows of new tokens from the
-target.
+Training starts from an interpolation between a new drafter and the previous one: shrinking trained weights towards their
+initialisation restores the speed of learning (Ash and Adams 2020, arXiv 1910.08475). The smallest share of the previous drafter
+is taken that keeps KEPT of its accepted drafts on the new answers. If the draft vocabularies differ, head rows of common tokens
+come from the previous drafter, and rows of new tokens from the target.
 """
 
 from __future__ import annotations
@@ -141,9 +137,9 @@ def _fit(model: DraftModel, previous: DraftModel) -> _Fit:
     heads = {name for name in names if name in theirs and _is_head(name, ours[name], theirs[name], model, previous)}
     for name in names:
         if name not in theirs or (ours[name].shape != theirs[name].shape and name not in heads):
-            found = list(theirs[name].shape) if name in theirs else "not there"
+            shape = list(theirs[name].shape) if name in theirs else "not there"
             raise ModelError(
-                f"continue_from: {name} is {found} in the previous drafter and {list(ours[name].shape)} with "
+                f"continue_from: {name} is {shape} in the previous drafter and {list(ours[name].shape)} with "
                 "these settings: use the previous drafter's settings, or leave continue_from out"
             )
     return _Fit(names, heads, places, [known[tokens[row]] for row in places])

@@ -1,17 +1,11 @@
 """The interface of every drafter: batches of documents, training forward, decoding, saving and loading.
 
-    model = new_draft_model(settings, target, target_ids)         # weights begin from the target's
     outputs = model.unroll(documents, steps)                      # training: what each draft step's head reads
     rows, weight = model.scored(outputs[0].flatten(0, 1), 0)      # logits of step 0 are rows @ weight.T
     answers = decode(target, ..., drafter=model.drafter(), num_speculative_tokens=3)
-    model.save(directory, 3)
-    model = load_draft_model(directory).attach(target)
 
 At index j of a document a drafter knows the target's hidden states at j and before, and the tokens up to x[j+1]; its step k
-predicts x[j+2+k]. A server hands over the same after each verification: the states of the accepted tokens, and the token
-sampled from the last one.
-
-`model_ops.speculators.registry` lists the architectures.
+predicts x[j+2+k]. A server hands over the same after each verification.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def load_draft_model(directory: Path, dtype: torch.dtype = torch.float32) -> Dra
     weights, expected = model.stored(weights), model.state_dict()
     for name, tensor in expected.items():
         if name not in weights or weights[name].shape != tensor.shape:
-            found = "is missing" if name not in weights else f"is {list(weights[name].shape)}"
-            raise ModelError(f"{directory}: {name} {found}, but config.json requires {list(tensor.shape)}: copy both again")
+            shape = "is missing" if name not in weights else f"is {list(weights[name].shape)}"
+            raise ModelError(f"{directory}: {name} {shape}, but config.json requires {list(tensor.shape)}: copy both again")
     model.load_state_dict({name: weights[name] for name in expected})
     return model.ready_to_draft(dtype)

@@ -2,17 +2,10 @@
 
     {"operation": "speculator", "inputs": {"target": MODEL, "dataset": ANSWERS}, "output": DIR, "settings": {...}}
 
-ANSWERS is the output of `generate`. settings.architecture selects the kind of drafter (`model_ops.speculators.registry`). The
-target's hidden states over the answers are cached in output/.work, or computed for each batch (settings.hidden_states). The
-draft vocabulary is counted on the answers. Weights are initialised from the target and, if given, from the input "previous", a
-drafter of the same target. Architecture draft_model starts from the input "draft_model" (a small language model), mtp from the
-input "mtp_layer" (the model with the layer), or from a directory in the settings. Every generated token is supervised at every
-draft step, against the target's distribution over its full vocabulary. The output directory is in the format of the
-architecture's servers; EAGLE-3 and DFlash also have the speculators layout in `speculators/`, for `vllm serve` with one
-argument.
-
-Under torchrun (settings.mesh) every process loads the frozen target, computes its share of the hidden states, and takes its
-share of each step's rows. The drafter is replicated (dp_replicate) or sharded (dp_shard). The first process writes the files.
+ANSWERS is the output of `generate`. Weights are initialised from the target, from the input "previous" (a drafter of the same
+target), or from the model that the architecture starts from (inputs "draft_model", "mtp_layer"). Every generated token is
+supervised at every draft step, against the target's distribution over its full vocabulary. Under torchrun (settings.mesh) every
+process loads the frozen target and takes its share of the rows; the drafter is replicated or sharded.
 """
 
 from __future__ import annotations
@@ -27,7 +20,7 @@ import torch
 
 from model_ops.decoding import Runner, load_runner
 from model_ops.files import weight_file_stamps
-from model_ops.jobs import Job, ModelError, Progress
+from model_ops.jobs import Job, ModelError, Progress, filled
 from model_ops.models import load_tokenizer, read_config
 from model_ops.parallel import World, gather_parameters
 from model_ops.speculators.continue_training import begin_between, check_fit, read_previous
@@ -56,12 +49,13 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     settings = job.settings_as(AnySpeculatorSettings)
     world = World.start(settings.mesh)
     target, answers, work = job.inputs["target"], job.inputs["dataset"], job.output / ".work"
-    rows, left_out = read_answers(answers / "train.parquet", settings.max_length)
+    longest = filled(settings.max_length)
+    rows, left_out = read_answers(answers / "train.parquet", longest)
     held_out: list[AnswerRow] = []
     settings = settings.fitted(sum(len(row.ids) for row in rows))
     checks = _plan_of_validation(rows, settings)
     if (answers / "validation.parquet").exists():
-        held_out = read_answers(answers / "validation.parquet", settings.max_length)[0][:VALIDATION_ROWS]
+        held_out = read_answers(answers / "validation.parquet", longest)[0][:VALIDATION_ROWS]
         held_out = first_documents(held_out, checks.tokens, lambda row: len(row.ids), LEAST_VALIDATION_ROWS)
     check_target(target, settings.architecture)
     check_answers(answers, target, rows, left_out, held_out)
@@ -69,7 +63,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     previous = _previous(job, settings)
     runner = load_runner(target)
     model, coverage = new_drafter(target, runner, rows, held_out, settings_to_begin)
-    continued: dict[str, float] = check_fit(model, previous) if previous is not None else {}
+    continued: dict[str, float] = {**check_fit(model, previous)} if previous is not None else {}
     states, held_out_states, chosen = _states(job, runner, model, rows, held_out, settings, progress, world)
     teacher = Teacher(runner.head.weight, model.target_ids, runner.soft_cap)
     loss = SpeculatorLoss(teacher, settings)
@@ -81,8 +75,8 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
 
     def accepted() -> float:
         answers_read = (held_out, held_out_states) if held_out else (rows[:VALIDATION_ROWS], states)
-        found = measure_alpha(model, teacher, *answers_read, settings.num_speculative_tokens, world)
-        measured.append(found.get("validation_expected_tau", 1 + found.get("validation_alpha_0", 0.0)))
+        alphas = measure_alpha(model, teacher, *answers_read, settings.num_speculative_tokens, world)
+        measured.append(alphas.get("validation_expected_tau", 1 + alphas.get("validation_alpha_0", 0.0)))
         return measured[-1]
 
     if previous is not None:
@@ -119,7 +113,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
 
 def _plan_of_validation(rows: list[AnswerRow], settings: SpeculatorSettings) -> ValidationPlan:
     """How often the training validates, before its batches are planned: these need the hidden states."""
-    passes = (settings.epochs or 0) * sum(len(row.ids) for row in rows) / settings.tokens_per_step
+    passes = (settings.epochs or 0) * sum(len(row.ids) for row in rows) / filled(settings.tokens_per_step)
     return plan_validation(settings.steps or max(1, math.ceil(passes)), settings)
 
 

@@ -18,7 +18,7 @@ from model_ops.speculators.architecture import Architecture, Config
 from model_ops.speculators.settings import SpeculatorSettings
 
 ARCHITECTURES: dict[str, Architecture] = {
-    found.name: found for found in vars(architectures).values() if isinstance(found, Architecture)
+    each.name: each for each in vars(architectures).values() if isinstance(each, Architecture)
 }
 """Name in recipes -> architecture, in the order of messages and docs."""
 
@@ -31,7 +31,7 @@ REMOVED = ("medusa", "p_eagle")
 
 def architecture_of(config: Config) -> Architecture | None:
     """The architecture of a saved drafter, from its config.json; None where no architecture recognises it."""
-    return next((found for found in ARCHITECTURES.values() if found.recognises(config)), None)
+    return next((each for each in ARCHITECTURES.values() if each.recognises(config)), None)
 
 
 @cache
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     AnySpeculatorSettings = SpeculatorSettings
 else:
     AnySpeculatorSettings = Annotated[
-        Union[tuple(Annotated[found.settings, Tag(name)] for name, found in ARCHITECTURES.items())],  # noqa: UP007 (from a list)
+        Union[tuple(Annotated[each.settings, Tag(name)] for name, each in ARCHITECTURES.items())],  # noqa: UP007 (from a list)
         Discriminator(_named),
         BeforeValidator(_without_keys_of_others),
     ]

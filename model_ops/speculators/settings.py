@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from model_ops.answering import GenerateSettings
+from model_ops.files import LocalPath
 from model_ops.parallel import MeshSettings
 from model_ops.training import OptimizerName, TrainingSettings
 
@@ -70,7 +71,7 @@ class SpeculatorSettings(TrainingSettings):
     cache_gib: float | None = Field(
         None, gt=0, le=1e6, description="Most GiB of disk for the cache of hidden states. Left out: 0.8 of the free disk"
     )
-    continue_from: str | None = Field(
+    continue_from: Annotated[str, LocalPath("folder", "the directory of a drafter, or `last`", ("last",))] | None = Field(
         None,
         min_length=1,
         description="Previous drafter of the same target to start from: `last` (the lake's newest), or a "
@@ -157,7 +158,7 @@ class SpeculatorSettings(TrainingSettings):
 class TrainedDrafterSettings(SpeculatorSettings):
     """A drafter that begins as a trained model: AdamW, at a tenth of a new drafter's learning rates."""
 
-    optimizer: OptimizerName = TrainingSettings.model_fields["optimizer"]
+    optimizer: OptimizerName = Field("adamw", description=TrainingSettings.model_fields["optimizer"].description)
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         name: {**SpeculatorSettings.PRESETS[name], "learning_rate": rate}

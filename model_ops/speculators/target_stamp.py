@@ -28,15 +28,15 @@ def stamp(directory: Path, target: Path) -> None:
 
 def mismatches(config: Mapping[str, Any], target: Path) -> list[str]:
     """Evidence that a drafter was trained for another target, one sentence each; empty if it names no target."""
-    found = []
+    sentences = []
     for name, digest, what in ((WEIGHTS, target_digest, "weights"), (VOCABULARY, vocabulary_digest, "vocabulary")):
         trained_for = config.get(name)
         if trained_for is None:
             continue
         own = digest(target)
         if own and own != trained_for:
-            found.append(
+            sentences.append(
                 f"{name} is {str(trained_for)[:12]}, but the digest of the target's {what} is {own[:12]}: the "
                 "drafter was trained for another revision of the target"
             )
-    return found
+    return sentences

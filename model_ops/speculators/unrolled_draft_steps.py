@@ -4,11 +4,8 @@
 
 Step k at index j reads the true token x[j+1+k] and the body's own output of step k-1 at j (not detached), has rotary position
 j + k, and predicts x[j+2+k]. It attends to every step-0 entry i <= j of its document and to one entry of each later step, its
-own at j. This is the sequence of a server after k drafts (arXiv 2503.01840, section 3.2).
-
-Only the window of an answer needs outputs. In the last layer, entries of the prompt only give keys and values, so queries, MLP
-and logits are computed inside the window. Documents are concatenated without padding. Attention has memory linear in length
-(`model_ops.speculators.backbone.draft_attention`).
+own at j: the sequence of a server after k drafts (arXiv 2503.01840, section 3.2). In the last layer, entries of the prompt only
+give keys and values.
 """
 
 from __future__ import annotations
@@ -29,7 +26,8 @@ def unroll(model: RepeatedBody, documents: DocumentWindows, steps: int) -> list[
     lines = Lines.of(documents)
     cos, sin = lines.rotary(model, steps)
     output, streams = first_step(model, lines, cos, sin)
-    outputs, later = [output], [[] for _ in streams]
+    outputs = [output]
+    later: list[list[tuple[Tensor, Tensor]]] = [[] for _ in streams]
     for step in range(1, steps):
         hidden, moved = model.fed_back(outputs[-1]), lines.index + step
         embedding = lines.following(model, lines.of_query, step)

@@ -1,12 +1,10 @@
 """A batch of aligned token streams of several documents, and the protocol of what yields batches for each optimizer step.
 
-    batch = to_batch(documents)              # model_ops.documents.documents
-
     @dataclass(frozen=True, kw_only=True)
     class PreferenceBatch(Batch):            # an objective with more streams declares them
         reference_logprobs: Float[Tensor, " tokens"] = field(metadata={"padding": 0})
 
-Code that cuts, pads or moves a batch does so with every declared stream, so an objective's own streams need no code here.
+Code that cuts, pads or moves a batch does so with every declared stream.
 """
 
 from __future__ import annotations

@@ -1,11 +1,5 @@
 """RMSNorm, gated activations and cross-entropy of a CPU's rows in one pass, over torch's number of threads.
 
-    output, scales = norm(x, weight, epsilon, dtype)
-    x_gradient, weight_gradient = norm_gradient(gradient, x, weight, scales)
-    output = gated(gate, up, activation)                       # activation = activation_of(module)
-    gate_gradient, up_gradient, output = gated_gradient(gradient, gate, up, activation)
-    losses, hits = cross_entropy(logits, labels, weights, z_loss, with_gradient=True)      # overwrites the logits
-
 For float32 and bfloat16 tensors on a CPU (`takes`); other tensors take torch's own operations. Results are those of float32
 arithmetic, rounded once. Rows are split evenly over the threads, so a result depends on their number only by the order in which
 the weight's gradient is summed, as torch's does.
@@ -109,9 +103,9 @@ def gated_gradient(
     """Gradients of gate and up, and act(gate) * up again, all in the dtype of gate."""
     from model_ops.tensors.row_kernels import gated_gradient_rows
 
-    made = [torch.empty_like(gate, memory_format=torch.contiguous_format) for _ in range(3)]
-    _over_rows(gated_gradient_rows, gradient, gate, up, *activation, *made)
-    return tuple(made)
+    results = [torch.empty_like(gate, memory_format=torch.contiguous_format) for _ in range(3)]
+    _over_rows(gated_gradient_rows, gradient, gate, up, *activation, *results)
+    return tuple(results)
 
 
 def cross_entropy(

@@ -2,14 +2,10 @@
 
     use_memory_efficient_layers(model)        # before training; returns the number of modules that were changed
 
-RMSNorm of transformers saves its input twice in float32, and its MLP saves four tensors of the MLP's width. Here a norm
-saves its input, which the residual stream holds anyway, and one number per token. An MLP saves gate and up, and recomputes
-their product in the backward pass. On a Qwen3 shape in bfloat16 this halves the memory of all activations.
-
-A module is changed only if a trial on random numbers gives the outputs and gradients of the module's own code. Every other
-module keeps its own forward. Calls go through the module's own linear layers, so adapters keep working.
-
-Large float32 and bfloat16 tensors on a CPU take one pass over memory for each layer (model_ops.tensors.fused_rows).
+A norm saves its input, which the residual stream holds anyway, and one number per token; an MLP saves gate and up, and
+recomputes their product. On a Qwen3 shape in bfloat16 this halves the memory of all activations. A module is changed only if a
+trial on random numbers gives the outputs and gradients of its own code. Calls go through the module's own linear layers, so
+adapters keep working. Large tensors on a CPU take one pass over memory for each layer (model_ops.tensors.fused_rows).
 """
 
 from __future__ import annotations
@@ -180,14 +176,14 @@ def _gated(gate: Tensor, up: Tensor, act: nn.Module) -> Tensor:
 
 def _gated_gradients(
     gradient: Tensor, gate: Tensor, up: Tensor, act: nn.Module, again: bool = True
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Gradients of gate and up, and act(gate) * up, which may be left out unless it is wanted `again`."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of gate and up, and act(gate) * up if that is wanted `again`, else a tensor without a meaning."""
     known = fused_rows.activation_of(act)
     if known is not None and gate.dtype == up.dtype and fused_rows.takes(gate, up, gradient):
         return fused_rows.gated_gradient(gradient, gate, up, known)
     activated = act(gate)
     gate_gradient = _derivative_of(act)(gradient * up, gate)
-    return gate_gradient, activated * gradient, activated.mul_(up) if again else None
+    return gate_gradient, activated * gradient, activated.mul_(up) if again else activated
 
 
 def _derivative_of(act: nn.Module | None):

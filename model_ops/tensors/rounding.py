@@ -1,13 +1,9 @@
 """Rounds trained float32 weights to the dtype of a file, so that updates smaller than its precision are not lost.
 
-    rounded(weight, torch.bfloat16, "model.layers.0.mlp.up_proj.weight")
-    kept_update(before, exact, saved)              # (sum of the update that was saved along the exact one, its squared size)
-
 Rounding to the nearest bfloat16 gives back the weight of before for an update below half a step: most of a short training's.
 Stochastic rounding takes the upper neighbour with a probability of the distance to the lower one, so that the saved weight is
-the exact one on average (Gupta et al. 2015, arXiv 1502.02551). What bfloat16 holds exactly stays as it is. The draws follow
-from the weight's name and its values: the same weights make the same file, on every device, and errors of one training after
-another do not add up.
+the exact one on average (Gupta et al. 2015, arXiv 1502.02551). The draws follow from the weight's name and its values: the same
+weights make the same file, on every device.
 """
 
 from __future__ import annotations
@@ -36,7 +32,7 @@ def rounded(weight: Float[Tensor, ...], dtype: torch.dtype, name: str) -> Float[
     )  # the largest values, infinities and NaN as torch rounds them
 
 
-def kept_update(before: Float[Tensor, ...], exact: Float[Tensor, ...], saved: Float[Tensor, ...]) -> tuple[float, float]:
+def saved_update(before: Float[Tensor, ...], exact: Float[Tensor, ...], saved: Float[Tensor, ...]) -> tuple[float, float]:
     """(inner product of the saved and the exact update, squared norm of the exact one): their ratio over all weights is the
     share of the training that the file holds."""
     before, exact, saved = (each.detach().float() for each in (before, exact, saved))

@@ -1,12 +1,9 @@
 """RMSNorm, gated activations and cross-entropy on a CPU, each in one pass over memory. Import inside functions only, since it
 loads numba.
 
-torch computes such a layer as a chain of operations, and each reads and writes all rows; on two cores the chains took as long
-as the matrix products of a 10M model. A kernel here takes one row at a time into a small float32 buffer, which stays in the
-cache, and does all its operations there. bfloat16 rows are passed as uint16 (their bits).
-
-A gated activation is x * sigmoid(slope * (x + cube * x^3)): SiLU for (1, 0); GELU in its tanh form for
-(sqrt(8 / pi), 0.044715), since (1 + tanh(z)) / 2 = sigmoid(2 z).
+A kernel takes one row at a time into a small float32 buffer, which stays in the cache; as chains of torch's operations these
+layers took as long as the matrix products of a 10M model. bfloat16 rows are passed as uint16 (their bits). A gated activation
+is x * sigmoid(slope * (x + cube * x^3)): SiLU for (1, 0); GELU in its tanh form for (sqrt(8 / pi), 0.044715).
 """
 
 from __future__ import annotations

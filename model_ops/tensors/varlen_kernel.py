@@ -1,9 +1,5 @@
 """CUDA's flash attention over documents laid end to end (variable lengths), forward and backward.
 
-    layout = Boundaries.of([120, 64, 200], device)
-    output, normaliser = varlen_forward(query, key, value, layout, scale, window=None)
-    gradients = varlen_backward(gradient, query, key, value, output, normaliser, layout, scale, window=None)
-
 torch's public `torch.nn.attention.varlen.varlen_attn` calls the same operations, but its backward pass ignores the gradient of
 the log-sum-exp. Callers that merge further scores into the softmax (sinks, later draft steps) call `varlen_backward` with the
 merged output and log-sum-exp instead: the kernel recomputes probabilities as exp(score - log-sum-exp) and uses the output only

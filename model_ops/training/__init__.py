@@ -13,7 +13,7 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from model_ops.training.activations import checkpoint_activations
     from model_ops.training.dropout import without_dropout
-    from model_ops.training.flops import MatrixWork, attention_widths, matrix_work, needed_flops
+    from model_ops.training.flops import MatrixWork, attention_widths, needed_flops
     from model_ops.training.settings import (
         MOST_VALIDATION_TOKENS,
         SAME_RESULTS,

@@ -1,18 +1,13 @@
 """Activation checkpointing and offloading of a model's blocks.
 
-    checkpoint_activations(model, "full", offload=False)    # before training; does not change model.forward or names of weights
-
 - none: autograd saves what it needs. Fastest, most memory.
-- selective: saves the results of matrix products and fused attention; recomputes cheap operations (norms, rotations,
-  activation functions, copies) in the backward pass (after arXiv 2205.05198, by kind of operation instead of by module).
+- selective: saves results of matrix products and fused attention; recomputes cheap operations in the backward pass (after arXiv
+  2205.05198, by kind of operation instead of by module).
 - full: saves only the input of each block; the backward pass runs the block forward again (arXiv 1604.06174).
 
-Offloading moves the saved block inputs to pinned host memory while later blocks run, and fetches each input during the backward
-pass of the next block. It needs checkpointing and works on CUDA only; elsewhere the inputs are in host memory anyway, and
-`checkpoint_activations` says so.
-
-Gradients are the same in all cases. Blocks may have trained weights, frozen weights or adapters. Recomputation calls a block
-with the same arguments, so packed documents stay separate.
+Offloading moves the saved inputs to pinned host memory while later blocks run, and fetches each during the backward pass of the
+next block. Gradients are the same in all cases. Recomputation calls a block with the same arguments, so packed documents stay
+separate.
 """
 
 from __future__ import annotations
@@ -91,6 +86,8 @@ class _Checkpointed:
     def _forward(self, *arguments: Any, **named: Any) -> Any:
         """Runs the block without autocast's weight cache, which would hold a copy of every block's weights until the loss."""
         block = self._block()
+        if block is None:
+            raise ReferenceError("the block of a checkpointed forward no longer exists")
         kind = next(block.parameters()).device.type
         if not torch.is_autocast_enabled(kind):
             return type(block).forward(block, *arguments, **named)
@@ -152,21 +149,21 @@ class _HostCopy:
             self._host.copy_(tensor, non_blocking=True)
         tensor.record_stream(stream)
 
-    def fetch(self) -> None:
+    def fetch(self) -> Tensor:
         """Starts to copy the tensor back to its device."""
         if self._back is not None:
-            return
+            return self._back
         if self._stream is None:
             self._back = self._host.to(self._device, copy=True)
-            return
+            return self._back
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             self._back = self._host.to(self._device, non_blocking=True)
+        return self._back
 
     def take(self) -> Tensor:
         """The tensor on its device, safe to use on the caller's stream."""
-        self.fetch()
-        back, self._back = self._back, None
+        back, self._back = self.fetch(), None
         if self._stream is not None:
             torch.cuda.current_stream().wait_stream(self._stream)
             back.record_stream(torch.cuda.current_stream())

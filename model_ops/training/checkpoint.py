@@ -1,23 +1,16 @@
 """Asynchronous checkpoints of a training run: complete or absent, readable on any number of processes.
 
-    checkpoints = Checkpoints(work, model, optimizer, run, settings, world, progress)
-    first, state = checkpoints.load()                      # 0 and {} without a checkpoint
-    with checkpoints:                                      # waits for the save in progress
-        if checkpoints.after_step(done, state, stop=progress.stop_requested):
-            raise Stopped                                  # all processes stop after the same step, which is saved
-
     <work>/checkpoints/step-00000050/shard-00000.safetensors   weights and optimizer state of each process
                                      tensors.json              index: file and offset of every part of every tensor
                                      state.json                written last: without it the checkpoint does not exist
 
 A checkpoint holds the trained parameters (of a LoRA run the adapters) and their optimizer state. Schedule, data and randomness
 are functions of the step: the trainer seeds every generator with (seed, step). state.json holds the step, the run's settings,
-the state of the recovery policy and of a loss or batch source with state, versions, and length and digest of every file. All
-of it is checked before a checkpoint is used; a damaged checkpoint is reported and the previous one used. Nothing is unpickled.
+the state of recovery, loss and batch source, and length and digest of every file. All of it is checked before a checkpoint is
+used; a damaged one is reported and the one before it used. Nothing is unpickled.
 
-A thread writes the tensors while the next step computes; tensors that are not written when the next update begins are copied
-first, into half of the available host memory at most; the update waits until the rest are written (model_ops.training.shards).
-At most one save is in progress; the next one waits for it.
+A thread writes the tensors while the next step computes. What is not written when the next update begins is copied first, into
+half of the available host memory at most; the update waits for the rest. The next save waits for the one in progress.
 """
 
 from __future__ import annotations
@@ -40,7 +33,7 @@ from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, Def
 from torch.distributed.tensor import DTensor
 
 from model_ops.files import renamed_when_complete
-from model_ops.jobs import ModelError, Progress
+from model_ops.jobs import ModelError, Progress, filled
 from model_ops.parallel import World
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.shards import ShardReader, ShardWriter, Snapshot, damage, host_memory_for_copies, pin_ahead
@@ -132,15 +125,15 @@ class Checkpoints:
         received stops all of them. Raises ModelError if an earlier save failed.
         """
         late = time.monotonic() - self._saved_at_s >= self.settings.checkpoint_seconds
-        stop, late, failed = self.world.greatest([stop, self.world.leads and late, self._error is not None])
-        if failed:
+        any_stop, any_late, any_failed = self.world.greatest([stop, self.world.leads and late, self._error is not None])
+        if any_failed:
             self._raise_error()
         last = done == self.run["steps"]
-        if stop and not last:
+        if any_stop and not last:
             self._save(done, state)
             self.wait()
             return True
-        if done % self.settings.checkpoint_every == 0 or (late and not last):
+        if done % filled(self.settings.checkpoint_every) == 0 or (any_late and not last):
             self._save(done, state)
         return False
 

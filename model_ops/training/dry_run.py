@@ -1,10 +1,7 @@
 """Runs the heaviest micro-batch before the first step, so that a lack of memory shows at once and not at step 900.
 
-    dry_run(model, plan, loss, optimizer, settings, world)     # changes nothing; ModelError if memory does not suffice
-
 Gradients are dropped and buffers and generators restored, so losses are bit-identical with and without it. On an accelerator,
-memory of the future optimizer state stays reserved meanwhile (on a CPU memory is taken only when it is written to). The plan
-names its heaviest micro-batch; nothing is run for a plan that cannot.
+memory of the future optimizer state stays reserved meanwhile.
 """
 
 from __future__ import annotations

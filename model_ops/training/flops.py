@@ -1,14 +1,9 @@
 """Counts the floating-point operations (FLOPs) that a training step needs, from the model's matrices and its rows.
 
-    work = matrix_work(model)
-    needed_flops(work, document_lengths=[900, 1_100], head_rows=640)
-
-Only operations that every exact implementation computes are counted: recomputation (activation checkpointing), padding, and
-the head on rows without a label add time but no FLOPs. Per weight of a matrix and token: 2 forward, 2 for the gradient of the
-input, 2 for the gradient of the weight if it is trained; hence 6N for full fine-tuning and 4N for adapters on a frozen base.
-The head counts for rows with a label. Attention, per layer and document: the causal part of two products forward and four
-backward, 6 x length^2 x heads x head_dim, less with a window. Norms, rotations and softmax are left out, as is usual (arXiv
-2204.02311, appendix B).
+Only operations that every exact implementation computes count: no recomputation, no padding, no head on rows without a label.
+Per weight of a matrix and token: 2 forward, 2 for the gradient of the input, 2 for the gradient of the weight if it is trained;
+hence 6N for full fine-tuning and 4N for adapters. Attention, per layer and document: 6 x length^2 x heads x head_dim, less with
+a window. Norms, rotations and softmax are left out, as is usual (arXiv 2204.02311, appendix B).
 """
 
 from __future__ import annotations
@@ -111,13 +106,14 @@ def _matrices(model: nn.Module, skip: nn.Module, config: Any) -> Iterator[tuple[
         if module is skip or isinstance(module, nn.Embedding):
             continue
         inputs, outputs = getattr(module, "in_features", None), getattr(module, "out_features", None)
-        if inputs is not None and getattr(module, "weight", module) is None:  # frozen, held in buffers (nf4)
-            yield inputs * outputs, False
+        size = None if inputs is None or outputs is None else inputs * outputs
+        weight = getattr(module, "weight", module)
+        if size is not None and weight is None:  # frozen, held in buffers (nf4)
+            yield size, False
         for own, parameter in module.named_parameters(recurse=False):
-            is_linear = inputs is not None and outputs is not None
             if parameter.ndim == 3:  # stacked experts, of which a token uses a few
                 yield parameter.numel() * share, parameter.requires_grad
-            elif is_linear and parameter is getattr(module, "weight", None):  # 4-bit weights have a shape of their own
-                yield inputs * outputs * (share if ".experts." in name else 1.0), parameter.requires_grad
+            elif size is not None and parameter is weight:  # 4-bit weights have a shape of their own
+                yield size * (share if ".experts." in name else 1.0), parameter.requires_grad
             elif parameter.ndim == 2 and not own.endswith("bias"):  # experts' biases are stacked
                 yield parameter.numel() * (share if ".experts." in name else 1.0), parameter.requires_grad

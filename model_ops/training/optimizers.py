@@ -1,26 +1,12 @@
-"""Builds the optimizer of a run from its settings, with parameter groups and weight decay: AdamW, 8-bit AdamW, or Muon.
+"""Builds the optimizer of a run from its settings: AdamW, 8-bit AdamW (bitsandbytes, arXiv 2110.02861), or Muon.
 
-    optimizer = build_optimizer(model, settings)
-    optimizer = Muon([{"params": matrices, "matrices": True, "weight_decay": 0.1}, {"params": rest}], lr=2e-5)
+Norms, biases, embeddings and a head that is tied to the embedding do not decay. Muon moves the matrices of the blocks, also
+routers, adapters and single experts; AdamW the rest. Muon's update is the semi-orthogonal matrix nearest to the momentum
+(Keller Jordan 2024, kellerjordan.github.io/posts/muon), scaled by 0.2 sqrt(max(rows, columns)) to the size of AdamW's updates
+(Moonlight, arXiv 2502.16982), so both share learning rate and weight decay. It equals torch.optim.Muon with
+adjust_lr_fn="match_rms_adamw", and also takes stacks of matrices [experts, rows, columns].
 
-- adamw: torch's fused AdamW.
-- adamw_8bit: AdamW with both moments in 8 bits, quantized by block (bitsandbytes, arXiv 2110.02861): 2 bytes per weight instead
-  of 8. Tensors below 4,096 elements, and embeddings, whose rows are updated at very different rates, have 32-bit moments.
-- muon: Muon for the matrices of the blocks, including routers, adapters and single experts; AdamW for embeddings, head, norms,
-  biases and all other parameters.
-
-Norms, biases and embeddings have no weight decay; neither has a head that is tied to the embedding.
-
-Muon's update of a matrix is the semi-orthogonal matrix nearest to its momentum (Keller Jordan 2024,
-kellerjordan.github.io/posts/muon; Newton-Schulz iterations in the dtype `products`), scaled by 0.2 sqrt(max(rows, columns)) to
-the size of AdamW's updates (Moonlight, arXiv 2502.16982), so that Muon and AdamW can share learning rate and weight decay. It
-equals torch.optim.Muon with adjust_lr_fn="match_rms_adamw", and also takes stacks of matrices [experts, rows, columns].
-
-adamw_share: AdamW's learning rate is this share of Muon's, for small models trained from random weights at Muon's high rates,
-at which an output matrix learns badly.
-
-The update needs whole matrices: in every step, every process gathers a sharded matrix (DTensor) and keeps its own part of the
-update. Stacks of experts that are sharded by expert need no gathering.
+Muon needs whole matrices: in every step each process gathers a sharded matrix and keeps its own part of the update.
 """
 
 from __future__ import annotations
@@ -35,7 +21,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.optim.adamw import adamw
 
-from model_ops.jobs import ModelError
+from model_ops.jobs import ModelError, filled
 from model_ops.machine import products_dtype
 from model_ops.training.settings import TrainingSettings
 
@@ -46,7 +32,8 @@ def build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim
     Raises ModelError for adamw_8bit if bitsandbytes is not installed or weights are sharded.
     """
     groups = parameter_groups(model, settings)
-    common = {"lr": settings.learning_rate, "betas": (settings.beta1, settings.beta2), "eps": settings.epsilon}
+    rate, betas = filled(settings.learning_rate), (filled(settings.beta1), filled(settings.beta2))
+    common: dict[str, Any] = {"lr": rate, "betas": betas, "eps": filled(settings.epsilon)}
     match settings.optimizer:
         case "adamw":
             return torch.optim.AdamW([_only(group, "params", "weight_decay") for group in groups], **common, fused=True)
@@ -56,7 +43,7 @@ def build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim
             return Muon(
                 [_only(group, "params", "weight_decay", "matrices") for group in groups],
                 **common,
-                adamw_share=settings.adamw_rate_share,
+                adamw_share=filled(settings.adamw_rate_share),
                 products=products_dtype(settings.precision, next(model.parameters()).device),
             )
 

@@ -1,23 +1,18 @@
 """QK-Clip: bounds attention logits by scaling query and key weights after the optimizer's step (Kimi K2, arXiv 2507.20534).
 
-    clip = QkClip(model, settings, world)               # settings.qk_clip: the bound; None: nothing is measured or scaled
     with clip.watch():                                  # around every forward pass of a step
         ...
     numbers |= clip.after_step(changed=True)            # scales; returns attention_logit and clipped_heads
 
-S of a head is the largest logit (scaled q.k, causal and within the document, without sinks) over the forward passes of a step
-that have gradients, and so belongs to the weights before the step's update. Where S is above the bound, the head's logits are
-multiplied by gamma = bound / S:
+A head whose largest logit of the step (scaled q.k, causal, within the document, without sinks) is above the bound has its
+logits multiplied by gamma = bound / logit:
 
 - A query head with its own key head: both projections and their biases times sqrt(gamma), as in the paper.
 - Query heads that share a key head: keys times r = sqrt(the smallest gamma of the group), queries of each head times gamma / r.
-  Every head gets exactly its own gamma, so a head below the bound computes the same logits as before.
+  A head below the bound computes the same logits as before.
 - MLA: parts without rotation times sqrt(gamma), rotated queries times gamma; the rotated key, which all heads share, stays.
 
-MaxText's qk_clip_utils supports MLA only, with the same factors, except that it adds 1e-6 to S.
-
-Nothing is kept from one step to the next, so checkpoints have no state of it. Norms of queries and keys undo any scaling, and a
-soft cap is a bound already: models with either are refused.
+Models that normalise queries and keys (which undoes any scaling) or cap logits are refused.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
-"""Policy for bad steps: loss or gradient is not finite, or far above earlier steps (a spike).
+"""Policy for bad steps: loss or gradient is not finite (`on_bad_step`), or far above earlier steps, a spike (`on_spike`).
 
-    recovery = Recovery(settings, world, progress, state)          # state: from the checkpoint
     if recovery.takes("sft step 812", loss, grad_norm, rows):      # before the update; False: the step is skipped
         optimizer.step()
 
-With a loss or gradient that is not finite, the run stops or skips the step (`on_bad_step`). A spike is a loss or gradient norm
-above median + 10 x 1.4826 MAD of the last 100 steps, by default only reported (`on_spike`). MAD is the
-median absolute deviation; 1.4826 MAD estimates the standard deviation of normal values. Both report the ids of the step's rows.
-A skipped step changes neither weights nor optimizer state. All processes decide alike, and the history is part of the
-checkpoint, so a continued run decides as an uninterrupted one.
+A spike is a loss or gradient norm above median + 10 x 1.4826 MAD (median absolute deviation) of the last 100 steps. All
+processes decide alike, and the history is part of the checkpoint, so a continued run decides as an uninterrupted one.
 """
 
 from __future__ import annotations

@@ -15,27 +15,28 @@ from __future__ import annotations
 
 import math
 
+from model_ops.jobs import filled
 from model_ops.training.settings import TrainingSettings
 
 
 def learning_rate_at(step: int, steps: int, settings: TrainingSettings) -> float:
     """The learning rate of step `step` of `steps`. `settings` are resolved."""
-    warmup = round(settings.warmup_share * steps)
+    peak, warmup = filled(settings.learning_rate), round(filled(settings.warmup_share) * steps)
     if step < warmup:
-        return settings.learning_rate * (step + 1) / warmup
-    floor = settings.final_learning_rate_share
+        return peak * (step + 1) / warmup
+    floor = filled(settings.final_learning_rate_share)
     match settings.schedule:
         case "cosine":
             factor = floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * _share(step, warmup, steps)))
         case "linear":
             factor = floor + (1 - floor) * (1 - _share(step, warmup, steps))
         case "wsd":
-            decay_begins = max(warmup, steps - max(1, round(settings.decay_share * steps)))
+            decay_begins = max(warmup, steps - max(1, round(filled(settings.decay_share) * steps)))
             # the step before the decay has share 0, so every step of the decay is below the peak
             factor = floor + (1 - floor) * (1 - math.sqrt(_share(step, decay_begins - 1, steps)))
         case "constant":
             factor = 1.0
-    return settings.learning_rate * factor
+    return peak * factor
 
 
 def _share(step: int, begins: int, steps: int) -> float:

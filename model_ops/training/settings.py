@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from model_ops.jobs import Seed, Settings
+from model_ops.jobs import Seed, Settings, filled
 from model_ops.machine import Precision
 from model_ops.parallel import MeshSettings
 
@@ -192,11 +192,11 @@ class TrainingSettings(Settings):
 
     @model_validator(mode="after")
     def _shares_add_up(self):
-        filled = self.resolved()
-        if self.schedule == "wsd" and filled.warmup_share + filled.decay_share > 1:
+        shares = self.resolved()
+        warmup, decay = filled(shares.warmup_share), filled(shares.decay_share)
+        if self.schedule == "wsd" and warmup + decay > 1:
             raise ValueError(
-                f"warmup_share {filled.warmup_share} and decay_share {filled.decay_share} are more than the whole "
-                "run; their sum must be at most 1"
+                f"warmup_share {warmup} and decay_share {decay} are more than the whole run; their sum must be at most 1"
             )
         return self
 
@@ -223,8 +223,8 @@ class TrainingSettings(Settings):
     def fitted(self, tokens: int, longest: int = 1) -> Self:
         """Resolved settings with the step and the epochs for so many training tokens. A step holds at most one pass.
         longest: tokens of the longest document."""
-        floor = max(self.least_tokens_per_step, longest, (self.epochs or 1) * tokens / self.LEAST_STEPS)
-        per_step = max(64, round(min(self.tokens_per_step, floor, max(tokens, longest))))
+        floor = max(filled(self.least_tokens_per_step), longest, (self.epochs or 1) * tokens / self.LEAST_STEPS)
+        per_step = max(64, round(min(filled(self.tokens_per_step), floor, max(tokens, longest))))
         epochs = self.epochs if self.steps is not None else self.passes(tokens, per_step)
         return self.model_copy(update={"tokens_per_step": per_step, "epochs": epochs})
 
@@ -234,7 +234,8 @@ class TrainingSettings(Settings):
             return None
         if self.steps is not None:
             return f"set {section}.steps to {self.LEAST_STEPS} or more, or leave it out"
-        passes, per_step = max(self.epochs, self.most_epochs), min(self.tokens_per_step, self.least_tokens_per_step)
+        passes = max(filled(self.epochs), filled(self.most_epochs))
+        per_step = min(filled(self.tokens_per_step), filled(self.least_tokens_per_step))
         epochs = f"set {section}.epochs to {math.ceil(passes * self.LEAST_STEPS / max(1, steps))}"
         smaller = per_step * steps // self.LEAST_STEPS
         return epochs if smaller < 512 or self.prompts_a_step else f"{epochs}, or {section}.tokens_per_step to {smaller}"
@@ -243,7 +244,7 @@ class TrainingSettings(Settings):
         """What TRL's trainer_state says after `step` steps."""
         return {"global_step": step, "max_steps": self.steps_over(rows, rows_per_step), "epoch": step * rows_per_step / rows}
 
-    def resolved(self):
+    def resolved(self) -> Self:
         """The settings with every missing value filled from the preset, except for fields in STAY_OPEN."""
         values = {**self.COMMON, **self.PRESETS[self.preset]}
         if self.steps is not None:

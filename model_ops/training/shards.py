@@ -1,17 +1,8 @@
 """Files of a checkpoint: a background thread of each process writes its part of live tensors as safetensors.
 
-    snapshot = Snapshot({"weights.embed.weight": tensor, ...})     # copies nothing yet
-    dcp.save(tensors, storage_writer=ShardWriter(folder, snapshot, publish), planner=...)      # in a thread
-    snapshot.detach()                                              # before the tensors change: copies unwritten tensors
-    dcp.load(tensors, storage_reader=ShardReader(folder))
-
 torch.distributed.checkpoint (DCP) plans which process writes and reads each part of a tensor; this file defines the format. The
 formats of DCP do not fit: FileSystemWriter pickles its index, and HuggingFaceStorageWriter builds each file in memory, at three
-times its size. Here tensors are written 16 MiB at a time with a digest (128-bit XXH3, against accidents, not against forgery),
-and nothing is unpickled.
-
-    shard-00000.safetensors, ...    one per process: parts of tensors as safetensors
-    tensors.json                    index: the file of every part of every tensor
+times its size. Here tensors are written 16 MiB at a time with a digest (128-bit XXH3, against accidents, not against forgery).
 """
 
 from __future__ import annotations
@@ -133,7 +124,7 @@ class Snapshot:
     def _read(self, name: str, start: int, buffer: Tensor) -> int:
         """Copies the bytes from `start` on into the buffer; returns their number. A tensor on the device is read on the stream
         of the copies, which sees the values of the snapshot's moment and does not wait for the step that runs now."""
-        if not self._live[name].is_cuda:
+        if self._stream is None or not self._live[name].is_cuda:
             part = self._bytes(name)[start : start + CHUNK_BYTES]
             buffer[: len(part)].copy_(part)
             return len(part)
@@ -181,7 +172,7 @@ def pin_ahead(tensors: Mapping[str, Tensor], host_bytes: int) -> threading.Threa
     the copies. Half of a large machine's memory takes 15 to 30 seconds, in which a first checkpoint would stop the run. Join
     the thread before the snapshot."""
     sizes: list[int] = []
-    for tensor in reversed(tensors.values()):
+    for tensor in reversed(list(tensors.values())):
         size = _pinned_bytes(tensor) if tensor.is_cuda else 0
         if sum(sizes) + size > host_bytes:
             break

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
-from model_ops.jobs import ModelError, Progress
+from model_ops.jobs import ModelError, Progress, filled
 from model_ops.machine import products_in
 from model_ops.parallel import World, local_part
 from model_ops.tensors import Batch, Loss, LossOfTerms, LossOutput, Mean, torch_internals
@@ -74,7 +74,7 @@ def optimizer_step(
         optimizer.zero_grad(set_to_none=True)
         return {**numbers, "skipped": 1}
     torch_internals.foreach_multiply(
-        [local_part(gradient) for gradient in gradients], min(1.0, settings.gradient_clip / (norm + 1e-6)) / divisor
+        [local_part(gradient) for gradient in gradients], min(1.0, filled(settings.gradient_clip) / (norm + 1e-6)) / divisor
     )
     optimizer.step()
     return numbers

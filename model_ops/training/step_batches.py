@@ -1,11 +1,8 @@
-"""Loads the batches of each step onto the device, prefetching on accelerators, and measures the waiting time.
+"""Loads the batches of each step onto the device, and measures the waiting time.
 
-    steps = StepBatches(plan, world, first=0)
-    data = steps.take(index)        # data.batches, data.tokens, data.waited_s
-
-On an accelerator, a thread makes the next step's batches while this step computes. This changes only the time, because a step
-of a source without state is a function of its index. On a CPU batches are made on demand, since the same cores would do both.
-A source with state is never asked ahead of time, since its batches may depend on the weights that this step updates.
+On an accelerator a thread makes the next step's batches while this step computes, which changes only the time: a step of a
+source without state is a function of its index. A source with state is never asked ahead, since its batches may depend on the
+weights that this step updates.
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ class StepBatches:
         self._ahead = (world.device.type != "cpu" if ahead is None else ahead) and not isinstance(plan, StatefulSource)
         self._next: tuple[int, Future[list[Batch]]] | None = None
         if self._ahead and first < len(plan):
-            self._begin(first)
+            self._next = self._begin(first)
 
     def take(self, index: int) -> StepData:
         """The batches of step `index`. Raises any error of the source."""
@@ -49,10 +46,10 @@ class StepBatches:
             on_host = self._make(index)
         else:
             if self._next is None or self._next[0] != index:
-                self._begin(index)
+                self._next = self._begin(index)
             on_host = self._next[1].result()
             if index + 1 < len(self._plan):
-                self._begin(index + 1)
+                self._next = self._begin(index + 1)
         batches = [batch.to(self._world.device) for batch in on_host]
         said = [batch for batch in on_host if batch.row_ids]  # others have no labels and only keep ranks in step
         return StepData(
@@ -66,7 +63,7 @@ class StepBatches:
             waited_s=time.perf_counter() - began_s,
         )
 
-    def _begin(self, index: int) -> None:
+    def _begin(self, index: int) -> tuple[int, Future[list[Batch]]]:
         future: Future[list[Batch]] = Future()
 
         def make() -> None:
@@ -75,8 +72,8 @@ class StepBatches:
             except BaseException as error:
                 future.set_exception(error)  # `take` raises it again
 
-        self._next = (index, future)
         threading.Thread(target=make, name=f"batches of step {index}", daemon=True).start()
+        return index, future
 
     def _make(self, index: int) -> list[Batch]:
         return self._plan.step(index, self._world.data_rank, self._world.data_ranks)

@@ -1,14 +1,7 @@
 """Measures each step for metrics.jsonl: tokens, speed, MFU, waiting time, peak memory.
 
-    meter = StepMeter(model, world, precision="bfloat16")
-    numbers = meter.numbers(data, seconds)
-
-tokens, target_tokens    of all processes that hold different rows
-tokens_per_second
-mfu                      model FLOPs utilisation: needed operations (model_ops.training.flops) over what the devices could
-                         do in that time; only where the device's peak is known and products are bfloat16
-data_wait_share          share of the step's time spent waiting for batches
-peak_memory_mb           of this process so far
+Tokens are those of all processes that hold different rows. MFU, model FLOPs utilisation, is needed operations
+(model_ops.training.flops) over what the devices could do in that time, where their peak is known and products are bfloat16.
 """
 
 from __future__ import annotations
@@ -42,7 +35,7 @@ class StepMeter:
         tokens, targets, flops = held.tolist()
         seconds = max(seconds, 1e-9)
         numbers = {"tokens": int(tokens), "target_tokens": int(targets), "tokens_per_second": round(tokens / seconds)}
-        if self._work:
+        if self._work and self._peak_flops:
             numbers["mfu"] = round(flops / (seconds * self._world.size * self._peak_flops), 4)
         return {
             **numbers,

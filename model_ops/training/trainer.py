@@ -1,18 +1,12 @@
 """The training loop, independent of the objective: a source gives the batches of a step, a loss computes what to minimise.
 
     result = train(model, plan, loss, settings, work=output / ".work", progress=progress, phase="sft")
-    with deterministic_kernels(settings.deterministic, device):
-        ...
 
-- A killed run continues and ends with bit-identical weights, on CUDA with `settings.deterministic`: a source of batches is a
-  pure function of the step's index, or its state is part of the checkpoint (model_ops.tensors.batch.StatefulSource). By default
-  some CUDA kernels add in the order in which threads happen to finish (gradients of flash attention, of embeddings and of
-  gathered rows), so a repeated or continued run differs in rounding. On a CPU runs repeat anyway.
-- A loss returns named terms, each with its own sum and count (model_ops.tensors.loss). Both are added over all micro-batches of
-  a step before the division, so the gradient does not depend on the number of micro-batches.
-- Master weights, gradients and optimizer are float32; products run in `settings.precision`.
-- metrics.jsonl, in the directory of the weights (next to the work folder), gets one line per optimizer step; checkpoints are
-  under `work`.
+A killed run continues from its checkpoint under `work` and ends with bit-identical weights: batches are a function of the step,
+or their source's state is in the checkpoint. On CUDA this needs `settings.deterministic`: by default some kernels add in the
+order in which threads finish. Terms of a loss are summed over all micro-batches before they are divided by their counts, so the
+gradient does not depend on the number of micro-batches. Master weights, gradients and optimizer are float32. metrics.jsonl,
+next to the work folder, gets one line per optimizer step.
 """
 
 from __future__ import annotations
@@ -33,7 +27,7 @@ from torch import nn
 
 from model_ops.files import renamed_when_complete
 from model_ops.jobs import ModelError, Progress, Stopped
-from model_ops.machine import Concrete, concrete, faster_on, give_back_memory
+from model_ops.machine import Concrete, concrete, decided, faster_on, give_back_memory
 from model_ops.parallel import World
 from model_ops.tensors import BatchSource, LearningLoss, Loss, StatefulSource, use_memory_efficient_layers
 from model_ops.training.activations import checkpoint_activations
@@ -160,7 +154,7 @@ def train(
                 )
             numbers.update(qk_clip.after_step(changed="skipped" not in numbers))
             measured = meter.numbers(data, time.monotonic() - step_started_s)
-            tokens += measured["tokens"]
+            tokens += int(measured["tokens"])
             shown = {}
             if "skipped" not in numbers:
                 losses.append(numbers["loss"])
@@ -197,7 +191,7 @@ def train(
         peak_memory_mb=peak_memory_mb(device),
         validation=validation,
         before=before,
-        precision=settings.precision,
+        precision=decided(settings.precision, device),
         skipped_steps=recovery.skipped,
     )
 

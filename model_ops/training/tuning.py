@@ -1,16 +1,13 @@
 """Loads a model for full fine-tuning, LoRA or QLoRA, and saves the result.
 
+Full: float32 master weights. LoRA: frozen weights in the precision of the products, QLoRA: in 4 bits; float32 adapters.
+
     model, numbers = load_to_tune(base, settings, device)     # settings: model_ops.training.tuning_settings
-    ...train...
     numbers |= save_tuned(model, tokenizer, base, settings, output)
     numbers |= validated_as_saved(model, validate, result, world, progress, "sft")
 
-- full: float32 master weights.
-- lora: frozen weights in the precision of the products (no float32 copy), float32 adapters.
-- qlora: lora with the weights under adapters in 4 bits.
-
 Adapters are merged into the output's weights, so that later stages get an ordinary model, and are also in its adapter/ in
-PEFT's format. With `merge: false` the output is the adapter and the tokenizer only.
+PEFT's format.
 """
 
 from __future__ import annotations
@@ -34,11 +31,11 @@ from model_ops.adapters import (
     save_adapter,
 )
 from model_ops.families import stays_float32
-from model_ops.jobs import ModelError, Progress
+from model_ops.jobs import ModelError, Progress, filled
 from model_ops.machine import products_dtype
 from model_ops.models import load_model, read_config, save_model
 from model_ops.parallel import World, leads, local_part, wait_for_all, whole_tensor, whole_tensors
-from model_ops.tensors import kept_update, rounded
+from model_ops.tensors import rounded, saved_update
 from model_ops.training.trainer import TrainingResult
 from model_ops.training.tuning_settings import TuningSettings
 
@@ -75,7 +72,7 @@ def load_to_tune(
         device = torch.device("cpu")  # every process quantizes the values itself
     held = products_dtype(settings.precision, device)
     model = load_model(base, dtype=held, device=device)
-    counts = add_adapters(model, settings.lora, settings.seed, **kind)
+    counts = add_adapters(model, filled(settings.lora), settings.seed, **kind)
     if max(settings.mesh.tp, settings.mesh.ep) > 1 and adapted_parameters(model):
         raise ModelError(
             "adapters of experts and routers do not support tensor or expert parallelism; set tp and ep to 1, or "
@@ -102,7 +99,7 @@ def save_tuned(
     headed: Headed = lambda model: model,
 ) -> dict[str, float]:
     """Writes the trained model, a merged model's weights last. Returns `saved_update`: the share of the training's update that
-    the written weights hold (kept_update).
+    the written weights hold (saved_update).
 
     With several processes all of them call this; the first one gathers the adapters and merges them into a newly read base."""
     if settings.method == "full":
@@ -122,7 +119,7 @@ def save_tuned(
             numbers = save_tuned(whole, tokenizer, base, settings, output, headed)
         wait_for_all()
         return numbers
-    save_adapter(model, settings.lora, output / ADAPTER, str(base))
+    save_adapter(model, filled(settings.lora), output / ADAPTER, str(base))
     held = merge_adapters(model)
     save_model(model, tokenizer, output)
     return {"saved_update": held}
@@ -172,7 +169,7 @@ def _saved_update(model: PreTrainedModel, base: Path, output: Path) -> float:
             continue
         [exact] = whole_tensors({name: value}, keep=True, to=torch.float32).values()
         if name in before and name in after and (old := before[name](name)).shape == exact.shape:
-            along, size = kept_update(old, exact, after[name](name))
+            along, size = saved_update(old, exact, after[name](name))
             held, wanted = held + along, wanted + size
     return held / wanted if wanted else 1.0
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from model_ops.adapters import LoraSettings
+from model_ops.jobs import filled
 from model_ops.training.settings import TrainingSettings
 
 
@@ -40,12 +41,12 @@ class TuningSettings(TrainingSettings):
             )
         return self
 
-    def resolved(self):
+    def resolved(self) -> Self:
         """Missing values from the preset; with adapters a higher learning rate and the defaults of LoraSettings."""
-        filled = super().resolved()
+        settings = super().resolved()
         if self.method == "full":
-            return filled
+            return settings
         changes: dict[str, Any] = {"lora": self.lora or LoraSettings()}
         if self.learning_rate is None:
-            changes["learning_rate"] = filled.learning_rate * self.ADAPTERS_LEARN_FASTER
-        return filled.model_copy(update=changes)
+            changes["learning_rate"] = filled(settings.learning_rate) * self.ADAPTERS_LEARN_FASTER
+        return settings.model_copy(update=changes)

@@ -1,11 +1,6 @@
 """How often a training run validates, and on how many tokens: by default at most a tenth of the tokens that it trains on.
 
-    plan = plan_validation(len(batches), settings)
-    documents = first_documents(chats.validation, plan.tokens)
-    train(..., validate=validation_of(model, documents, precision, world), validate_every=plan.every)
-
-A validated token costs one forward pass, a trained one a forward and a backward pass, so a tenth of the tokens is less than a
-tenth of the time. The plan depends on the settings only, never on the clock, so a run and its repetition measure the same.
+The plan depends on the settings only, never on the clock, so a run and its repetition measure the same.
 """
 
 from __future__ import annotations
@@ -13,8 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from model_ops.jobs import filled
 from model_ops.training.settings import MOST_VALIDATION_TOKENS, TrainingSettings
 
 AnyDocument = TypeVar("AnyDocument")
@@ -41,13 +37,13 @@ def plan_validation(steps: int, settings: TrainingSettings) -> ValidationPlan:
     """The plan of a run of `steps` steps. settings: resolved; `validation_tokens`, if given, is used four times."""
     if settings.validation_tokens is not None:
         return ValidationPlan(settings.validation_tokens, max(1, math.ceil(steps / TIMES)))
-    budget = int(SHARE * steps * settings.tokens_per_step)
+    budget = int(SHARE * steps * filled(settings.tokens_per_step))
     times = max(1, min(TIMES, budget // ENOUGH_TOKENS))
     return ValidationPlan(max(1, min(MOST_VALIDATION_TOKENS, budget // times)), max(1, math.ceil(steps / times)))
 
 
 def first_documents(
-    documents: Sequence[AnyDocument], tokens: int, length: Callable[[AnyDocument], int] = len, least: int = 1
+    documents: Sequence[AnyDocument], tokens: int, length: Callable[[Any], int] = len, least: int = 1
 ) -> list[AnyDocument]:
     """The first documents up to `tokens` tokens; at least `least`, if there are as many. length: tokens of a document."""
     chosen: list[AnyDocument] = []

@@ -15,7 +15,7 @@ from model_ops.jobs import counted
 from pipelines.asking.bounded import Bounds
 from pipelines.asking.sql_answer import print_answer
 from pipelines.terminal import OutputFormat, print_lineage
-from resources.catalog import LogLines, QueryResult, lineage_of, log_lines_of, made_from
+from resources.catalog import LogLines, QueryResult, descendants_of, lineage_of, log_lines_of
 from resources.lake import LakeLayout, sql_text
 
 LISTS = {"log-lines": "catalog/queries/log_lines_of", "users": "catalog/queries/users_of"}
@@ -26,7 +26,7 @@ def print_tree(
     lake: LakeLayout, artefact: str, format: OutputFormat, console: Console, width: int | None, downwards: bool
 ) -> None:
     """Prints what an artefact was made from, or downwards what was made from it. Raises CatalogError for an unknown one."""
-    edges = made_from(lake, artefact) if downwards else lineage_of(lake, artefact)
+    edges = descendants_of(lake, artefact) if downwards else lineage_of(lake, artefact)
     print_lineage(edges, format.value, console, width, downwards)
     if format is not OutputFormat.table:
         return

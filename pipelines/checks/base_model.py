@@ -15,10 +15,10 @@ from model_ops.models import Defect, float_form, verify_model
 from model_ops.speculators import ARCHITECTURES
 from pipelines.checks.finding import CheckFinding, CheckStep, ok, problem, run_checks, warning
 from pipelines.contract import Base, BaseModelError, Recipe, look_at_base
+from resources.stages import stage, trained_sections
 
 CHECK = "base model"
-LEAVES_OUT = frozenset({"preference", "reward_model", "rft"})
-"""Sections whose stage leaves out a row longer than the model's context; the others' stages end."""
+STUDENT = stage("student_model").section
 HUB_SECONDS = 5
 SECONDS_OF_TORCH = 100.0
 """Seconds that importing torch and transformers may take on a busy machine."""
@@ -73,7 +73,7 @@ def check_base_model(recipe: Recipe, system_share: float, has_tools: bool) -> li
         CheckStep("adapter", lambda: _adapter(base)),
         CheckStep("architecture", lambda: _families(recipe, base)),
         CheckStep("adapter", lambda: _targets(recipe, base)),
-        CheckStep("student", lambda: [*_depth(recipe, base), *_widths(recipe, base)]),
+        CheckStep(STUDENT, lambda: [*_depth(recipe, base), *_widths(recipe, base)]),
         CheckStep("quantize", lambda: _quantized(recipe, base, directory)),
         CheckStep("context", lambda: _context(recipe, base)),
         CheckStep(
@@ -114,25 +114,16 @@ def _hub(name: str, revision: str | None) -> Path | CheckFinding:
         return copy
     meant = f"{name} at revision {revision}" if revision else name
     if hub.is_offline():
-        return problem(
-            CHECK,
-            f"{meant} is not in the local cache, and HF_HUB_OFFLINE forbids to fetch it",
-            "unset HF_HUB_OFFLINE, or name a directory",
-        )
+        said = f"{meant} is not in the local cache, and HF_HUB_OFFLINE forbids to fetch it"
+        return problem(CHECK, said, "unset HF_HUB_OFFLINE, or name a directory")
     try:
         HfApi().model_info(name, revision=revision, timeout=HUB_SECONDS)
     except GatedRepoError:
-        return problem(
-            CHECK,
-            f"access to {name} on the Hugging Face Hub needs an agreement",
-            "accept its terms there and set HF_TOKEN, or name a directory",
-        )
+        message = f"access to {name} on the Hugging Face Hub needs an agreement"
+        return problem(CHECK, message, "accept its terms there and set HF_TOKEN, or name a directory")
     except RevisionNotFoundError:
-        return problem(
-            CHECK,
-            f"the Hugging Face Hub has no revision {revision} of {name}",
-            "correct base_revision: a branch, a tag or a commit",
-        )
+        words = f"the Hugging Face Hub has no revision {revision} of {name}"
+        return problem(CHECK, words, "correct base_revision: a branch, a tag or a commit")
     except RepositoryNotFoundError:
         return problem(
             CHECK,
@@ -198,13 +189,8 @@ def _adapter(base: Base) -> list[CheckFinding]:
     if not base.adapter:
         return []
     if base.config.get("quantization_config") is not None:
-        return [
-            problem(
-                "adapter",
-                f"{base.name}, the adapter's base model, is quantized",
-                "name its unquantized form in adapter_config.json",
-            )
-        ]
+        said = f"{base.name}, the adapter's base model, is quantized"
+        return [problem("adapter", said, "name its unquantized form in adapter_config.json")]
     weights = Path(base.adapter) / WEIGHTS
     remedy = "save the adapter as safetensors and name its directory"
     if not weights.is_file():
@@ -224,33 +210,23 @@ def _families(recipe: Recipe, base: Base) -> list[CheckFinding]:
     elif FAMILIES[body].rows == "packed":
         findings.append(ok("architecture", f"{kind} ({FAMILIES[body].title}): attention keeps the documents of a row apart"))
     else:
-        findings.append(
-            ok(
-                "architecture",
-                f"{kind} ({FAMILIES[body].title}): every document of a row is computed on its own, "
-                "because the model carries a state along the row",
-            )
+        words = (
+            f"{kind} ({FAMILIES[body].title}): every document of a row is computed on its own, "
+            "because the model carries a state along the row"
         )
+        findings.append(ok("architecture", words))
     drafter = recipe.speculator
     start = ARCHITECTURES[drafter.architecture].starts_from
     if start is not None and recipe.drafter_from == "base_model" and (lacking := start.lacking_in(base.config)):
-        findings.append(
-            problem(
-                "architecture",
-                f"speculator.architecture {drafter.architecture} {lacking}",
-                "take another architecture, such as eagle3",
-            )
-        )
+        said = f"speculator.architecture {drafter.architecture} {lacking}"
+        findings.append(problem("architecture", said, "take another architecture, such as eagle3"))
     vocabulary = base.config.get("vocab_size")
     if drafter.enabled and isinstance(vocabulary, int) and (getattr(drafter, "draft_vocab_size", None) or 0) > vocabulary:
-        findings.append(
-            problem(
-                "architecture",
-                f"speculator.draft_vocab_size is {drafter.draft_vocab_size:,}, and the base model's vocabulary has "
-                f"{vocabulary:,} tokens",
-                "leave the key out, and it is chosen from the traffic",
-            )
+        message = (
+            f"speculator.draft_vocab_size is {drafter.draft_vocab_size:,}, and the base model's vocabulary has "
+            f"{vocabulary:,} tokens"
         )
+        findings.append(problem("architecture", message, "leave the key out, and it is chosen from the traffic"))
     return findings
 
 
@@ -285,12 +261,9 @@ def _tried(recipe: Recipe, base: Base) -> list[CheckFinding]:
 
     kind, trial = base.model_type, try_family(base.config)
     if not trial.tried:
+        message = f"{kind} is not among the families that are known ({', '.join(FAMILIES)}), and too large to be tried here"
         return [
-            warning(
-                "architecture",
-                f"{kind} is not among the families that are known ({', '.join(FAMILIES)}), and too large to be tried here",
-                "it is tried when training begins, and refused where documents see each other",
-            )
+            warning("architecture", message, "it is tried when training begins, and refused where documents see each other")
         ]
     findings = []
     uses = (
@@ -312,14 +285,14 @@ def _tried(recipe: Recipe, base: Base) -> list[CheckFinding]:
 
 def _depth(recipe: Recipe, base: Base | None) -> list[CheckFinding]:
     depth = recipe.tiny.layers if base is None else base.layers
-    wanted = recipe.student.kept_layers
+    wanted = recipe.student.asked_layers
     if not recipe.student.enabled or recipe.student.base is not None or depth is None or wanted < 1:
         return []
     try:
         recipe.student.depth(depth)
     except ValueError as error:
-        return [problem("student", *str(error).split("; ", 1))]
-    return [ok("student", f"{wanted:g} of {depth} layers")]
+        return [problem(STUDENT, *str(error).split("; ", 1))]
+    return [ok(STUDENT, f"{wanted:g} of {depth} layers")]
 
 
 def _widths(recipe: Recipe, base: Base) -> list[CheckFinding]:
@@ -336,7 +309,7 @@ def _widths(recipe: Recipe, base: Base) -> list[CheckFinding]:
         config = AutoConfig.for_model(**{**base.config, "quantization_config": None})
         widths_of(config, student.mlp_width, student.heads, student.hidden_size)
     except ModelError as error:
-        return [problem("student", *_in_two(error))]
+        return [problem(STUDENT, *_in_two(error))]
     except FAILURES:  # not a model that transformers builds, which the family's check says
         return []
     return []
@@ -371,7 +344,7 @@ def _context(recipe: Recipe, base: Base) -> list[CheckFinding]:
     lengths = {name: settings.resolved().max_length for name, settings in recipe.trained.items()}
     long = [name for name, length in lengths.items() if length > base.context]
     if long:
-        ends = not LEAVES_OUT.issuperset(long)
+        ends = not all(trained_sections()[name].leaves_out_long_rows for name in long)
         return [
             warning(
                 "context",

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -23,7 +22,7 @@ from pipelines.checks.environment import (
     check_rollout_server,
     check_serving,
 )
-from pipelines.checks.finding import CheckFinding, CheckStep, ok, run_checks, start_checks
+from pipelines.checks.finding import SECONDS, CheckFinding, CheckStep, ok, run_checks, start_checks
 from pipelines.checks.forecast import Forecast, forecast, print_forecast, time_finding
 from pipelines.checks.inputs import check_source, check_suite, check_together
 from pipelines.checks.lengths import check_lengths, check_room, tokens_of_records
@@ -72,55 +71,44 @@ def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None
     recipe = load_recipe(path)
     report = CheckReport(str(path), str(place), [ok("recipe", f"{path.name} is valid; workload {recipe.workload}")])
     looks: dict[str, FirstLook] = {}
-    inputs = [
-        CheckStep(f"source {name}", partial(check_source, "source", name, source, looks))
-        for name, source in recipe.sources.items()
-    ]
-    inputs += [
-        CheckStep(f"seed {name}", partial(check_source, "seed", name, seed, looks))
-        for name, seed in recipe.seeds.items()
-        if seed.uri is not None
-    ]
-    tasks = recipe.datasets.rl_prompts.tasks if recipe.datasets.rl_prompts is not None else {}
-    for kind, suites in (("eval", recipe.evals), ("tasks", tasks)):
-        inputs += [CheckStep(f"{kind} {name}", partial(check_suite, kind, name, suite)) for name, suite in suites.items()]
-    around = [
-        CheckStep("lake", partial(check_lake, place)),
-        CheckStep("packages", partial(check_packages, recipe)),
-        CheckStep("endpoints", partial(check_endpoints, recipe)),
-        *([CheckStep("approval", partial(check_person, recipe))] if recipe.release.enabled else []),
-        CheckStep("serving", partial(check_serving, recipe)),
-        CheckStep("server", partial(check_evaluation_server, recipe)),
-        CheckStep("rollouts", partial(check_rollout_server, recipe)),
-    ]
+    step, tokens = CheckStep.of, list[int]()
     # planning takes longest, in a process of its own, and needs no other check
-    planned = start_checks([CheckStep("devices", partial(check_devices, recipe, path, _parameters(recipe), plan))])
-    first = run_checks([*inputs, *around], tell=tell)
-    names = {each.name for each in inputs}
-    report.findings += [finding for finding in first if finding.check in names]
-    report.findings += run_checks([CheckStep("sources", partial(check_together, recipe, looks))], tell=tell)
-    report.findings += run_checks([CheckStep("base model", partial(_base, recipe, looks))], seconds=120, tell=tell)
-    tokens: list[int] = []
-    if plan:
-        report.findings += run_checks([CheckStep("rows", partial(_worth, recipe, looks, tokens))], seconds=120, tell=tell)
-    report.findings += run_checks([CheckStep("room", partial(_room, recipe, tokens or tokens_of_records(looks)))], tell=tell)
-    after = run_checks(
-        [
-            CheckStep("disk", partial(check_disk, recipe, place, looks)),
-            *([CheckStep("time", partial(_time, recipe, looks, place, report))] if plan else []),
-        ],
-        150,
-        tell,
-    )
-    rest = [finding for finding in first if finding.check not in names]
-    report.findings += [
-        *(finding for finding in rest if finding.check == "lake"),
-        *(finding for finding in after if finding.check == "disk"),
-        *planned(150, tell),
-        *(finding for finding in after if finding.check != "disk"),
-        *(finding for finding in rest if finding.check != "lake"),
+    planned = start_checks([step("devices", check_devices, recipe, path, _parameters(recipe), plan)])
+    lake = start_checks([step("lake", check_lake, place)])
+    around = [
+        step("packages", check_packages, recipe),
+        step("endpoints", check_endpoints, recipe),
+        *([step("approval", check_person, recipe)] if recipe.release.enabled else []),
+        step("serving", check_serving, recipe),
+        step("server", check_evaluation_server, recipe),
+        step("rollouts", check_rollout_server, recipe),
     ]
+    rest = start_checks(around)
+    report.findings += run_checks(_inputs(recipe, looks), tell=tell)
+    report.findings += run_checks([step("sources", check_together, recipe, looks)], tell=tell)
+    report.findings += run_checks([step("base model", _base, recipe, looks)], 120, tell)
+    if plan:
+        report.findings += run_checks([step("rows", _worth, recipe, looks, tokens)], 120, tell)
+    report.findings += run_checks([step("room", _room, recipe, looks, tokens)], tell=tell)
+    report.findings += lake(SECONDS, tell)
+    timed = start_checks([step("time", _time, recipe, looks, place, report)] if plan else [])
+    report.findings += run_checks([step("disk", check_disk, recipe, place, looks)], 150, tell)
+    for wait in (planned, timed):
+        report.findings += wait(150, tell)
+    report.findings += rest(SECONDS, tell)
     return report
+
+
+def _inputs(recipe: Recipe, looks: dict[str, FirstLook]) -> list[CheckStep]:
+    sources = [("source", name, source) for name, source in recipe.sources.items()]
+    sources += [("seed", name, seed) for name, seed in recipe.seeds.items() if seed.uri is not None]
+    tasks = recipe.datasets.rl_prompts.tasks if recipe.datasets.rl_prompts is not None else {}
+    suites = [("eval", name, suite) for name, suite in recipe.evals.items()]
+    suites += [("tasks", name, suite) for name, suite in tasks.items()]
+    return [
+        *(CheckStep.of(f"{kind} {name}", check_source, kind, name, source, looks) for kind, name, source in sources),
+        *(CheckStep.of(f"{kind} {name}", check_suite, kind, name, suite) for kind, name, suite in suites),
+    ]
 
 
 def _time(recipe: Recipe, looks: dict[str, FirstLook], place: Path, report: CheckReport) -> list[CheckFinding]:
@@ -131,7 +119,7 @@ def _time(recipe: Recipe, looks: dict[str, FirstLook], place: Path, report: Chec
 def _worth(recipe: Recipe, looks: dict[str, FirstLook], tokens: list[int]) -> list[CheckFinding]:
     """Left out where a source is missing or holds no logs, which its own line says."""
     logs = any(looks[name].holds_logs for name in recipe.sources if name in looks)
-    return check_worth(recipe, tokens) if logs and all(name in looks for name in recipe.sources) else []
+    return check_worth(recipe, tokens, looks) if logs and all(name in looks for name in recipe.sources) else []
 
 
 def _base(recipe: Recipe, looks: dict[str, FirstLook]) -> list[CheckFinding]:
@@ -143,7 +131,8 @@ def _system_share(looks: dict[str, FirstLook]) -> float:
     return sum(look.with_system for look in looks.values()) / max(1, sum(len(look.characters) for look in looks.values()))
 
 
-def _room(recipe: Recipe, tokens: list[int]) -> list[CheckFinding]:
+def _room(recipe: Recipe, looks: dict[str, FirstLook], tokens: list[int]) -> list[CheckFinding]:
+    tokens = tokens or tokens_of_records(looks)
     try:
         base = look_at_base(recipe.base_model)
     except BaseModelError:

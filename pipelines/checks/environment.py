@@ -28,7 +28,7 @@ from resources.curating import PresidioError, presidio_finder
 from resources.endpoints import Actor, ActorError
 from resources.launching import child_environment
 from resources.signing import SIGNING_KEY, TRUSTED_KEYS, KeyProblemError, signing_key, trusted_keys
-from resources.stages import sections
+from resources.stages import planned_sections
 
 SERVER_SECONDS = 3.0
 PLAN_SECONDS = 60.0
@@ -74,13 +74,8 @@ def check_endpoints(recipe: Recipe) -> list[CheckFinding]:
     if asked and judge is not None:
         findings += _server("answer judge", "evaluation.tasks.judge", judge, needed=False)
     elif asked:
-        findings.append(
-            warning(
-                "answer judge",
-                f"nobody judges the answers to evals.{asked[0]}, so its items are not asked",
-                "name a server: evaluation.tasks.judge",
-            )
-        )
+        said = f"nobody judges the answers to evals.{asked[0]}, so its items are not asked"
+        findings.append(warning("answer judge", said, "name a server: evaluation.tasks.judge"))
     return findings
 
 
@@ -113,13 +108,8 @@ def _server(check: str, where: str, settings: EndpointSettings, needed: bool) ->
     except (ValueError, KeyError, TypeError):
         return [warning(check, f"{settings.base_url}/models gives no list of models", not_one)]
     if settings.model not in served:
-        return [
-            warning(
-                check,
-                f"{settings.base_url} serves {', '.join(served[:5]) or 'nothing'}, not {settings.model}",
-                f"correct {where}.model",
-            )
-        ]
+        said = f"{settings.base_url} serves {', '.join(served[:5]) or 'nothing'}, not {settings.model}"
+        return [warning(check, said, f"correct {where}.model")]
     return [ok(check, f"{settings.base_url} serves {settings.model}")]
 
 
@@ -130,22 +120,14 @@ def check_serving(recipe: Recipe) -> list[CheckFinding]:
     place, scheme = parse_place(recipe.release.serve_on), recipe.quantize.scheme
     coarser = [name for name in recipe.quantize.schemes if keeps_activations(name, place)]
     if place.server == LLAMA_CPP:
-        return [
-            warning(
-                "serving",
-                f"{place} serves the Q8_0 file, and the evaluation measures scheme {scheme}",
-                "compare the two, or choose scheme w8a16, whose error is the most alike",
-            )
-        ]
+        said = f"{place} serves the Q8_0 file, and the evaluation measures scheme {scheme}"
+        return [warning("serving", said, "compare the two, or choose scheme w8a16, whose error is the most alike")]
     if coarser:
-        return [
-            warning(
-                "serving",
-                f"{place} loads the weights of scheme {coarser[0]} and leaves activations in 16 bits: the "
-                "evaluation, which quantizes them, understates the endpoint",
-                "leave it so, or choose a scheme without quantized activations, such as w4a16",
-            )
-        ]
+        message = (
+            f"{place} loads the weights of scheme {coarser[0]} and leaves activations in 16 bits: the "
+            "evaluation, which quantizes them, understates the endpoint"
+        )
+        return [warning("serving", message, "leave it so, or choose a scheme without quantized activations, such as w4a16")]
     return [ok("serving", f"{place} loads scheme {scheme}")]
 
 
@@ -222,28 +204,20 @@ def check_devices(recipe: Recipe, path: Path, parameters: int | None, plan: bool
     count = sum(devices.values())
     findings = []
     if count and _torch_without_accelerators():
-        findings.append(
-            problem(
-                "devices",
-                f"this machine has {_named(devices)}, and the installed torch is for CPUs only",
-                "install a torch build for this machine's accelerators (docs/training.md)",
-            )
-        )
+        said = f"this machine has {_named(devices)}, and the installed torch is for CPUs only"
+        findings.append(problem("devices", said, "install a torch build for this machine's accelerators (docs/training.md)"))
         count = 0
     elif count:
         findings.append(ok("devices", _named(devices)))
     else:
         findings.append(ok("devices", "no accelerator here: training runs on the CPU"))
     if not count and parameters is not None and parameters >= LARGE:
+        message = f"{parameters / 1e9:.1f} billion parameters on a CPU: training would take days"
         findings.append(
-            warning(
-                "devices",
-                f"{parameters / 1e9:.1f} billion parameters on a CPU: training would take days",
-                "run on a machine with an accelerator; millrace plan says which one is large enough",
-            )
+            warning("devices", message, "run on a machine with an accelerator; millrace plan says which one is large enough")
         )
         return findings
-    stages = [name for name in sections() if name in recipe.trained] if plan else []
+    stages = [name for name in planned_sections() if name in recipe.trained] if plan else []
     return [*findings, *_planned(recipe, path, stages, devices if count else Counter())]
 
 
@@ -260,11 +234,8 @@ def _planned(recipe: Recipe, path: Path, stages: list[str], devices: Counter[str
             yield problem(check, str(error), f"correct {stage}.mesh")
             return
         if have and processes > have:
-            yield problem(
-                check,
-                f"{stage}.mesh asks for {processes} processes, and this machine has {have} accelerators",
-                "make the mesh smaller, or run on a larger machine",
-            )
+            said = f"{stage}.mesh asks for {processes} processes, and this machine has {have} accelerators"
+            yield problem(check, said, "make the mesh smaller, or run on a larger machine")
             return
         groups.setdefault(f"{processes if have else 1}x{next(iter(devices))}" if have else "cpu", []).append(stage)
     for name, group in groups.items():

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 from model_ops.machine import end_process
 
@@ -49,6 +49,11 @@ class CheckStep:
     name: str
     """Name for a finding that the check itself failed."""
     look: Callable[[], Sequence[CheckFinding]]
+
+    @classmethod
+    def of(cls, name: str, check: Callable[..., Sequence[CheckFinding]], *given: Any) -> CheckStep:
+        """A step that calls a check with what is given."""
+        return cls(name, lambda: check(*given))
 
 
 _unanswered: list[threading.Thread] = []

@@ -39,15 +39,6 @@ from resources.stages import stage
 from stores.lake_error import LakeError
 
 AROUND = "around the steps"
-MADE = {
-    "base model": "base_model",
-    "sft": "sft_model",
-    "student": "student_model",
-    "quantized": "quantized_model",
-    "drafter": "speculator",
-    "tables and datasets": "interactions",
-}
-"""Stage that writes what check_disk counts under this name."""
 CHEAP_S = 60.0
 CHEAPER = (
     "Cheaper, with wider intervals: lower evaluation.prompts, max_new_tokens and temperatures, evaluation.tasks.items and "
@@ -169,9 +160,8 @@ def forecast(recipe: Recipe, looks: Mapping[str, FirstLook], place: Path) -> For
     if not estimated:
         return None
     disk = bytes_needed(recipe, base, dict(looks))
-    on_disk = {MADE[name]: count for name, count in disk.items() if name in MADE}
     lines = [
-        _line(recipe, name, each, past.get("stages", {}).get(name, {}), speed.memory.get(name), on_disk, traffic)
+        _line(recipe, name, each, past.get("stages", {}).get(name, {}), speed.memory.get(name), disk, traffic)
         for name, each in estimated.items()
     ]
     at_least = "at least " if any(look.has_more for look in looks.values()) else ""

@@ -42,38 +42,22 @@ def check_source(kind: str, name: str, source: SourceSettings, looks: dict[str, 
             if look.proposed
             else ""
         )
-        return [
-            problem(
-                check,
-                f"none of {look.opened} opened object{'s' * (look.opened != 1)} can be used; {uri}{_said(said)}",
-                f"name the right files, or convert them to a format of docs/data.md{other}",
-            )
-        ]
+        none = f"none of {look.opened} opened object{'s' * (look.opened != 1)} can be used; {uri}{_said(said)}"
+        return [problem(check, none, f"name the right files, or convert them to a format of docs/data.md{other}")]
     days = f", {' to '.join(dict.fromkeys(map(str, look.days)))}" if look.names_days and look.days else ""
     findings = [ok(check, f"{many}{days}; first records are {' and '.join(look.formats)}")]
     for uri, said in look.problems[:3]:
         findings.append(warning(check, f"{uri}{_said(said)}", "its lines go to quarantine; leave it out of the uri, or fix it"))
     if look.malformed:
-        lines = counted(look.malformed, "line")
-        findings.append(
-            warning(
-                check,
-                f"{lines} of the first {len(look.characters):,} are no JSON object; the first is {look.first_malformed}",
-                "they go to quarantine; correct them, or leave them out",
-            )
-        )
+        of = f"{counted(look.malformed, 'line')} of the first {len(look.characters):,}"
+        said = f"{of} are no JSON object; the first is {look.first_malformed}"
+        findings.append(warning(check, said, "they go to quarantine; correct them, or leave them out"))
     if look.unknown_records:
-        known = sum(look.formats.values())
-        findings.append(
-            warning(
-                check,
-                f"{look.unknown_records:,} of {known + look.unknown_records:,} first records are of "
-                f"{'the format ' + source.format if source.format != 'auto' else 'no known format'}"
-                f"{' not' if source.format != 'auto' else ''}; keys of one: {look.unknown_keys}",
-                "they go to quarantine; docs/data.md lists the formats"
-                + (f"; or try fields: {yaml_line(look.proposed)}" if look.proposed else ""),
-            )
-        )
+        of = f"{look.unknown_records:,} of {sum(look.formats.values()) + look.unknown_records:,} first records are"
+        which = "of no known format" if source.format == "auto" else f"not of the format {source.format}"
+        fields = f"; or try fields: {yaml_line(look.proposed)}" if look.proposed else ""
+        remedy = f"they go to quarantine; docs/data.md lists the formats{fields}"
+        findings.append(warning(check, f"{of} {which}; keys of one: {look.unknown_keys}", remedy))
     return findings
 
 
@@ -132,22 +116,12 @@ def _days(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding]:
         if not look.names_days or look.days is None:
             continue
         low, high = look.days
+        said = f"source {name} has {low} to {high}, the recipe {first} to {last}"
         if (recipe.last_day and low > recipe.last_day) or (recipe.first_day and high < recipe.first_day and not look.has_more):
-            findings.append(
-                problem(
-                    "days",
-                    f"source {name} has {low} to {high}, the recipe {first} to {last}: nothing would be read",
-                    "change first_day or last_day",
-                )
-            )
+            findings.append(problem("days", f"{said}: nothing would be read", "change first_day or last_day"))
         elif (recipe.first_day and low < recipe.first_day) or (recipe.last_day and high > recipe.last_day):
-            findings.append(
-                warning(
-                    "days",
-                    f"source {name} has {low} to {high}, the recipe {first} to {last}: the days outside are not read",
-                    "widen first_day or last_day if they should be",
-                )
-            )
+            remedy = "widen first_day or last_day if they should be"
+            findings.append(warning("days", f"{said}: the days outside are not read", remedy))
     return findings or [ok("days", f"first_day {first}, last_day {last}")]
 
 
@@ -160,25 +134,15 @@ def _named_days(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding
     lasts = [day for day in (recipe.last_day, max(days, default=None)) if day]
     findings = []
     for name, named in recipe.datasets.named.items():
-        own = f"datasets.named.{name}"
-        if named.last_day and firsts and named.last_day < max(firsts):
-            findings.append(
-                warning(
-                    "days",
-                    f"{own}.last_day {named.last_day} is before the first day of the traffic, "
-                    f"{max(firsts)}: no row of traffic is trained on",
-                    f"change {own}.last_day",
-                )
-            )
-        if named.first_day and lasts and named.first_day > min(lasts):
-            findings.append(
-                warning(
-                    "days",
-                    f"{own}.first_day {named.first_day} is after the last day of the traffic, "
-                    f"{min(lasts)}: no row of traffic is trained on",
-                    f"change {own}.first_day",
-                )
-            )
+        early = named.last_day and firsts and named.last_day < max(firsts)
+        late = named.first_day and lasts and named.first_day > min(lasts)
+        for key, said in (
+            ("last_day", early and f"{named.last_day} is before the first day of the traffic, {max(firsts)}"),
+            ("first_day", late and f"{named.first_day} is after the last day of the traffic, {min(lasts)}"),
+        ):
+            if said:
+                own = f"datasets.named.{name}.{key}"
+                findings.append(warning("days", f"{own} {said}: no row of traffic is trained on", f"change {own}"))
     return findings
 
 
@@ -188,13 +152,8 @@ def _feedback(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding]:
         return [ok("feedback", f"may come from {', '.join(names)}")]
     rules = recipe.curation.feedback
     if "keep_thumbs_up" in rules.model_fields_set and rules.keep_thumbs_up:
-        return [
-            warning(
-                "feedback",
-                "curation.feedback asks for keep_thumbs_up, and no source seems to hold feedback",
-                "add a source of feedback, or leave the setting out",
-            )
-        ]
+        said = "curation.feedback asks for keep_thumbs_up, and no source seems to hold feedback"
+        return [warning("feedback", said, "add a source of feedback, or leave the setting out")]
     return [ok("feedback", "no files of feedback seen; what records carry themselves is read with them")]
 
 
@@ -217,13 +176,8 @@ def _users(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding]:
     names = [name for name, look in seen.items() if look.has_users or ((named := fields[name]) and named.user)]
     if not names or os.environ.get(USER_HASH_KEY):
         return []
-    return [
-        warning(
-            "user ids",
-            f"{', '.join(names)} may hold user ids, and without a key their hashes can be guessed",
-            f"set {USER_HASH_KEY} before the lake's first ingest, and keep it",
-        )
-    ]
+    said = f"{', '.join(names)} may hold user ids, and without a key their hashes can be guessed"
+    return [warning("user ids", said, f"set {USER_HASH_KEY} before the lake's first ingest, and keep it")]
 
 
 def _workloads(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding]:
@@ -260,17 +214,7 @@ def _token_ids(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding]
     if not names:
         return []
     if recipe.base_model == "tiny":
-        return [
-            problem(
-                "token ids",
-                f"{', '.join(names)} holds token ids, and the run makes the tokenizer of tiny: its ids mean other tokens",
-                "name the base model with the tokenizer that made them",
-            )
-        ]
-    return [
-        warning(
-            "token ids",
-            f"{', '.join(names)} holds token ids, which are trained on as they stand",
-            "make sure that base_model has the very tokenizer that made them",
-        )
-    ]
+        message = f"{', '.join(names)} holds token ids, and the run makes the tokenizer of tiny: its ids mean other tokens"
+        return [problem("token ids", message, "name the base model with the tokenizer that made them")]
+    said = f"{', '.join(names)} holds token ids, which are trained on as they stand"
+    return [warning("token ids", said, "make sure that base_model has the very tokenizer that made them")]

@@ -8,25 +8,20 @@ from statistics import median
 from pipelines.checks.finding import CheckFinding, ok, problem, warning
 from pipelines.contract import Recipe
 from resources.inspecting import FirstLook
-from resources.stages import sections
+from resources.stages import trained_sections
 
 CHARACTERS_A_TOKEN = 4
 
 
 def check_lengths(recipe: Recipe, tokens: list[int]) -> list[CheckFinding]:
     """Compares the typical row with max_length of the first stage that trains."""
-    trained = next((name for name in (*sections(), "speculator") if name in recipe.trained), None)
+    trained = next((name for name, each in trained_sections().items() if each.rows and name in recipe.trained), None)
     if not tokens or trained is None:
         return []
     name, length, typical = f"{trained}.max_length", recipe.trained[trained].resolved().max_length, round(median(tokens))
     if typical > 1.5 * length:
-        return [
-            warning(
-                "lengths",
-                f"half of the rows have about {typical:,} tokens or more, and {name} is {length:,}",
-                f"raise {name}, or most of each conversation is cut off",
-            )
-        ]
+        said = f"half of the rows have about {typical:,} tokens or more, and {name} is {length:,}"
+        return [warning("lengths", said, f"raise {name}, or most of each conversation is cut off")]
     return [ok("lengths", f"half of the rows have at most about {typical:,} tokens; {name} is {length:,}")]
 
 
@@ -39,13 +34,8 @@ def check_room(recipe: Recipe, tokens: list[int], positions: int | None) -> list
         answers["speculator.answers.max_new_tokens"] = recipe.speculator.answers.max_new_tokens
     full = [f"{name} {tokens:,}" for name, tokens in answers.items() if tokens >= positions]
     if full:
-        return [
-            problem(
-                "room",
-                f"{' and '.join(full)} leave no room for a prompt in the base model's {positions:,} positions",
-                "lower them, or take a base model with more positions",
-            )
-        ]
+        message = f"{' and '.join(full)} leave no room for a prompt in the base model's {positions:,} positions"
+        return [problem("room", message, "lower them, or take a base model with more positions")]
     if not tokens:
         return []
     longer = sum(count > positions for count in tokens)

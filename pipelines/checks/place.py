@@ -10,11 +10,12 @@ from pathlib import Path
 from model_ops.files import try_lock
 from pipelines.checks.finding import CheckFinding, ok, problem, warning
 from pipelines.contract import Base, Recipe, look_at_base
-from pipelines.planning import model_sizes
+from pipelines.planning import ModelSizes, model_sizes
 from resources.inspecting import FirstLook
 from resources.lake import LakeError, LakeLayout, Tables
 from resources.launching import running
 from resources.reading import refuse_other_key
+from resources.stages import STAGES, Stage
 from stores.mirror.location import url_at
 
 GB = 1e9
@@ -81,13 +82,8 @@ def _at_work(lake: LakeLayout) -> list[CheckFinding]:
             findings.append(ok("lake", f"run {run.run_id[:8]} was killed; the next run continues its work"))
         else:
             since = f" since {run.started_at:%Y-%m-%d %H:%M} UTC" if run.started_at else ""
-            findings.append(
-                warning(
-                    "lake",
-                    f"run {run.run_id[:8]} ({run.job}) is running on it{since}",
-                    "wait for its end: two runs on one lake wait for each other",
-                )
-            )
+            said = f"run {run.run_id[:8]} ({run.job}) is running on it{since}"
+            findings.append(warning("lake", said, "wait for its end: two runs on one lake wait for each other"))
     if holder := _ingesting(lake):
         findings.append(warning("lake", f"{holder} reads logs into it", "wait for its end"))
     return findings
@@ -127,33 +123,35 @@ def logged_bytes(look: FirstLook) -> float:
 
 
 def bytes_needed(recipe: Recipe, base: Base, looks: dict[str, FirstLook]) -> dict[str, int]:
-    """Estimated bytes by purpose. Checkpoints are removed after each stage, so only the largest stage's count."""
-    logs = sum(map(logged_bytes, looks.values()))
+    """Estimated bytes by stage, `interactions` for all tables and datasets, and of `checkpoints`, which are removed after each
+    stage, so only the largest stage's count."""
     sizes = model_sizes(recipe, base)
-    parameters, drafter = sizes.base, sizes.drafter
-    tuned = [
-        settings
-        for settings in (recipe.sft, recipe.second_sft, recipe.preference, recipe.rft, recipe.reward_model)
-        if settings is not None and settings.enabled
+    models = [each for each in STAGES if each.kind == "model" and each.name not in recipe.disabled]
+    checkpoints = [
+        settings.keep_checkpoints * _weights(each, sizes) * (1 if getattr(settings, "method", "full") == "full" else 0.05)
+        for each in models
+        if (settings := recipe.trained.get(each.section)) is not None
     ]
-    checkpoints = (
-        max(
-            *(settings.keep_checkpoints * parameters * (1 if settings.method == "full" else 0.05) for settings in tuned),
-            recipe.student.keep_checkpoints * sizes.student,
-            recipe.speculator.keep_checkpoints * drafter,
-        )
-        * CHECKPOINT_BYTES
-    )
     parts = {
-        "tables and datasets": TABLES_SHARE * logs,
-        "base model": base.weight_bytes or WEIGHT_BYTES * parameters,
-        "sft": WEIGHT_BYTES * parameters * len(tuned),
-        "student": WEIGHT_BYTES * sizes.student,
-        "quantized": (INT8_SHARE + GGUF_SHARE * recipe.quantize.gguf) * sizes.served * recipe.quantize.enabled,
-        "drafter": 2 * WEIGHT_BYTES * drafter,  # in two layouts
-        "checkpoints": checkpoints,
+        "interactions": TABLES_SHARE * sum(map(logged_bytes, looks.values())),
+        **{each.name: _bytes_of(each, recipe, base, sizes) for each in models},
+        "checkpoints": CHECKPOINT_BYTES * max(checkpoints, default=0.0),
     }
     return {name: round(size) for name, size in parts.items()}
+
+
+def _weights(stage: Stage, sizes: ModelSizes) -> float:
+    """Parameters of a stage's model."""
+    return {"distill": sizes.student, "quantize": sizes.served, "speculator": sizes.drafter}.get(stage.operation, sizes.base)
+
+
+def _bytes_of(stage: Stage, recipe: Recipe, base: Base, sizes: ModelSizes) -> float:
+    weights = _weights(stage, sizes)
+    if stage.operation == "quantize":
+        return (INT8_SHARE + GGUF_SHARE * recipe.quantize.gguf) * weights
+    if stage.role == "base" and base.weight_bytes:
+        return base.weight_bytes
+    return WEIGHT_BYTES * weights * (2 if stage.group == "drafter" else 1)  # a drafter lies in two layouts
 
 
 def _size(size: float) -> str:

@@ -7,12 +7,13 @@ hand.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 
 from model_ops.adapters import tokenizer_directory
 from model_ops.jobs import ModelError, counted
@@ -23,17 +24,20 @@ from pipelines.checks.finding import CheckFinding, ok, problem, warning
 from pipelines.checks.lengths import CHARACTERS_A_TOKEN
 from pipelines.contract import TINY, BaseModelError, Recipe
 from resources.composing import DatasetError, EvalSuiteError, SeedError
-from resources.inspecting import MEASURED_ROWS, Asked, Rehearsal, rehearse
+from resources.inspecting import MEASURED_ROWS, Asked, FirstLook, Rehearsal, rehearse
 from resources.reading import fields_line, fields_of
 from resources.sources import SourceError
+from resources.stages import trained_sections
 
 RULE_OF_THREE = 3
 """Of n outcomes that are all alike, the 95 % interval reaches 3 / n from them."""
 Z = 1.96
 
 
-def check_worth(recipe: Recipe, lengths: list[int]) -> list[CheckFinding]:
-    """Rehearses the recipe's datasets. lengths: gets the tokens of some training rows."""
+def check_worth(
+    recipe: Recipe, lengths: list[int], looks: Mapping[str, FirstLook] = MappingProxyType({})
+) -> list[CheckFinding]:
+    """Rehearses the recipe's datasets. lengths: gets the tokens of some training rows. looks: first looks at its sources."""
     datasets, preference = recipe.datasets, recipe.datasets.preference
     if recipe.teacher is not None or (preference is not None and preference.dissatisfaction is not None):
         preference = None  # a teacher or a judge may make its pairs
@@ -48,6 +52,7 @@ def check_worth(recipe: Recipe, lengths: list[int]) -> list[CheckFinding]:
         datasets.rl_prompts,
         recipe.first_day,
         recipe.last_day,
+        {name: look.listed for name, look in looks.items()},
     )
     with TemporaryDirectory(prefix="millrace-check-") as folder:
         try:
@@ -60,7 +65,7 @@ def check_worth(recipe: Recipe, lengths: list[int]) -> list[CheckFinding]:
         if rehearsal is None:
             return [ok("rows", "not counted: the logs are large, and have no lines of which a part can be read")]
         counted_by = "the base model's tokenizer and template"
-        lengths += _rendered(recipe, Path(folder) / "sft")
+        lengths += _rendered(recipe, Path(folder) / "sft_dataset")
     if not lengths:
         counted_by = f"{CHARACTERS_A_TOKEN} characters a token"
         lengths += [size // CHARACTERS_A_TOKEN for size in rehearsal.characters]
@@ -115,11 +120,8 @@ def _people(rehearsal: Rehearsal) -> CheckFinding:
             )
     if any(read.values()):
         return ok("users", said)
-    return warning(
-        "users",
-        f"{said}; rows of one person may be in training and in test",
-        "name their fields under fields of a source: {user: PATH, session: PATH}",
-    )
+    message = f"{said}; rows of one person may be in training and in test"
+    return warning("users", message, "name their fields under fields of a source: {user: PATH, session: PATH}")
 
 
 def _steps(recipe: Recipe, rehearsal: Rehearsal, tokens: float) -> Iterator[CheckFinding]:
@@ -152,19 +154,20 @@ def _steps(recipe: Recipe, rehearsal: Rehearsal, tokens: float) -> Iterator[Chec
 def _learnt(recipe: Recipe, section: str, settings: TrainingSettings, rehearsal: Rehearsal) -> tuple[int, str, str]:
     """What a section's training reads: number, word, and whether it is rows or pairs."""
     prompts = rehearsal.prompts.get("train", 0)
-    if section == "rft":
-        return prompts, "prompt", "row"
+    dataset = recipe.policy.rows_of(trained_sections()[section].name)
     tuned = settings if isinstance(settings, PreferenceTuningSettings) else None
+    if dataset == "rl_prompts":
+        return prompts, "prompt", "row"
     if tuned is not None and tuned.on_policy is not None:
-        return (prompts if tuned.on_policy.prompts == "rl_prompts" else rehearsal.pairs.get("train", 0)), "prompt", "row"
-    if section in ("preference", "reward_model"):
+        return rehearsal.pairs.get("train", 0), "prompt", "row"
+    if dataset == "preference_dataset":
         read = tuned.rows_read if tuned is not None else "pairs"
         kinds = {"pairs": (rehearsal.pairs,), "unpaired": (rehearsal.unpaired,)}.get(
             read, (rehearsal.pairs, rehearsal.unpaired)
         )
         return sum(kind.get("train", 0) for kind in kinds), "pair" if read == "pairs" else "answer", "pair"
     rows = rehearsal.rows["train"]
-    if section == "speculator":
+    if dataset == "speculator_dataset":
         rows = min(rows, recipe.speculator.answers.prompts or rows)
     return rows, "row", "row"
 
@@ -179,28 +182,23 @@ def _gates(recipe: Recipe, rehearsal: Rehearsal) -> list[CheckFinding]:
                 if have and key
                 else ""
             )
-            short.append(
-                warning(
-                    "gates",
-                    f"{gate} cannot hold before there are {least} held-out {what}, and there will be {have}",
-                    f"add {what}, {more}or set {gate.partition('/')[0]}: null",
-                )
-            )
+            said = f"{gate} cannot hold before there are {least} held-out {what}, and there will be {have}"
+            short.append(warning("gates", said, f"add {what}, {more}or set {gate.partition('/')[0]}: null"))
     return short or [ok("gates", "there are enough held-out rows for every gate to hold")]
 
 
 def _needs(recipe: Recipe, rehearsal: Rehearsal) -> Iterator[tuple[str, int, int, str, bool]]:
     """(gate, number that there will be, least number, of what, whether test_share decides) for each gate of the recipe."""
-    gates, trained = recipe.release.gates, recipe.trained
+    gates, measured = recipe.release.gates, recipe.policy.measured_rows
     rows, pairs, prompts = (split.get("test", 0) for split in (rehearsal.rows, rehearsal.pairs, rehearsal.prompts))
     if gates.loss_above_base is not None:
         yield "release.gates.loss_above_base", rows, 2, "rows", True
-    if "preference" in trained and rehearsal.pairs:
+    if "preferences" in measured and rehearsal.pairs:
         if gates.preference_accuracy is not None:
             yield "release.gates.preference_accuracy", pairs, _alike(gates.preference_accuracy), "pairs", True
         if gates.divergence_from_parent is not None:
             yield "release.gates.divergence_from_parent", pairs, 2, "pairs", True
-    if "rft" in trained and gates.rft_gain is not None:
+    if "prompts" in measured and gates.rft_gain is not None:
         yield (
             "release.gates.rft_gain",
             prompts or rehearsal.prompts.get("validation", 0),
@@ -208,7 +206,7 @@ def _needs(recipe: Recipe, rehearsal: Rehearsal) -> Iterator[tuple[str, int, int
             "prompts",
             True,
         )
-    if recipe.reward_model is not None and "reward_model" in trained:
+    if recipe.reward_model is not None and recipe.reward_model.enabled:
         gate = recipe.reward_model.gate
         if gate.accuracy is not None and gate.accuracy < 1:
             wilson = math.ceil(gate.accuracy * Z**2 / (1 - gate.accuracy))  # all right: the lower end is n / (n + z^2)

@@ -246,10 +246,10 @@ def rebuild(
 
     place = open_lake(lake)
     if into is not None:
-        matches = print_rebuilt(make_again(place, artefact, recipe, into), format.value, console, kept=True)
+        matches = print_rebuilt(make_again(place, artefact, recipe, into), format.value, console, stays=True)
     else:
         with TemporaryDirectory(prefix="millrace-rebuild-") as folder:
-            matches = print_rebuilt(make_again(place, artefact, recipe, Path(folder)), format.value, console, kept=False)
+            matches = print_rebuilt(make_again(place, artefact, recipe, Path(folder)), format.value, console, stays=False)
     raise typer.Exit(0 if matches else 1)
 
 

@@ -1,4 +1,4 @@
-"""Commands before a run: `inspect`, `init`, `check`, `show`, `plan`, `sweep`, `taskset`."""
+"""Commands before a run: `inspect`, `init`, `check`, `show`, `plan`, `taskset`."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def plan(
     from pipelines.planning import as_json, dataset_tokens, plan_recipe, planned_stage, print_plan
     from pipelines.storage import lake_location
     from resources.lake import LakeLayout
-    from resources.stages import sections
+    from resources.stages import planned_sections
 
     read = load_recipe(recipe)
     stages = [planned_stage(read, each) for each in stage] if stage else [planned_stage(read, None)]
@@ -158,42 +158,11 @@ def plan(
     for each in stages:
         with errors.status("looking at the model ..."):
             chosen = plan_recipe(read, gpus, each)
-            tokens = dataset_tokens(holds_rows, read.workload, read.policy.rows_of(sections()[each].name))
+            tokens = dataset_tokens(holds_rows, read.workload, read.policy.rows_of(planned_sections()[each].name))
         if format == ReportFormat.json:
             print(as_json(chosen, read, each, tokens), flush=True)
         else:
             print_plan(chosen, read, each, console, tokens)
-
-
-@app.command(rich_help_panel=PANEL)
-def sweep(
-    recipe: RecipeArgument,
-    stage: Annotated[str | None, typer.Option(help="sft or student (default: the first one that the recipe trains)")] = None,
-    learning_rates: Annotated[str | None, typer.Option(help="learning rates to try, such as 1e-5,3e-5,1e-4")] = None,
-    around: Annotated[float | None, typer.Option(help="try rates around this one (default: the recipe's)")] = None,
-    points: Annotated[int, typer.Option(help="number of rates to try around it", min=2, max=25)] = 5,
-    steps: Annotated[int | None, typer.Option(help="optimizer steps of each training (default: at most 100)")] = None,
-    lake: LakeOption = None,
-) -> None:
-    """Compares learning rates in short trainings on the lake's data, with the uncertainty of the result."""
-    from pipelines.contract import load_recipe
-    from pipelines.planning import SweepError, print_sweep, rates_around, read_rates, swept_stage
-    from pipelines.planning import sweep as try_rates
-    from pipelines.storage import lake_location
-    from resources.lake import LakeLayout
-
-    read = load_recipe(recipe)
-    stage = swept_stage(read, stage)
-    if learning_rates is not None and around is not None:
-        raise SweepError("give --learning-rates or --around, not both")
-    centre = getattr(read, stage).resolved().learning_rate if around is None else around
-    rates = read_rates(learning_rates) if learning_rates is not None else rates_around(centre, points)
-    place = LakeLayout.open(lake_location(recipe, lake), create=False)
-    with errors.status("") as status:
-        report = try_rates(read, place, stage, rates, steps, lambda doing: status.update(f"{doing} ..."))
-    print_sweep(report, console)
-    if report.best is None:
-        raise typer.Exit(1)
 
 
 @app.command(rich_help_panel=PANEL)

@@ -113,6 +113,8 @@ def _problems_of(model: type[BaseModel], text: RecipeText, place: Place, item: E
         yield RecipeProblem(sentence, dotted(name), text.line_of(name))
     elif kind in ("value_error", "credentials"):
         sentence = item["msg"].removeprefix("Value error, ")
+        while place not in text.lines and place[:-1] in text.lines:  # a key that a short form stands for
+            place = place[:-1]
         yield RecipeProblem(sentence, dotted(place), _line_of_first_key(text, place, sentence))
     else:
         yield RecipeProblem(_sentence(model, place, value), dotted(place), text.line_of(place))

@@ -7,12 +7,12 @@ import json
 import re
 from datetime import date
 from operator import attrgetter
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator
 
 from model_ops.evaluation import EvaluationSettings
+from model_ops.files import LocalPath
 from model_ops.graders import GraderSettings
 from model_ops.jobs import Settings
 from model_ops.operations import (
@@ -28,6 +28,7 @@ from model_ops.operations import (
 )
 from model_ops.reinforcement import RftSettings
 from model_ops.speculators import ARCHITECTURES, AnySpeculatorSettings, Eagle3Settings
+from pipelines.contract.base_choice import TINY
 from pipelines.contract.keys import Words
 from resources.composing import (
     CalibrationSettings,
@@ -46,7 +47,7 @@ from resources.erasing import RetentionSettings
 from resources.monitoring import AlertSettings
 from resources.releases import ReleaseSettings
 from resources.sources import SourceSettings
-from resources.stages import STAGES, ModelPolicy, sections, stage
+from resources.stages import STAGES, ModelPolicy, stage, trained_sections
 from resources.workshop import TrackingKind, missing_package
 
 EXAMPLE = '"0 3 * * 1" is every Monday at 3:00'
@@ -79,10 +80,8 @@ def _ever_comes(schedule: str) -> bool:
 
 _FIRST_YEAR = 2000
 
-TRAINED_STAGES = {line.name: section for section, line in sections().items()}
-"""Stages that train on the rows of a dataset -> their section."""
-TAUGHT_BY_BOTH = ("sft", "student")
-"""Sections that learn a teacher's answers where `teacher.trains` is both."""
+TRAINED_STAGES = {each.name: section for section, each in trained_sections().items()}
+"""Stages that train -> their section."""
 
 
 def _as_date(value: Any) -> Any:
@@ -159,7 +158,11 @@ class RecipeFields(Settings):
     """The keys of a recipe, without the rules between them."""
 
     workload: Name = Field(description="Name of the workload, in asset keys and in the lake")
-    base_model: Annotated[str, Words("a Hugging Face id, a directory, or tiny")] = Field(
+    base_model: Annotated[
+        str,
+        Words("a Hugging Face id, a directory, or tiny"),
+        LocalPath("model or id", "a model's directory, an id such as Qwen/Qwen3-0.6B, or `tiny`", (TINY,)),
+    ] = Field(
         min_length=1,
         description="Model to start from: a Hugging Face id, a directory of a model or of a "
         "PEFT adapter (merged into the model that it names), or `tiny` (a toy)",
@@ -249,9 +252,9 @@ class RecipeFields(Settings):
         """The recipe's models, and which model each starts from."""
         switches = {line.switch for line in STAGES if line.switch}
         off = frozenset(name for name in switches if not self._is_on(name))
-        trains = self.teacher.trains if self.teacher else ""
-        learners = TAUGHT_BY_BOTH if trains == "both" else (trains,)
-        taught = frozenset(name for name, section in TRAINED_STAGES.items() if section in learners)
+        taught = frozenset(
+            stage.name for stage in STAGES if stage.taught and self.teacher and self.teacher.teaches(stage.section)
+        )
         given = {name: getattr(getattr(self, section), "dataset", None) for name, section in TRAINED_STAGES.items()}
         named = {name: dataset for name, dataset in given.items() if dataset is not None}
         if self.preference and self.preference.on_policy:
@@ -305,7 +308,6 @@ class RecipeFields(Settings):
         return RecipeFacts(
             self.workload,
             self.policy,
-            self.base_model if Path(self.base_model).is_dir() else "",
             retrain.cron if retrain.enabled else "",
             self.speculator.architecture,
             list(self.datasets.named),

@@ -14,6 +14,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, create_model
 from pydantic.fields import FieldInfo
 
+from resources.stages import trained_sections
+
 ANY_NAME = "*"
 """In a path, replaces a name that the recipe's author chooses, such as a source's."""
 
@@ -45,10 +47,7 @@ INSTEAD = {
         ("quantize.distil.method", "quantize.distil.lora"), "every weight of the matrices is trained before they are rounded"
     ),
     "evaluation.student_drafts": "a student drafts by speculator.architecture: draft_model and speculator.draft_model: student",
-    **{
-        f"{section}.early_end": "a training ends with its steps or epochs"
-        for section in ("sft", "second_sft", "preference", "reward_model", "speculator")
-    },
+    **{f"{section}.early_end": "a training ends with its steps or epochs" for section in trained_sections()},
 }
 """Key that existed once -> what to write instead."""
 

@@ -17,14 +17,16 @@ from pydantic import PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from model_ops.evaluation import EvaluateSettings
+from model_ops.files import Home
 from model_ops.operations import BASE, PREFERRED, REINFORCED, TRAINED
 from model_ops.speculators import ARCHITECTURES
 from model_ops.training import TrainingSettings
-from pipelines.contract.check import placed, problems_in
+from pipelines.contract.check import problems_in
 from pipelines.contract.fields import RecipeFields
-from pipelines.contract.places import absolute_places, settle_places
+from pipelines.contract.places import with_absolute_paths
 from pipelines.contract.rules import broken_rules
 from pipelines.contract.text import RecipeProblemsError, RecipeText, parse_text, parse_values, read_text
+from resources.sources import absolute_uri
 
 __all__ = ["Recipe", "load_recipe", "read_recipe"]
 
@@ -39,8 +41,8 @@ class Recipe(RecipeFields):
 
     @model_validator(mode="after")
     def _agrees_with_itself(self):
-        if self.merge is not None and self.merge.models is None and {"rft", "preference"} - self.policy.off:
-            trained = [word for word in (REINFORCED, PREFERRED) if word not in self.policy.off]
+        trained = [word for word in (REINFORCED, PREFERRED) if word not in self.policy.off]
+        if self.merge is not None and self.merge.models is None and trained:
             self.merge.models = [*trained, TRAINED if self.sft.enabled else BASE][:2]
         if problems := list(broken_rules(self)):
             raise PydanticCustomError("broken_rules", "keys of the recipe contradict each other", {"problems": problems})
@@ -51,12 +53,14 @@ class Recipe(RecipeFields):
 
     @property
     def evaluate_settings(self) -> EvaluateSettings:
-        """Settings of the evaluation job: `evaluation`, the draft length that is served, and who graded training answers."""
-        grader = self.rft.grader if self.rft is not None and "rft" not in self.policy.off else None
+        """Settings of the evaluation job: `evaluation`, and what other sections say of it."""
+        grader = self.rft.grader if self.rft is not None and self.rft.enabled else None
         return EvaluateSettings(
             **self.evaluation.model_dump(),
             num_speculative_tokens=self.speculator.num_speculative_tokens,
             rft_graders=sorted({part.by for part in grader.parts.values()}) if grader else [],
+            compared=self.policy.compared_losses,
+            parents={rows: self.policy.parent_role(each.name) for rows, each in self.policy.measured_rows.items()},
         )
 
     @property
@@ -74,7 +78,7 @@ class Recipe(RecipeFields):
     def as_text(self) -> str:
         """The recipe as JSON that can be read from any folder: the given keys, with absolute paths. Reading it gives the same
         recipe."""
-        return json.dumps(absolute_places(self._content, self), indent=2, ensure_ascii=False) + "\n"
+        return json.dumps(with_absolute_paths(self._content, self), indent=2, ensure_ascii=False) + "\n"
 
 
 def load_recipe(path: Path) -> Recipe:
@@ -95,12 +99,10 @@ def read_recipe(recipe: str | Mapping[str, Any], base: Path, origin: str = UNNAM
 def _validated(text: RecipeText, home: Path, origin: Path | str) -> Recipe:
     recipe, error = None, None
     try:
-        recipe = Recipe.model_validate(text.content)
+        recipe = Recipe.model_validate(text.content, context=Home(home, absolute_uri))
     except ValidationError as raised:
         error = raised
     problems = [*text.problems, *problems_in(Recipe, text, error)]
-    if recipe is not None:
-        problems.extend(placed(settle_places(recipe, home), text))
     if problems:
         raise RecipeProblemsError(origin, problems) from error
     assert recipe is not None

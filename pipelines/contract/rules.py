@@ -12,7 +12,8 @@ from model_ops.planning import LLAMA_CPP, SUPPORT, PlaceError, cache_why_not, pa
 from model_ops.reinforcement import TASKSETS
 from model_ops.serving import lora_flags
 from model_ops.speculators import ARCHITECTURES
-from pipelines.contract.fields import TAUGHT_BY_BOTH, TRAINED_STAGES, RecipeFields
+from pipelines.contract.fields import TRAINED_STAGES, RecipeFields
+from pipelines.contract.places import where_models_lie
 from pipelines.contract.text import Place
 from resources.lake import SCHEMAS
 from resources.reading import CHATS_SOURCE as RATED
@@ -34,6 +35,7 @@ def broken_rules(recipe: RecipeFields) -> Broken:
     yield from _what_is_named(recipe)
     yield from _the_data(recipe)
     yield from _what_is_decided(recipe)
+    yield from where_models_lie(recipe)
 
 
 def _what_is_decided(recipe: RecipeFields) -> Broken:
@@ -84,16 +86,14 @@ def _what_is_released(recipe: RecipeFields) -> Broken:
         )
         yield (
             key,
-            f"it is adapter, and what is served is {instead}, which is no LoRA adapter on the base model; set "
-            "sft.method to lora or qlora and switch the stages after sft off (student, quantize), or set release.form "
-            "to merged",
+            f"it is adapter, and what is served is {instead}, which is no LoRA adapter on the base model; set sft.method to "
+            "lora or qlora and switch the stages after sft off (student, quantize), or set release.form to merged",
         )
     elif sft.continue_from is not None:
         yield (
             "sft.continue_from",
-            f"it is {sft.continue_from}, and release.form is adapter: what is continued has the "
-            "earlier adapter merged in, so the new one is none on the base model; leave it out, or set "
-            "release.form to merged",
+            f"it is {sft.continue_from}, and release.form is adapter: what is continued has the earlier adapter merged in, so "
+            "the new one is none on the base model; leave it out, or set release.form to merged",
         )
     elif (rank := (sft.lora or LoraSettings()).rank) > lora_flags.MAX_RANKS[-1]:
         yield (
@@ -195,11 +195,11 @@ def _what_drafts(recipe: RecipeFields) -> Broken:
 def _what_is_trained(recipe: RecipeFields) -> Broken:
     if recipe.second_sft is not None and recipe.second_sft.enabled and not recipe.sft.enabled:
         yield (
-            "second_sft",
+            stage("second_sft_model").section,
             "it goes on from the fine-tuned model, and sft.enabled is false; move these settings to sft, or enable sft",
         )
-    for section, tuned in (("sft", recipe.sft), ("second_sft", recipe.second_sft)):
-        if tuned and tuned.enabled and tuned.reasoning_budget and recipe.datasets.sft.thinking == "strip":
+    for section, settings in recipe.trained.items():
+        if getattr(settings, "reasoning_budget", None) and recipe.datasets.sft.thinking == "strip":
             yield f"{section}.reasoning_budget", "datasets.sft.thinking is strip, which leaves no reasoning; set it to keep"
     for line in STAGES:
         rows = recipe.policy.rows_of(line.name) if line.section else ""
@@ -237,7 +237,7 @@ def _what_is_merged(recipe: RecipeFields) -> Broken:
 
 def _who_is_taught(recipe: RecipeFields) -> Broken:
     reads = recipe.student.enabled and recipe.student.teacher == "answers"
-    gives = recipe.teacher is not None and recipe.teacher.logprobs is not None and recipe.teacher.trains != "sft"
+    gives = recipe.teacher is not None and recipe.teacher.logprobs is not None and "student_model" in recipe.policy.taught
     if reads and not gives:
         yield (
             "student.teacher",
@@ -267,8 +267,8 @@ def _who_is_taught(recipe: RecipeFields) -> Broken:
         )
     if recipe.teacher.prompts == "rl_prompts" and recipe.datasets.rl_prompts is None:
         yield "teacher.prompts", "it is rl_prompts, which is not made; give datasets.rl_prompts, or leave prompts out"
-    learners = TAUGHT_BY_BOTH if recipe.teacher.trains == "both" else (recipe.teacher.trains,)
-    if all(name in recipe.policy.off for name in learners):
+    learners = [each.section for each in STAGES if each.name in recipe.policy.taught]
+    if all(section in recipe.policy.off for section in learners):
         yield (
             "teacher.trains",
             f"it is {recipe.teacher.trains}, and {' and '.join(f'{name}.enabled' for name in learners)} "

@@ -53,11 +53,11 @@ def alert_sensors(recipe: Recipe, place: Path) -> list[dg.SensorDefinition]:
         except LakeError as error:
             return dg.SkipReason(str(error))
         location = context.code_location_origin.location_name if context.code_location_origin else ""
-        found = [*_of_the_lake(context, lake, recipe), *_of_runs(context.instance, recipe.workload, location)]
-        told = tell(lake, recipe.workload, settings, found)
-        for note in told.notes:
+        causes = [*_of_the_lake(context, lake, recipe), *_of_runs(context.instance, recipe.workload, location)]
+        sending = tell(lake, recipe.workload, settings, causes)
+        for note in sending.notes:
             context.log.warning(note)
-        return dg.SkipReason(told.sentence)
+        return dg.SkipReason(sending.sentence)
 
     return [alerts]
 
@@ -66,12 +66,12 @@ def _of_the_lake(context: dg.SensorEvaluationContext, lake: LakeLayout, recipe: 
     """A candidate that the recipe approves waits for no person: the run that made it is about to approve it."""
     tables, workload = Tables(lake), recipe.workload
     asks_people = recipe.release.approval != "automatic"
-    found = [*drift_alerts(tables, workload, served_release(lake, workload).name), *budget_alerts(tables, workload)]
+    causes = [*drift_alerts(tables, workload, served_release(lake, workload).name), *budget_alerts(tables, workload)]
     try:
-        found += [alert for alert in release_alerts(lake, workload) if asks_people or alert.kind != "approval"]
+        causes += [alert for alert in release_alerts(lake, workload) if asks_people or alert.kind != "approval"]
     except (EndpointError, EndpointLogError) as error:  # the other alerts are still sent
         context.log.warning(str(error))
-    return found
+    return causes
 
 
 def _of_runs(instance: dg.DagsterInstance, workload: str, location: str) -> list[Alert]:
@@ -79,14 +79,14 @@ def _of_runs(instance: dg.DagsterInstance, workload: str, location: str) -> list
     failed = instance.get_run_records(
         dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=after), limit=MOST_RUNS
     )
-    found = [_failed(instance, record) for record in failed if _belongs(record.dagster_run, workload, location)]
+    gone = [_failed(instance, record) for record in failed if _belongs(record.dagster_run, workload, location)]
     for record in instance.get_run_records(dg.RunsFilter(statuses=IN_PROGRESS), limit=MOST_RUNS):
         process = record.dagster_run.tags.get(PROCESS_TAG)
         is_here = record.dagster_run.tags.get(HOST_TAG, socket.gethostname()) == socket.gethostname()
         if process and is_here and _belongs(record.dagster_run, workload, location) and not is_same_process(process):
             run = record.dagster_run
-            found.append(FailedRun(run.run_id, run.job_name, datetime.now(UTC), process_is_gone=True))
-    return failed_run_alerts(workload, found)
+            gone.append(FailedRun(run.run_id, run.job_name, datetime.now(UTC), process_is_gone=True))
+    return failed_run_alerts(workload, gone)
 
 
 def _failed(instance: dg.DagsterInstance, record: dg.RunRecord) -> FailedRun:

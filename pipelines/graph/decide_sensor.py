@@ -1,7 +1,7 @@
 """Sensor `decide`: decides whether anything is worth retraining, starts the least that helps, and settles what came of it.
 
     request = run_request(decision, work, recipe)          # a RunRequest with the decision's id as its key
-    kept_in(run)                                           # models that a run takes as they are, from its tags
+    unchanged_models(run)                                           # models that a run takes as they are, from its tags
 
 A tick first looks whether anything changed (resources/deciding/policy.py); an idle tick costs a few looks at files. A decision
 is written before its run is asked for, and its id is the run's key: a tick that is repeated, a cursor that is lost and a second
@@ -81,22 +81,25 @@ def tick(
             "(automation.decide.quiet)",
             cursor=_cursor(seen, True, now, "quiet hours"),
         )
-    made = decide(lake, facts, decisions, now)
+    outcome = decide(lake, facts, decisions, now)
     still_open = any(each.is_open for each in decisions)
-    if made.decision is None:
+    if outcome.decision is None:
         return dg.SensorResult(
-            skip_reason="no cause that was not decided on", cursor=_cursor(seen, still_open, made.again_at, "nothing changed")
+            skip_reason="no cause that was not decided on",
+            cursor=_cursor(seen, still_open, outcome.again_at, "nothing changed"),
         )
-    if not ledger.record(replace(made.decision, evidence=made.decision.evidence | ({"history": history} if history else {}))):
+    if not ledger.record(
+        replace(outcome.decision, evidence=outcome.decision.evidence | ({"history": history} if history else {}))
+    ):
         return dg.SensorResult(
-            skip_reason=f"another process has decided {made.decision.decision_id}", cursor=_cursor("", still_open, now, "")
+            skip_reason=f"another process has decided {outcome.decision.decision_id}", cursor=_cursor("", still_open, now, "")
         )
-    if made.work is None:
+    if outcome.work is None:
         return dg.SensorResult(
-            skip_reason=f"{made.decision.cause_text}: {made.decision.why}",
-            cursor=_cursor("", still_open, made.again_at, made.decision.why),
+            skip_reason=f"{outcome.decision.cause_text}: {outcome.decision.why}",
+            cursor=_cursor("", still_open, outcome.again_at, outcome.decision.why),
         )
-    return dg.SensorResult(run_requests=[run_request(made.decision, made.work)], cursor=_cursor("", True, now, ""))
+    return dg.SensorResult(run_requests=[run_request(outcome.decision, outcome.work)], cursor=_cursor("", True, now, ""))
 
 
 def _history(lake: LakeLayout, instance: dg.DagsterInstance) -> str:
@@ -115,10 +118,10 @@ def _asks(decision: Decision, history: str, now: datetime) -> bool:
 def _settled(ledger: Decisions, lake: LakeLayout, facts: RecipeFacts, instance: dg.DagsterInstance) -> list[Decision]:
     """All decisions, open ones with what came of them since."""
     decisions = ledger.all()
-    found = [settle_decision(each, run_of(instance, each), lake, facts) if each.is_open else each for each in decisions]
-    changed = [after for before, after in zip(decisions, found, strict=True) if after != before]
+    settled = [settle_decision(each, run_of(instance, each), lake, facts) if each.is_open else each for each in decisions]
+    changed = [after for before, after in zip(decisions, settled, strict=True) if after != before]
     ledger.settle(*changed)
-    return found
+    return settled
 
 
 def run_of(instance: dg.DagsterInstance, decision: Decision) -> DecisionRun | None:
@@ -153,10 +156,10 @@ def _seconds(at: float | None) -> datetime | None:
 def _read(cursor: str | None) -> dict[str, Any]:
     """The cursor; {} for one of another version, which then counts as none."""
     try:
-        found = json.loads(cursor or "{}")
+        state = json.loads(cursor or "{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return state if isinstance(state, dict) else {}
 
 
 def _time(text: str | None) -> datetime:
@@ -194,7 +197,7 @@ def run_request(decision: Decision, work: Work) -> dg.RunRequest:
     )
 
 
-def kept_in(run: dg.DagsterRun | None) -> frozenset[str]:
+def unchanged_models(run: dg.DagsterRun | None) -> frozenset[str]:
     """The models that a run takes as they are; none for a run that no decision asked for."""
     named = run.tags.get(KEPT_TAG, "") if run is not None else ""
     return frozenset(name for name in named.split(",") if name)

@@ -20,7 +20,7 @@ from pydantic import Field
 from assets.endpoint import endpoint_moved
 from pipelines.contract import Recipe
 from resources.catalog import publish
-from resources.deciding import DESPITE, WANTED, Decisions, RequestError, Requests, RetrainingRequest, preview
+from resources.deciding import ACTIONS, DESPITE, Decisions, RequestError, Requests, RetrainingRequest, preview
 from resources.endpoints import (
     Actor,
     ActorError,
@@ -142,7 +142,7 @@ def decision_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
             directory, seen = _read(lake, recipe.workload, config.release, config.digest)
             if config.alias.strip() not in ("", CHAMPION):
                 aliases = promote_to(lake, directory, config.alias.strip(), by, seen)
-                _told(context, lake, aliases, f"{config.alias.strip()} names release {directory.name}")
+                _conclude(context, lake, aliases, f"{config.alias.strip()} names release {directory.name}")
                 return
             done = approve_release(lake, directory, by, seen)
             if done.aliases is None:
@@ -150,9 +150,9 @@ def decision_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
                 waits = (
                     f"release {directory.name} is approved by {people}; {done.approvals.needed} must approve it; no alias moved"
                 )
-                _told(context, lake, None, "; ".join([waits, *done.approvals.refused]))
+                _conclude(context, lake, None, "; ".join([waits, *done.approvals.refused]))
                 return
-            _told(
+            _conclude(
                 context,
                 lake,
                 done.aliases,
@@ -168,7 +168,7 @@ def decision_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
             directory, seen = _read(lake, recipe.workload, config.release, config.digest)
             withdraw(lake, directory, by, seen)
             aliases = Endpoint(lake, recipe.workload).read()
-            _told(context, lake, aliases, f"release {directory.name} is rejected; the champion stays")
+            _conclude(context, lake, aliases, f"release {directory.name} is rejected; the champion stays")
 
     @dg.op(name="roll_back_endpoint", description="Checks the earlier release again, records who and why, moves the alias.")
     def rolling_back(context: dg.OpExecutionContext, config: RollbackForm) -> None:
@@ -183,7 +183,7 @@ def decision_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
                 )
             named = find_release(lake, config.to.strip() or rollback_target(lake, recipe.workload), recipe.workload)
             aliases = roll_back(lake, _sure(named), by, seen, config.though_tainted)
-            _told(context, lake, aliases, f"champion moved from {seen.champion} back to {aliases.champion}")
+            _conclude(context, lake, aliases, f"champion moved from {seen.champion} back to {aliases.champion}")
 
     return [
         form_job(
@@ -241,7 +241,7 @@ def _sure(named: NamedRelease) -> Path:
     return named.directory
 
 
-def _told(context: dg.OpExecutionContext, lake: LakeLayout, aliases: Aliases | None, said: str) -> None:
+def _conclude(context: dg.OpExecutionContext, lake: LakeLayout, aliases: Aliases | None, said: str) -> None:
     """Publishes the decision to the SQL catalog and to Dagster's history, and says it in the run."""
     publish(lake)
     if aliases is not None:
@@ -258,7 +258,7 @@ class RetrainForm(dg.Config):
 
     name: str = NAME
     because: str = Field(default="", description="Why a retraining is wanted, in one line that is recorded; needed")
-    action: str = Field(default="full", description=f"What is made again: {', '.join(WANTED)}")
+    action: str = Field(default="full", description=f"What is made again: {', '.join(ACTIONS)}")
     despite: list[str] = Field(default=[], description=f"What does not apply to this request: any of {', '.join(DESPITE)}")
     dry_run: bool = Field(default=False, description="true: only says what would be done; nothing is kept or started")
 
@@ -289,14 +289,14 @@ def request_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
             else:
                 request, is_new = Requests(lake, recipe.workload).ask(wanted, now)
                 said = request.asked_sentence(is_new, recipe.facts.decide)
-            _request_job_told(context, said)
+            _conclude_request(context, said)
 
     @dg.op(name="take_back_request", description="Records that the request is not wanted any more.")
     def withdrawing(context: dg.OpExecutionContext, config: WithdrawForm) -> None:
         with in_one_sentence(REQUEST_REFUSALS):
             lake, by = LakeLayout.open(place, create=False), actor_of(config.name, config.because, context)
             withdrawn = Requests(lake, recipe.workload).withdraw(config.request.strip(), by, datetime.now(UTC))
-            _request_job_told(context, withdrawn.withdrawn_sentence)
+            _conclude_request(context, withdrawn.withdrawn_sentence)
 
     return [
         form_job(
@@ -316,6 +316,6 @@ def request_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
     ]
 
 
-def _request_job_told(context: dg.OpExecutionContext, said: str) -> None:
+def _conclude_request(context: dg.OpExecutionContext, said: str) -> None:
     context.log.info(said)
     context.add_output_metadata({"request": said})

@@ -28,7 +28,7 @@ from assets.presentation import COMPARES
 from pipelines.contract import Recipe, load_recipe
 from pipelines.graph.alerts import alert_sensors
 from pipelines.graph.days import daily_partitions
-from pipelines.graph.decide_sensor import deciding, kept_in
+from pipelines.graph.decide_sensor import deciding, unchanged_models
 from pipelines.graph.form_jobs import decision_jobs, request_jobs
 from pipelines.graph.job_definitions import TRAIN, jobs
 from pipelines.graph.release_watch import release_watch
@@ -36,7 +36,7 @@ from pipelines.graph.schedules import clear_after, dashboard_after, retention, s
 from pipelines.graph.sensors import new_logs
 from pipelines.graph.staleness import TRAFFIC_DIGEST, behind_traffic, freshness_of
 from pipelines.storage import lake_location
-from resources.artefacts import Registry, kept_seconds
+from resources.artefacts import Registry, keep_seconds
 from resources.composing import local_tokenizers
 from resources.erasing import complete_unfinished
 from resources.lake import LakeLayout, at_work
@@ -87,12 +87,12 @@ def resources(recipe: Recipe, place: Path) -> dict[str, Any]:
     """Dagster resources of the assets. The lake is opened when a run needs it, not when the graph is loaded."""
 
     def workshop(context: dg.InitResourceContext):
-        keep_s = kept_seconds()
+        keep_s = keep_seconds()
         lake = LakeLayout.open(place)
         complete_unfinished(lake)
         registry = Registry(lake, recipe.workload, recipe.digest, context.run_id or "")
         with at_work(lake), LocalLauncher() as launcher:
-            yield Workshop(registry, launcher, recipe.threads, recipe.tracking, kept_in(context.run))
+            yield Workshop(registry, launcher, recipe.threads, recipe.tracking, unchanged_models(context.run))
         everything = {_name(asset) for asset in _enabled_assets(recipe)} - {"logs", *logs_stages()}
         clear_after(context, registry.lake, recipe.workload, keep_s, everything)
         dashboard_after(context, registry.lake, recipe.workload)
@@ -133,7 +133,7 @@ def _keys(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, str]
 def _tokenizers(recipe: Recipe) -> dict[str, Path]:
     """The tokenizers in which datasets are counted: of models that lie in directories."""
     teacher = recipe.teacher.base if recipe.teacher else None
-    return local_tokenizers({"base": recipe.base_model, "teacher": teacher, "student": recipe.student.base})
+    return local_tokenizers({"base": recipe.base_model, "teacher": teacher, stage("student_model").role: recipe.student.base})
 
 
 def asset_of(stage: Stage) -> dg.AssetsDefinition:

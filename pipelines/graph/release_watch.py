@@ -71,10 +71,10 @@ def _moved(workload: str, look: Look) -> list[dg.AssetMaterialization]:
 def _known(cursor: str | None) -> WatchedSessions:
     try:
         said = json.loads(cursor or "{}")
-        return WatchedSessions(tuple(said.get("key", ())), [WatchSignal(**found) for found in said.get("findings", [])])
+        return WatchedSessions(tuple(said.get("key", ())), [WatchSignal(**finding) for finding in said.get("findings", [])])
     except (ValueError, TypeError, AttributeError):
         return WatchedSessions()
 
 
 def _cursor(known: WatchedSessions) -> str:
-    return json.dumps({"key": known.key, "findings": [asdict(found) for found in known.findings]})
+    return json.dumps({"key": known.key, "findings": [asdict(finding) for finding in known.findings]})

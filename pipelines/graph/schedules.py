@@ -75,10 +75,10 @@ def clear_after(
         return
     selected = {key.path[-1] for key in run.asset_selection or ()}
     whole = not selected or selected >= set(everything)
-    for found in remove_leftovers(lake, workload, keep_s, None if whole else selected):
-        relay({"event": "note", "message": found.sentence()})
+    for leftover in remove_leftovers(lake, workload, keep_s, None if whole else selected):
+        relay({"event": "note", "message": leftover.sentence()})
         if context.log is not None:
-            context.log.info(found.sentence())
+            context.log.info(leftover.sentence())
 
 
 def dashboard_after(context: dg.InitResourceContext, lake: LakeLayout, workload: str) -> None:
@@ -107,10 +107,10 @@ def retention(recipe: Recipe, place: Path) -> tuple[list[dg.JobDefinition], list
     @dg.op(retry_policy=dg.RetryPolicy(max_retries=TRIES, delay=WAITS_S))
     def remove_what_is_old(context: dg.OpExecutionContext) -> None:
         """Removes rows, versions and table files that are older than the recipe's `retention`."""
-        found = remove_old_data(LakeLayout.open(place), recipe.workload, settings)
+        removed = remove_old_data(LakeLayout.open(place), recipe.workload, settings)
         context.log.info(
-            f"rows removed by table: {found.rows or 'none'}; emptied: {found.emptied or 'none'}; versions: "
-            f"{len(found.versions)}; bytes of old table files: {found.old_bytes:,}"
+            f"rows removed by table: {removed.rows or 'none'}; emptied: {removed.emptied or 'none'}; versions: "
+            f"{len(removed.versions)}; bytes of old table files: {removed.old_bytes:,}"
         )
 
     @dg.job(

@@ -48,25 +48,25 @@ def new_logs(recipe: Recipe, place: Path, logs_job) -> dg.SensorDefinition:
         try:
             lake = LakeLayout.open(place)
             sources = with_chats(lake.root, recipe.workload, recipe.sources)
-            found = watched_objects(Tables(lake), recipe.workload, sources, cursor, OBJECTS_PER_TICK)
+            watched = watched_objects(Tables(lake), recipe.workload, sources, cursor, OBJECTS_PER_TICK)
         except AWAY as error:
             return dg.SkipReason(f"the lake or a log store is away, and the next tick tries again: {error}")
-        if not found.days:
-            return dg.SensorResult(skip_reason="nothing new", cursor=json.dumps(found.cursor))
+        if not watched.days:
+            return dg.SensorResult(skip_reason="nothing new", cursor=json.dumps(watched.cursor))
         keys = daily_partitions(recipe, place).get_partition_keys()
-        days = [day.isoformat() for day in found.days if keys and keys[0] <= day.isoformat() <= keys[-1]]
+        days = [day.isoformat() for day in watched.days if keys and keys[0] <= day.isoformat() <= keys[-1]]
         if not days:
-            return dg.SensorResult(skip_reason="nothing new", cursor=json.dumps(found.cursor))
+            return dg.SensorResult(skip_reason="nothing new", cursor=json.dumps(watched.cursor))
         request = dg.RunRequest(
-            run_key=key_of(context, found.digest),
+            run_key=key_of(context, watched.digest),
             tags={
-                OBJECTS_TAG: found.digest,
+                OBJECTS_TAG: watched.digest,
                 # a day inside a pause is read with the partitions around it
                 "dagster/asset_partition_range_start": keys[bisect_right(keys, days[0]) - 1],
                 "dagster/asset_partition_range_end": keys[bisect_left(keys, days[-1])],
             },
         )
-        return dg.SensorResult(run_requests=[request], cursor=json.dumps(found.cursor))
+        return dg.SensorResult(run_requests=[request], cursor=json.dumps(watched.cursor))
 
     return sensor
 

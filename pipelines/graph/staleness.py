@@ -31,12 +31,12 @@ def behind_traffic(workload: str, reads: Mapping[dg.AssetKey, Sequence[dg.AssetK
     follows a release, and a person may let it wait."""
     of_logs = {dg.AssetKey([workload, name]) for name in logs_stages()}
     endpoint = dg.AssetKey([workload, stage("endpoint").name])
-    found: set[dg.AssetKey] = set()
+    behind: set[dg.AssetKey] = set()
     more = True
     while more:
-        reached = {key for key, above in reads.items() if key not in of_logs and any(one in of_logs | found for one in above)}
-        more, found = reached != found, reached
-    return found - {endpoint}
+        reached = {key for key, above in reads.items() if key not in of_logs and any(one in of_logs | behind for one in above)}
+        more, behind = reached != behind, reached
+    return behind - {endpoint}
 
 
 LOOKED_AT = 400

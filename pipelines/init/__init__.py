@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from pipelines.init.questions import ask, print_new_recipe
-    from pipelines.init.recipe_file import RecipeWishes, write_recipe
+    from pipelines.init.recipe_file import RecipeWishes, ask, print_new_recipe, write_recipe
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

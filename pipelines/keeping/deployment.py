@@ -150,16 +150,8 @@ def _environment() -> list[tuple[str, str]]:
 
 def _words(settings: UpSettings, lake: str, host: str) -> list[str]:
     """The arguments of `millrace` that mean these settings, with absolute paths."""
-    words = [
-        "up",
-        *(str(Path(path).resolve()) for path in settings.recipes),
-        "--lake",
-        lake,
-        "--host",
-        host,
-        "--port",
-        str(settings.port),
-    ]
+    recipes = [str(Path(path).resolve()) for path in settings.recipes]
+    words = ["up", *recipes, "--lake", lake, "--host", host, "--port", str(settings.port)]
     for serving in settings.serve:
         words += ["--serve", f"{serving.workload}:{serving.port}"]
     if settings.capture:

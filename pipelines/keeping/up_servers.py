@@ -151,19 +151,7 @@ def up_servers(
 
 
 def _serve_command(settings: UpSettings, serving: WorkloadServer, lake: LakeLayout) -> list[str]:
-    words = [
-        "serve",
-        serving.workload,
-        "--watch",
-        "--lake",
-        lake.place,
-        "--host",
-        settings.host,
-        "--port",
-        str(serving.port),
-        "--drain",
-        f"{DRAIN_S:g}",
-    ]
+    words = ["serve", serving.workload, "--watch", "--lake", lake.place, *_listening(settings, serving.port)]
     if settings.program:
         words += ["--program", settings.program]
     if settings.capture:
@@ -180,20 +168,12 @@ def _store_of(settings: UpSettings, name: str) -> str:
 
 
 def _capture_command(settings: UpSettings) -> list[str]:
-    return python_module(
-        "pipelines.cli",
-        "capture",
-        _store_of(settings, "captured"),
-        "--to",
-        settings.to,
-        "--host",
-        settings.host,
-        "--port",
-        str(settings.capture_port),
-        "--drain",
-        f"{DRAIN_S:g}",
-        *_keys_of(settings),
-    )
+    words = ["capture", _store_of(settings, "captured"), "--to", settings.to, *_listening(settings, settings.capture_port)]
+    return python_module("pipelines.cli", *words, *_keys_of(settings))
+
+
+def _listening(settings: UpSettings, port: int) -> list[str]:
+    return ["--host", settings.host, "--port", str(port), "--drain", f"{DRAIN_S:g}"]
 
 
 def _keys_of(settings: UpSettings) -> list[str]:

@@ -89,22 +89,10 @@ def read_state(home: Path) -> UpState | None:
 
 def shown_state(state: UpState) -> dict[str, Any]:
     """The state for programs: what --check --format json prints."""
-    return {
-        "lake": state.lake,
-        "running": state.is_running,
-        "pid": int(state.process.partition("@")[0]),
-        "host": state.host,
-        "since": state.since,
-        "servers": [
-            {
-                "name": server.name,
-                "running": server.is_running,
-                "pid": server.pid,
-                "since": server.since,
-                "restarts": server.restarts,
-                "why_not": "" if server.is_running else server.why_not,
-                "log": server.log,
-            }
-            for server in state.servers
-        ],
-    }
+    servers = []
+    for server in state.servers:
+        shown = asdict(server) | {"running": server.is_running, "pid": server.pid}
+        del shown["process"]
+        servers.append(shown | ({"why_not": ""} if server.is_running else {}))
+    shown = {name: value for name, value in asdict(state).items() if name in ("lake", "host", "since")}
+    return shown | {"running": state.is_running, "pid": int(state.process.partition("@")[0]), "servers": servers}

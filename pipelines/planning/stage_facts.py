@@ -35,12 +35,15 @@ def stage_facts(recipe: Recipe, device: Device | None) -> StageFacts:
     asked = json.dumps({"recipe": recipe.as_text(), "gpu": device and device.name})
     known = [source_digest(WORKER), recipe.threads, asked, base.config, base.weight_bytes]
     with suppress(CalledProcessError, ValueError):
-        found = cached_measurement(
-            "stage_facts", known, lambda: measured_apart("pipelines.planning.worker_memory", recipe.threads, asked)
+        numbers: dict[str, float] = cached_measurement(
+            "stage_facts",
+            known,
+            lambda: measured_apart("pipelines.planning.worker_memory", recipe.threads, asked),
+            dict[str, float],
         )
-        memory = {name.removeprefix("memory "): each for name, each in found.items() if name.startswith("memory ")}
+        memory = {name.removeprefix("memory "): each for name, each in numbers.items() if name.startswith("memory ")}
         rates: dict[str, dict[str, float]] = {}
-        for name, each in found.items():
+        for name, each in numbers.items():
             kind, method, part = name.split(" ", 2) if name.startswith("rates ") else ("", "", "")
             if kind:
                 rates.setdefault(method, {})[part] = each

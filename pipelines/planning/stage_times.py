@@ -18,13 +18,14 @@ from dataclasses import asdict, dataclass, field
 from math import ceil
 from typing import Any
 
+from model_ops.jobs import filled
 from model_ops.machine import Device, cpu_speeds
 from model_ops.planning import MICRO_BATCH_TOKENS, ShapeRates
 from model_ops.training import TrainingSettings
 from pipelines.contract import Base, BaseModelError, Recipe, look_at_base
 from pipelines.planning.stage_facts import stage_facts
 from resources.deciding import AROUND_S
-from resources.stages import STAGES
+from resources.stages import STAGES, Stage
 
 ATTENTION, MEASURED_TOKENS = 4, 256
 """Operations of attention, per width, layer, token and token before it; tokens of the documents that rates were measured on."""
@@ -103,12 +104,12 @@ def stage_seconds(recipe: Recipe, speed: Speed, traffic: TrafficSize) -> dict[st
     sizes = model_sizes(recipe, base)
     if not sizes.base:
         return {}
-    work, found = _Work(recipe, sizes, traffic, base.context or recipe.evaluation.max_length, speed), {}
+    work, seconds = _Work(recipe, sizes, traffic, base.context or recipe.evaluation.max_length, speed), {}
     for stage in STAGES:
         if stage.kind == "outside" or stage.module or stage.name in recipe.disabled:
             continue
-        found[stage.name] = stage.fixed_seconds + stage.record_seconds * traffic.records + work.of(stage.name)
-    return found | {"around the steps": AROUND_S}
+        seconds[stage.name] = stage.fixed_seconds + stage.record_seconds * traffic.records + work.of(stage)
+    return seconds | {"around the steps": AROUND_S}
 
 
 def tries_blocks(recipe: Recipe) -> bool:
@@ -130,25 +131,18 @@ class _Work:
             return known.get(method) or next(iter(known.values()))
         return ShapeRates.assumed(self.speed.gflops, self.sizes.block, self.sizes.head)
 
-    def of(self, stage: str) -> float:
-        found = getattr(self, f"_{stage}", None)
-        return 0.0 if found is None else found()
+    def of(self, stage: Stage) -> float:
+        """By the method of the stage's name; a training without one takes the seconds of its tokens."""
+        if (predicted := getattr(self, f"_{stage.name}", None)) is not None:
+            return predicted()
+        return self._training(getattr(self.recipe, stage.section).resolved()) if stage.section else 0.0
 
     def _base_model(self) -> float:
         return self._training(self.recipe.tiny.resolved()) if self.recipe.base_model == "tiny" else 0.0
 
-    def _sft_model(self) -> float:
-        return self._training(self.recipe.sft.resolved())
-
-    def _second_sft_model(self) -> float:
-        return self._training(self.recipe.second_sft.resolved())
-
-    def _reward_model(self) -> float:
-        return self._training(self.recipe.reward_model.resolved())
-
     def _preference_model(self) -> float:
         """The reference reads each row once, unless the model answers prompts."""
-        settings = self.recipe.preference.resolved()
+        settings = filled(self.recipe.preference).resolved()
         if (sampling := settings.on_policy) is None:
             rows = self.traffic.records * 2 * self.traffic.tokens
             return self._training(settings) + self._read(min(self._tokens(settings), rows), self.traffic.tokens)
@@ -157,7 +151,7 @@ class _Work:
         return self._training(settings) + self._decoding(answers, sampling.max_new_tokens, sampling.batch_size, 1)
 
     def _rft_model(self) -> float:
-        settings = self.recipe.rft.resolved()
+        settings = filled(self.recipe.rft).resolved()
         steps = settings.steps_over(self.traffic.records, settings.prompts_per_step)
         asked, held_out = settings.prompts_per_step * settings.answers, settings.held_out_prompts * settings.held_out_answers
         answers = steps * asked + min(steps + 1, RFT_VALIDATIONS) * held_out
@@ -201,15 +195,13 @@ class _Work:
 
     def _evaluation_report(self) -> float:
         settings, records = self.recipe.evaluation, self.traffic.records
-        models = 1 + sum(
-            found is not None and found.enabled
-            for found in (getattr(self.recipe, name) for name in ("sft", "preference", "rft", "student", "quantize"))
-        )
+        policy = self.recipe.policy
+        models = len(policy.models)
         rows = min(settings.rows or records, records) * self.traffic.tokens
         compared = min(REFERENCE_TOKENS, rows) + min(LONG_CONTEXTS * min(settings.max_length, self.context), rows)
         tried = self.sizes.layers * min(BLOCK_TOKENS, rows) * tries_blocks(self.recipe)
         read = self._read(models * rows + 2 * compared + tried, self.traffic.tokens, exact=True)
-        answering = 1 + sum(found is not None and found.enabled for found in (self.recipe.preference, self.recipe.rft))
+        answering = 1 + len(policy.measured_rows)
         ways = (1 + len(settings.temperatures)) * (1 + DRAFTED_SHARE * self.recipe.speculator.enabled)
         ways += 2 * answering  # side by side with another model; what preferences and rewards changed
         prompts = (min(settings.prompts, records), settings.max_new_tokens, ways)
@@ -222,20 +214,25 @@ class _Work:
         """Tokens that a stage trains on. settings: resolved."""
         settings = self._fitted(settings)
         if settings.steps is not None:
-            return settings.steps * settings.tokens_per_step
-        return settings.epochs * self.traffic.records * min(self.traffic.tokens, settings.max_length)
+            return settings.steps * filled(settings.tokens_per_step)
+        return filled(settings.epochs) * self.traffic.records * self._length(settings)
+
+    def _length(self, settings: TrainingSettings) -> int:
+        """Tokens of a typical record that the training reads."""
+        return min(self.traffic.tokens, filled(settings.max_length))
 
     def _fitted(self, settings: TrainingSettings) -> TrainingSettings:
         """The settings with the step and the passes that a training takes over so few records."""
-        length = min(self.traffic.tokens, settings.max_length)
+        length = self._length(settings)
         return settings.fitted(self.traffic.records * length, length)
 
     def _training(self, settings: TrainingSettings, share: float = 1.0) -> float:
         """A training of a model with this share of the base model's blocks, its trial of a micro-batch, its validation."""
         settings, method = self._fitted(settings), getattr(settings, "method", "full")
-        tokens, rates, length = self._tokens(settings), self.rates(method), min(self.traffic.tokens, settings.max_length)
-        micro_batch = min(settings.tokens_per_step, settings.micro_batch_tokens or max(MICRO_BATCH_TOKENS, settings.max_length))
-        updates = tokens / settings.tokens_per_step * rates.update_s * self.sizes.base * share if method == "full" else 0.0
+        tokens, rates, length = self._tokens(settings), self.rates(method), self._length(settings)
+        step, longest = filled(settings.tokens_per_step), filled(settings.max_length)
+        micro_batch = min(step, settings.micro_batch_tokens or max(MICRO_BATCH_TOKENS, longest))
+        updates = tokens / step * rates.update_s * self.sizes.base * share if method == "full" else 0.0
         tried = tokens + micro_batch * settings.dry_run
         validations = max(1, min(VALIDATIONS, VALIDATED * tokens // VALIDATION_TOKENS))
         validated = VALIDATED * tokens * (1 + 2 / validations)  # before the first step, and as saved
@@ -347,5 +344,5 @@ def _share_of_student(recipe: Recipe, parameters: int, layers: int) -> float:
         with suppress(BaseModelError):
             return (look_at_base(recipe.student.base).parameters or parameters) / max(1, parameters)
         return 1.0
-    kept = recipe.student.kept_layers
-    return kept if kept < 1 else min(1.0, kept / layers)
+    layers_left = recipe.student.asked_layers
+    return layers_left if layers_left < 1 else min(1.0, layers_left / layers)

@@ -24,16 +24,16 @@ from rich.text import Text
 
 from model_ops.adapters import model_places
 from model_ops.families import known_config
-from model_ops.jobs import Misuse, ModelError, counted, duration
+from model_ops.jobs import Misuse, ModelError, counted, duration, filled
 from model_ops.machine import Device, parse_devices
 from model_ops.planning import GIB, MemoryOf, MemoryPlan, Needs, choose
 from model_ops.training import TrainingSettings
 from pipelines.contract import Recipe
-from pipelines.planning.chosen_stage import chosen_stage
 from pipelines.planning.stage_times import tiny_config
 from resources.artefacts import Registry
 from resources.lake import LakeLayout
 from resources.manifests import ManifestError
+from resources.stages import planned_sections, trained_sections
 
 BAR = 28
 SAID = {
@@ -72,10 +72,11 @@ def needs_of_stage(recipe: Recipe, stage: str, settings: Any, device: Device) ->
 
     config, name = config_of(recipe)
     refuse_untrainable(config.to_dict())
-    if stage != "student" and getattr(settings, "method", "full") != "full" and settings.lora.targets:
+    distils = trained_sections()[stage].takes_model_as == "teacher"
+    if not distils and getattr(settings, "method", "full") != "full" and settings.lora.targets:
         refuse_unmatched_targets(config, settings.lora.targets)
     teacher = 0
-    if stage == "student":
+    if distils:
         read_once = settings.teacher != "online" and not settings.on_policy.share
         teacher = 0 if read_once else count_weights(config).all
         config, name = student_of(recipe, config, name)
@@ -83,11 +84,19 @@ def needs_of_stage(recipe: Recipe, stage: str, settings: Any, device: Device) ->
 
 
 def planned_stage(recipe: Recipe, asked: str | None) -> str:
-    """The section of the stage that is planned. Raises PlanError if the recipe does not train it."""
-    try:
-        return chosen_stage(recipe, asked)
-    except ValueError as error:
-        raise PlanError(str(error)) from error
+    """The section of the stage that is planned, by default the first that the recipe trains. Raises PlanError if the recipe
+    does not train it."""
+    sections = planned_sections()
+    trained = [name for name in sections if name in recipe.trained]
+    usual = [name for name, stage in sections.items() if name in trained or not stage.opt_in]
+    if asked is None and not trained:
+        raise PlanError(f"this recipe switches off {' and '.join(usual)}; enable one of them to plan it")
+    if asked is None or asked in trained:
+        return asked or trained[0]
+    if asked in usual:
+        raise PlanError(f"--stage {asked}: this recipe switches it off ({sections[asked].switch}.enabled)")
+    none = f"this recipe has no {asked}; " if asked in sections else ""
+    raise PlanError(f"--stage {asked}: {none}choose {' or '.join(usual)}")
 
 
 def student_of(recipe: Recipe, teacher: Any, name: str) -> tuple[Any, str]:
@@ -122,7 +131,7 @@ def print_plan(plan: MemoryPlan, recipe: Recipe, stage: str, console: Console, t
     if plan.tokens_per_second is not None:
         used = setup.mesh.processes
         each = f" ({_two_digits(plan.tokens_per_second / used):,} a device)" if used > 1 else ""
-        share = plan.tokens_per_second * needs.flops_per_token / (used * device.bf16_tflops * 1e12)
+        share = plan.tokens_per_second * needs.flops_per_token / (used * filled(device.bf16_tflops) * 1e12)
         whose = "the devices'" if used > 1 else "the device's"
         console.print(
             f"  about [bold]{_two_digits(plan.tokens_per_second):,}[/] tokens/s{each}, an estimate: "
@@ -160,8 +169,8 @@ def estimated_seconds(plan: MemoryPlan, settings: TrainingSettings, tokens: floa
     if plan.tokens_per_second is None:
         return None
     if settings.steps is not None:
-        return settings.steps * settings.tokens_per_step / plan.tokens_per_second
-    return settings.epochs * tokens / plan.tokens_per_second if tokens else None
+        return settings.steps * filled(settings.tokens_per_step) / plan.tokens_per_second
+    return filled(settings.epochs) * tokens / plan.tokens_per_second if tokens else None
 
 
 def settings_of(plan: MemoryPlan) -> dict[str, Any]:
@@ -290,9 +299,9 @@ def dataset_tokens(lake: LakeLayout | None, workload: str, dataset: str = "sft_d
         rows = pq.ParquetFile(file)
     except (ManifestError, OSError):
         return None
-    found = 0.0
+    total = 0.0
     for name in {*COLUMNS, "token_ids"} & set(rows.schema_arrow.names):
         measure = pc.list_value_length if name == "token_ids" else pc.utf8_length
         for batch in rows.iter_batches(columns=[name]):
-            found += (pc.sum(measure(batch.column(0))).as_py() or 0) / (1 if name == "token_ids" else CHARACTERS_A_TOKEN)
-    return found
+            total += (pc.sum(measure(batch.column(0))).as_py() or 0) / (1 if name == "token_ids" else CHARACTERS_A_TOKEN)
+    return total

@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from model_ops.jobs import ModelError
-from model_ops.machine import DEVICES, Device, cached_measurement, parse_devices, set_torch_environment
+from model_ops.jobs import ModelError, filled
+from model_ops.machine import DEVICES, Device, Precision, cached_measurement, parse_devices, set_torch_environment
 from model_ops.planning import (
     BYTES_FROZEN,
     BYTES_TRAINED,
@@ -32,11 +32,12 @@ from model_ops.planning import (
     Setup,
     memory_of,
 )
+from model_ops.reinforcement import RftSettings
 from model_ops.training import TrainingSettings
 from pipelines.contract import Recipe, read_recipe
 from pipelines.planning.stage_times import tries_blocks
 from pipelines.planning.training_plan import PlanError, config_of, needs_of_stage, student_of
-from resources.stages import sections, stage
+from resources.stages import trained_sections
 
 DRAFTED_STATES, EVALUATED_TOKENS = 12, 2_048
 """Widths of the residual stream that a drafter holds for a token and a draft step: three states of the target, and what a
@@ -56,7 +57,7 @@ def measured(recipe: Recipe, device: Device | None) -> Iterator[tuple[str, float
         yield f"memory {name}", each
     if device is not None:
         return
-    found: dict[str, dict[str, float]] = {}
+    by_method: dict[str, dict[str, float]] = {}
     ranks = {getattr(settings.resolved(), "method", "full"): settings for settings in recipe.trained.values()}
     for method, settings in (ranks or {"full": TrainingSettings()}).items():
         given = settings.resolved()
@@ -66,15 +67,16 @@ def measured(recipe: Recipe, device: Device | None) -> Iterator[tuple[str, float
                 "shape_rates",
                 [recipe.threads, config.to_dict(), given.precision, rank],
                 partial(_rates, config.to_dict(), given.precision, rank),
+                dict[str, float],
             )
-            found[method] = rates
-    for method, rates in found.items():
+            by_method[method] = rates
+    for method, rates in by_method.items():
         for part, value in rates.items():
-            seen = [other[part] for other in found.values()] if part not in OF_METHOD else [value]
+            seen = [other[part] for other in by_method.values()] if part not in OF_METHOD else [value]
             yield f"rates {method} {part}", min(seen)
 
 
-def _rates(config: dict[str, Any], precision: str, rank: int) -> dict[str, float]:
+def _rates(config: dict[str, Any], precision: Precision, rank: int) -> dict[str, float]:
     from model_ops.planning import measure_shapes
 
     return measure_shapes(config, precision, rank)._asdict()
@@ -87,10 +89,10 @@ def worker_memory(recipe: Recipe, config: Any, device: Device) -> Iterator[tuple
     served = student_of(recipe, config, "")[0] if recipe.student.enabled else config
     process, counts = CPU_PROCESS_GIB * GIB, count_weights(served)
     for section, settings in recipe.trained.items():
-        found = sections().get(section) or (stage("base_model") if section == "tiny" else None)
-        if found is not None:
+        stage = trained_sections()[section]
+        if stage.group == "models":
             resolved = settings.resolved()
-            yield found.name, memory_of(needs_of_stage(recipe, section, resolved, device), own_setup(resolved), device).total
+            yield stage.name, memory_of(needs_of_stage(recipe, section, resolved, device), own_setup(resolved), device).total
     width = served.hidden_size + (getattr(served, "intermediate_size", None) or 4 * served.hidden_size)
     passing = MICRO_BATCH_TOKENS * width * READ_WIDTHS * BYTES_TRAINED * (1 + HEAP_FRAGMENTATION)
     weights = BYTES_FROZEN * counts.all
@@ -109,7 +111,7 @@ def worker_memory(recipe: Recipe, config: Any, device: Device) -> Iterator[tuple
     yield "quantized_model", process + BYTES_TRAINED * counts.all + recipe.quantize.calibrates * passing
     drafter = counts.block + 2 * served.vocab_size * served.hidden_size
     settings = recipe.speculator.resolved()
-    states = settings.tokens_per_step * served.hidden_size * DRAFTED_STATES * (settings.ttt_steps or 1) * BYTES_TRAINED
+    states = filled(settings.tokens_per_step) * served.hidden_size * DRAFTED_STATES * (settings.ttt_steps or 1) * BYTES_TRAINED
     yield "speculator", process + BYTES_FROZEN * counts.all + 4 * BYTES_TRAINED * drafter + states * (1 + HEAP_FRAGMENTATION)
     yield "merged_model", process + 2 * BYTES_TRAINED * counts.all
 
@@ -117,13 +119,11 @@ def worker_memory(recipe: Recipe, config: Any, device: Device) -> Iterator[tuple
 def own_setup(settings: TrainingSettings) -> Setup:
     """The setup that a stage trains with, as its resolved settings say."""
     mesh = MeshSizes(**{axis.name: getattr(settings.mesh, axis.name) or 1 for axis in fields(MeshSizes)})
-    tokens = settings.micro_batch_tokens or max(MICRO_BATCH_TOKENS, settings.max_length)
-    step = settings.tokens_per_step
-    if hasattr(settings, "prompts_per_step"):  # a step is of answers, not of tokens
+    longest, step = filled(settings.max_length), filled(settings.tokens_per_step)
+    tokens = settings.micro_batch_tokens or max(MICRO_BATCH_TOKENS, longest)
+    if isinstance(settings, RftSettings):  # a step is of answers, not of tokens
         step = settings.prompts_per_step * settings.answers * settings.max_new_tokens
-    return Setup(
-        mesh, min(tokens, max(step, settings.max_length)), settings.activation_checkpointing, settings.offload_activations
-    )
+    return Setup(mesh, min(tokens, max(step, longest)), settings.activation_checkpointing, settings.offload_activations)
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ def _copy_ancestry(lake: LakeLayout, wholes: list[Manifest], to: LakeLayout, cop
         if not (there / "manifest.json").exists():
             elsewhere = place / ELSEWHERE
             if elsewhere.exists():
-                shutil.copyfile(elsewhere, _made(there) / ELSEWHERE)
+                shutil.copyfile(elsewhere, _folder(there) / ELSEWHERE)
             else:
                 write_json(there / ELSEWHERE, {"lake": lake.place})
             _copy_beside(place, there)
@@ -115,7 +115,7 @@ def _copy_whole(lake: LakeLayout, manifest: Manifest, to: LakeLayout, copied: Co
         copied.there.append(named)
         return
     lake.mirror.fetch(source)
-    hold(_made(there))
+    hold(_folder(there))
     for file in manifest.files:
         if not _is_there(there / file.path, file):
             _copy_file(source / file.path, there / file.path, file, named)
@@ -159,7 +159,7 @@ def _copy_beside(source: Path, there: Path) -> None:
     """What says that rows were erased."""
     for name in BESIDE - {ELSEWHERE}:
         if (source / name).exists():
-            _made(there)
+            _folder(there)
             with replaced(there / name) as temporary:
                 shutil.copyfile(source / name, temporary)
 
@@ -187,7 +187,7 @@ def _place(lake: LakeLayout, manifest: Manifest) -> Path:
     return home_of(lake, manifest.kind, manifest.name) / manifest.version
 
 
-def _made(directory: Path) -> Path:
+def _folder(directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     return directory
 

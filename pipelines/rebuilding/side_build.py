@@ -2,18 +2,17 @@
 
     rebuilt = rebuild(lake, "math-tutor/sft_dataset", None, Path("/tmp/again"))
     rebuilt.matches                     # whether every file has the bytes of the first time
-    rebuilt.files                       # [ComparedFile("train.parquet", "same"), ...]
+    rebuilt.files                       # {"train.parquet": "same", ...}
 
-The recipe's stage is run on the inputs that the manifest names, with the same code as a run. Its settings come from the recipe.
-If code, settings or an input differ from those of the manifest, it would be another version, and nothing is made: the error
-says which of them differ.
+For an auditor, who proves with it that a release comes from its inputs. The recipe's stage runs on the inputs that the manifest
+names, with the same code as in a run. Where it would be another version, nothing is made: the error says what differs.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,9 +24,10 @@ from rich.text import Text
 from model_ops.jobs import Misuse, counted
 from pipelines.contract import Recipe, load_recipe
 from pipelines.graph import recipe_assets, recipe_parts
+from pipelines.rebuilding.side_lake import side_lake
 from pipelines.storage import last_run
 from pipelines.terminal import print_rows
-from resources.artefacts import ArtefactDraft, Registry, home_of, side_lake, step_of
+from resources.artefacts import ArtefactDraft, Registry, home_of, step_of
 from resources.catalog import find_artefact
 from resources.digests import source_digest
 from resources.lake import LakeLayout
@@ -36,19 +36,13 @@ from resources.manifests import Input, Kind, Manifest, artefact_version, describ
 from resources.records import visible
 from resources.workshop import Workshop
 
+RECORD = "record of the run"
 Comparison = Literal["same", "differs", "missing", "new", "record of the run"]
+_COLUMNS = pa.schema([("file", pa.string()), ("bytes_of_the_second", pa.string())])
 
 
 class RebuildError(Misuse):
     """An artefact cannot be made again; the message says what differs from the first time."""
-
-
-@dataclass(frozen=True)
-class ComparedFile:
-    """A file of the artefact: whether the second one has the bytes of the first."""
-
-    path: str
-    comparison: Comparison
 
 
 @dataclass(frozen=True)
@@ -58,11 +52,12 @@ class Rebuilt:
     first: Manifest
     directory: Path
     """Where the second one was made."""
-    files: list[ComparedFile]
+    files: Mapping[str, Comparison]
+    """Whether each file of the second one has the bytes of the first."""
 
     @property
     def matches(self) -> bool:
-        return all(file.comparison in ("same", "record of the run") for file in self.files)
+        return {*self.files.values()} <= {"same", RECORD}
 
 
 def rebuild(lake: LakeLayout, artefact: str, recipe: Path | None, into: Path) -> Rebuilt:
@@ -78,10 +73,9 @@ def rebuild(lake: LakeLayout, artefact: str, recipe: Path | None, into: Path) ->
     if into.resolve().is_relative_to(lake.root.resolve()):
         raise RebuildError(f"{into} lies in the lake: give a folder elsewhere with --into")
     side = side_lake(lake, first, into)
-    step = step_of(first.name.split("/", 1)[1])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Dagster's warnings about parts of its API that may change
-        _run(read, step, side, first)
+        _run(read, step_of(first.name.split("/", 1)[1]), side, first)
     directory = home_of(side, first.kind, first.name) / first.version
     return Rebuilt(first, directory, _compared(first, directory))
 
@@ -90,119 +84,96 @@ def _recipe(lake: LakeLayout, manifest: Manifest, given: Path | None) -> Recipe:
     workload = manifest.name.split("/")[0]
     place = given or last_run(lake, workload)
     if place is None or not place.is_file():
-        raise RebuildError(
-            f"the recipe that made {manifest.name} is not where it was{f' ({place})' if place else ''}: give it "
-            "with --recipe FILE"
-        )
+        was = f" ({place})" if place else ""
+        raise RebuildError(f"the recipe that made {manifest.name} is not where it was{was}: give it with --recipe FILE")
     recipe = load_recipe(place)
     if recipe.workload != workload:
         raise RebuildError(f"{place} is the recipe of {recipe.workload}: give the one of {workload} with --recipe FILE")
     return recipe
 
 
-@dataclass(frozen=True)
-class _OnlyThisVersion(Registry):
-    """A registry that makes the version of a manifest, and no other."""
-
-    first: Manifest | None = None
-    refused: list[str] = field(default_factory=list)
-
-    def draft(
-        self, kind: Kind, name: str, op: str, sources: tuple[str, ...], config: dict[str, Any], inputs: list[Input]
-    ) -> ArtefactDraft:
-        first = self.first
-        assert first is not None
-        if artefact_version(op, source_digest(*sources), config, inputs) != first.version:
-            self.refused.append(_difference(first, op, config, inputs))
-            raise RebuildError(self.refused[-1])
-        return super().draft(kind, name, op, sources, config, inputs)
-
-
 def _run(recipe: Recipe, step: str, side: LakeLayout, first: Manifest) -> None:
     """Runs one stage of a recipe in a lake, in this process, without a history."""
-    registry = _OnlyThisVersion(side, recipe.workload, recipe.digest, first=first)
+
+    class OnlyFirst(Registry):
+        """Makes the version of the manifest, and no other."""
+
+        def draft(
+            self, kind: Kind, name: str, op: str, sources: tuple[str, ...], config: dict[str, Any], inputs: list[Input]
+        ) -> ArtefactDraft:
+            if artefact_version(op, source_digest(*sources), config, inputs) != first.version:
+                raise RebuildError(_difference(first, op, config, inputs))
+            return super().draft(kind, name, op, sources, config, inputs)
+
     assets = recipe_assets(recipe, side.root)
     wanted = dg.AssetKey([recipe.workload, step])
     if not any(wanted in asset.keys for asset in assets if isinstance(asset, dg.AssetsDefinition)):
         raise RebuildError(f"the recipe makes no {step}: give the one that made {first.name} {first.version} with --recipe")
     with LocalLauncher() as launcher, dg.DagsterInstance.ephemeral() as instance:
-        workshop = Workshop(registry, launcher, recipe.threads)
-        parts = {name: value for name, (value, _) in recipe_parts(recipe).items()}
+        workshop = Workshop(OnlyFirst(side, recipe.workload, recipe.digest), launcher, recipe.threads)
         dg.materialize(
             assets,
             selection=dg.AssetSelection.assets(wanted).without_checks(),
             instance=instance,
-            resources={"workshop": workshop, **parts},
+            resources={"workshop": workshop, **{name: value for name, (value, _) in recipe_parts(recipe).items()}},
             run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
         )
 
 
 def _difference(first: Manifest, op: str, config: Mapping[str, Any], inputs: list[Input]) -> str:
     """Why a version would be another one, as a sentence."""
-    now = {(item.kind, item.name): item.digest for item in inputs}
-    then = {(item.kind, item.name): item.digest for item in first.inputs}
-    parts = [
-        f"the {kind} {name} is another"
-        for kind, name in sorted(now.keys() | then.keys())
-        if now.get((kind, name)) != then.get((kind, name))
-    ]
+    now, then = ({(item.kind, item.name): item.digest for item in items} for items in (inputs, first.inputs))
     here, there = _flat(config), _flat(first.config)
-    parts += [
-        f"the setting {key} is {here.get(key)!r} and was {there.get(key)!r}"
-        for key in sorted(here.keys() | there.keys())
-        if here.get(key) != there.get(key)
-    ]
+    parts = [f"the {kind} {name} is another" for kind, name in _unequal(now, then)]
+    parts += [f"the setting {key} is {here.get(key)!r} and was {there.get(key)!r}" for key in _unequal(here, there)]
     if op != first.op:
         parts.append(f"the operation is {op} and was {first.op}")
     if not parts:
-        parts.append(
-            f"the code is another: it was made by revision {first.code.revision[:12]}"
-            f"{', with uncommitted changes' if first.code.dirty else ''}"
-        )
+        changed = ", with uncommitted changes" if first.code.dirty else ""
+        parts.append(f"the code is another: it was made by revision {first.code.revision[:12]}{changed}")
     return (
         f"{first.name}@{first.version} cannot be made again, because it would be another version: {'; '.join(parts)}. Use "
         "the code, recipe and files of that time"
     )
 
 
+def _unequal(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> list[Any]:
+    return sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
+
+
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in config.items():
-        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return found
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
 
 
-def _compared(first: Manifest, directory: Path) -> list[ComparedFile]:
+def _compared(first: Manifest, directory: Path) -> dict[str, Comparison]:
     then = {file.path: file.sha256 for file in first.files}
     now = {file.path: file.sha256 for file in describe_files(directory)}
 
     def comparison(path: str) -> Comparison:
         if is_record(path, first.kind):
             return "record of the run"
-        if path not in now:
-            return "missing"
-        if path not in then:
-            return "new"
+        if path not in now or path not in then:
+            return "missing" if path in then else "new"
         return "same" if now[path] == then[path] else "differs"
 
-    return [ComparedFile(path, comparison(path)) for path in sorted({*then, *now})]
+    return {path: comparison(path) for path in sorted({*then, *now})}
 
 
-_COLUMNS = pa.schema([("file", pa.string()), ("bytes_of_the_second", pa.string())])
-
-
-def print_rebuilt(rebuilt: Rebuilt, format: str, console: Console, kept: bool) -> bool:
-    """Prints the comparison file by file. kept: whether the second artefact stays. Returns whether the bytes match."""
-    rows = [{"file": file.path, "bytes_of_the_second": file.comparison} for file in rebuilt.files]
+def print_rebuilt(rebuilt: Rebuilt, format: str, console: Console, stays: bool) -> bool:
+    """Prints the comparison file by file. stays: whether the second artefact does. Returns whether the bytes match."""
+    rows = [{"file": path, "bytes_of_the_second": comparison} for path, comparison in rebuilt.files.items()]
     print_rows(pa.Table.from_pylist(rows, schema=_COLUMNS), format, console)
     if format == "table":
-        name = f"{rebuilt.first.name}@{rebuilt.first.version}"
-        compared = [file for file in rebuilt.files if file.comparison != "record of the run"]
-        others = sum(file.comparison != "same" for file in compared)
-        said = (
-            f"{name} was made again: {counted(len(compared), 'file')}, every byte the same"
+        compared = [comparison for comparison in rebuilt.files.values() if comparison != RECORD]
+        others = sum(comparison != "same" for comparison in compared)
+        result = (
+            f"made again: {counted(len(compared), 'file')}, every byte the same"
             if rebuilt.matches
-            else f"{name} was made again, and {counted(others, 'file')} of {len(compared)} are not the same"
+            else f"made again, and {counted(others, 'file')} of {len(compared)} are not the same"
         )
-        console.print(Text(visible(f"{said}. It is in {rebuilt.directory}" if kept else f"{said}.")), soft_wrap=True)
+        where = f". It is in {rebuilt.directory}" if stays else "."
+        console.print(Text(visible(f"{rebuilt.first.name}@{rebuilt.first.version} was {result}{where}")), soft_wrap=True)
     return rebuilt.matches

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import psutil
 from rich.console import Console
@@ -38,17 +38,8 @@ def follow(run: Run, console: Console, budget: Mapping[str, float] | None = None
     return outcome
 
 
-class FollowedRun(Protocol):
-    """The parts of a run that following needs."""
-
-    @property
-    def pid(self) -> int | None: ...
-    def poll(self) -> int | None: ...
-    def stop(self) -> None: ...
-
-
 class _Watch:
-    def __init__(self, run: FollowedRun, console: Console, budget: Mapping[str, float]):
+    def __init__(self, run: Run, console: Console, budget: Mapping[str, float]):
         self._run, self._console, self._budget = run, console, budget
         self._outcome = Outcome()
         self.is_stopping = False

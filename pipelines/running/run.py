@@ -29,7 +29,7 @@ from pipelines.running.instance import fail_dead_runs, failing_dead_runs, open_i
 from pipelines.running.outcome import INTERRUPTED
 from pipelines.running.submission import EXIT, STARTED, Run, others_running, runs_of
 from pipelines.storage import StorageError, location_name, remember, require_writable, storage_sentence
-from resources.artefacts import kept_seconds
+from resources.artefacts import keep_seconds
 from resources.erasing import complete_unfinished, is_learnt, keep_counts_only, rows_with_text
 from resources.lake import LakeError, LakeInUse, LakeLayout, Tables, at_work
 from resources.launching import HOST_TAG, PROCESS_TAG, RUN_TAG, origin_of, relay, this_process
@@ -82,9 +82,9 @@ def run(request: RunRequest) -> int:
     recipe = load_recipe(request.recipe)
     lake = LakeLayout.open(request.lake)
     require_writable(lake.root)
-    kept_seconds()  # report an error in the environment now, not in the first step that needs the lake
+    keep_seconds()  # report an error in the environment now, not in the first step that needs the lake
     if completed := complete_unfinished(lake):
-        relay({"event": "note", "message": f"completed {counted(completed, 'erasure')} that had been stopped"})
+        _note(f"completed {counted(completed, 'erasure')} that had been stopped")
     with at_work(lake):
         exit_code = _at_work(request, recipe, lake)
     if exit_code == 0 and request.select is None:  # the rest of the graph may need the rows that a part has learnt
@@ -98,31 +98,22 @@ def _remove_texts(recipe: Recipe, lake: LakeLayout) -> None:
     if not sources or not rows_with_text(lake, recipe.workload, sources):
         return
     if not is_learnt(lake, recipe.workload):
-        relay(
-            {
-                "event": "note",
-                "message": f"no model has learnt the rows of {', '.join(sources)} yet, so their texts stay "
-                "until one has (retention.counts_only)",
-            }
+        _note(
+            f"no model has learnt the rows of {', '.join(sources)} yet, so their texts stay "
+            "until one has (retention.counts_only)"
         )
         return
     try:
         removed = keep_counts_only(lake, recipe.workload, sources)
     except LakeInUse:
-        relay(
-            {
-                "event": "note",
-                "message": "another run is at work, so texts of retention.counts_only stay until it ends: "
-                "`millrace retain RECIPE --apply` removes them",
-            }
+        _note(
+            "another run is at work, so texts of retention.counts_only stay until it ends: "
+            "`millrace retain RECIPE --apply` removes them"
         )
         return
-    relay(
-        {
-            "event": "note",
-            "message": f"removed the texts of {counted(removed.interactions, 'row')} of {', '.join(sources)}: "
-            "only counts stay (retention.counts_only)",
-        }
+    _note(
+        f"removed the texts of {counted(removed.interactions, 'row')} of {', '.join(sources)}: "
+        "only counts stay (retention.counts_only)"
     )
 
 
@@ -133,22 +124,22 @@ def _at_work(request: RunRequest, recipe: Recipe, lake: LakeLayout) -> int:
     for run_id in fail_dead_runs(instance):
         _tell_dead(run_id)
     for other in others_running(request.folder):
-        relay(
-            {
-                "event": "note",
-                "message": f"{_at(other)} on this lake: steps of its kind wait for it, "
-                f"and what it finishes is reused; `kill -INT {other.pid}` stops it, and its "
-                "finished steps are kept",
-            }
+        _note(
+            f"{_at(other)} on this lake: steps of its kind wait for it, and what it finishes is reused; `kill -INT "
+            f"{other.pid}` stops it, and its finished steps are kept"
         )
     graph = definitions(request.recipe, request.lake)
     chosen = _selected(graph, recipe, request.select)
     return _run(request, recipe, lake, graph, chosen, instance)
 
 
+def _note(message: str) -> None:
+    relay({"event": "note", "message": message})
+
+
 def _tell_dead(run_id: str) -> None:
     message = f"run {run_id[:8]} is no longer at work on this lake (killed, or copied with it); its finished steps are kept"
-    relay({"event": "note", "message": message})
+    _note(message)
 
 
 def _at(other: Run) -> str:
@@ -208,7 +199,7 @@ def _selected(graph: dg.Definitions, recipe: Recipe, select: list[str] | None) -
 def _days(recipe: Recipe, lake: LakeLayout, partition: date | None, instance: dg.DagsterInstance) -> list[date]:
     seen = observe(Tables(lake), recipe.workload, with_chats(lake.root, recipe.workload, recipe.sources))
     if seen.moved_objects:
-        relay({"event": "note", "message": moved_note(seen.moved_objects)})
+        _note(moved_note(seen.moved_objects))
     instance.report_runless_asset_event(
         dg.AssetObservation(
             asset_key=[recipe.workload, "logs"],
@@ -304,7 +295,7 @@ class _Listener:
             self._waiting.add(step)
             others = others_running(self.folder) if self.folder is not None and self.folder.parent.is_dir() else []
             who = " and ".join(map(_at, others)) or "another run on this lake is at work"
-            relay({"event": "note", "message": f"{step} waits: {who}, and one step of its kind runs at a time"})
+            _note(f"{step} waits: {who}, and one step of its kind runs at a time")
 
     def _failed(self, step: str, error: StepError | None, at: float) -> None:
         if error is not None and error.cls_name == "DagsterAssetCheckFailedError":

@@ -30,7 +30,7 @@ from resources.lake import LakeLayout
 from resources.manifests import APPROVAL_PAGE, ManifestError
 from resources.releases import GateResult, GateVerdict, ReleaseRef, missed, read_release
 from resources.releasing import quality_sentences, read_evaluation
-from resources.stages import sections, stage
+from resources.stages import trained_sections
 
 RELEASE_STEP = "release_candidate"
 SECTIONS = {
@@ -75,11 +75,11 @@ def closing(lake: LakeLayout, recipe: Recipe, path: Path, outcome: Outcome) -> I
         yield from _unfinished(lake, recipe, path, outcome)
         return
     release = registry.directory(registry.current("release", "release"))
-    status, made = endpoint_status(lake, recipe.workload), read_release(release)
-    lost = [gate for gate in made.gates if missed(gate)]
-    if made.worth:
-        yield ClosingLine("worth", made.worth)
-    yield from _gates(release, made.gates)
+    status, content = endpoint_status(lake, recipe.workload), read_release(release)
+    lost = [gate for gate in content.gates if missed(gate)]
+    if content.worth:
+        yield ClosingLine("worth", content.worth)
+    yield from _gates(release, content.gates)
     yield from _next(lake, _run_again(lake, path), recipe.workload, release, status, lost)
 
 
@@ -97,12 +97,10 @@ def _rows(registry: Registry) -> ClosingLine:
 
 def _few_steps(registry: Registry, recipe: Recipe, outcome: Outcome) -> Iterator[ClosingLine]:
     """Trainings of this run with too few steps to learn from, and what to set. A toy is none."""
-    stages = {**sections(), "speculator": stage("speculator")}
-    for section in recipe.trained if recipe.base_model != TINY else ():
-        if section in stages and (name := stages[section].name) in outcome.finished:
+    for section, trained in recipe.trained.items() if recipe.base_model != TINY else ():
+        if (name := trained_sections()[section].name) in outcome.finished:
             with suppress(ManifestError, KeyError):
-                made = registry.current("model", stages[section].artefact_name)
-                steps, settings = int(made.metrics["steps"]), recipe.trained[section].resolved()
+                steps, settings = int(registry.current("model", name).metrics["steps"]), trained.resolved()
                 if remedy := settings.more_steps(steps, section):
                     yield ClosingLine(
                         "! few", f"{name} took {counted(steps, 'step')}, too few to learn from: {remedy}", "yellow"
@@ -159,9 +157,9 @@ def _state(status: EndpointStatus, version: str, lost: Sequence[GateResult], wit
 
 def _unfinished(lake: LakeLayout, recipe: Recipe, path: Path, outcome: Outcome) -> Iterator[ClosingLine]:
     """What a run made that did not come to a release, and the command that goes on."""
-    made = [step for step in outcome.finished if step not in outcome.reused]
+    finished = [step for step in outcome.finished if step not in outcome.reused]
     if outcome.exit_code == 0:
-        yield ClosingLine("made", ", ".join(made) or "nothing: all of it was there")
+        yield ClosingLine("made", ", ".join(finished) or "nothing: all of it was there")
         if "release" in recipe.disabled or RELEASE_STEP in recipe.disabled:
             yield ClosingLine("", "the recipe makes no release (release.enabled)")
             return

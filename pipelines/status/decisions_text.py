@@ -104,10 +104,10 @@ def _cheapest(decision: Decision) -> Option | None:
 def _stages(option: Option | None) -> str:
     """What an option costs by stage, the dearest first; stages of less than a second are left out."""
     costs = sorted(option.stage_costs_s.items(), key=lambda each: -each[1]) if option else []
-    told = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in costs if seconds >= 1)
-    if option is None or not told:
+    by_stage = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in costs if seconds >= 1)
+    if option is None or not by_stage:
         return ""
-    return f"{_sentence(SPELLED[option.action])[:-1]} would cost: {told}."
+    return f"{_sentence(SPELLED[option.action])[:-1]} would cost: {by_stage}."
 
 
 def _gain(action: str, gain: Any) -> str:

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from model_ops.jobs import counted
 from pipelines.storage import last_run
 from resources.artefacts import StaleInput, Taint, current_manifests, stale_inputs, tainted
-from resources.deciding import DrafterPayback, drafter_payback
 from resources.digests import slice_digest
 from resources.endpoints import (
     Endpoint,
@@ -47,9 +46,9 @@ LISTED_OBJECTS = 5_000
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 SOURCE_SECONDS = 10.0
 TABLES = ("interactions", "cleaned_interactions")
-STEPS = {found.artefact_name: found.name for found in artefact_stages()}
+STEPS = {stage.artefact_name: stage.name for stage in artefact_stages()}
 """Artefact -> the step that makes it."""
-OPT_IN = {found.artefact_name for found in artefact_stages() if found.opt_in}
+OPT_IN = {stage.artefact_name for stage in artefact_stages() if stage.opt_in}
 
 State = Literal["current", "stale", "missing", "off"]
 
@@ -62,7 +61,7 @@ class StageStatus:
     state: State
     version: str = ""
     digest: str = ""
-    made_at: datetime | None = None
+    finished_at: datetime | None = None
     seconds: float | None = None
     run_id: str = ""
     reasons: list[str] = field(default_factory=list)
@@ -120,8 +119,6 @@ class WorkloadStatus:
     endpoint: EndpointStatus
     next: str = ""
     """What to do now: a command."""
-    payback: DrafterPayback | None = None
-    """Of the drafter of the champion, or else of the candidate; None where there is no release."""
     unread_objects: int | None = None
     unread_more: bool = False
     sources_problem: str = ""
@@ -152,7 +149,11 @@ class Status:
     """The run that ended last."""
 
     def as_json(self) -> str:
-        return json.dumps(asdict(self), default=str, ensure_ascii=False)
+        return json.dumps(asdict(self, dict_factory=_by_json_key), default=str, ensure_ascii=False)
+
+
+def _by_json_key(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {"made_at" if name == "finished_at" else name: value for name, value in items}
 
 
 def status_of(lake: LakeLayout, recipe: Recipe | None = None) -> Status:
@@ -188,9 +189,9 @@ def _run(run: RunRecord, steps: list[str]) -> RunStatus:
 
 def workloads_of(lake: LakeLayout) -> list[str]:
     """Every workload that has rows, artefacts or an endpoint."""
-    found = {path.name for kind in ("dataset", "model", "release") for path in lake.artefacts(kind).glob("*") if path.is_dir()}
-    found |= {path.name.partition("=")[2] for path in lake.table("interactions").glob("workload=*")}
-    return sorted(found | set(workloads_with_endpoints(lake)))
+    names = {path.name for kind in ("dataset", "model", "release") for path in lake.artefacts(kind).glob("*") if path.is_dir()}
+    names |= {path.name.partition("=")[2] for path in lake.table("interactions").glob("workload=*")}
+    return sorted(names | set(workloads_with_endpoints(lake)))
 
 
 def _workload(lake: LakeLayout, workload: str, recipe: Recipe | None, seen: list[RunRecord]) -> WorkloadStatus:
@@ -210,8 +211,6 @@ def _workload(lake: LakeLayout, workload: str, recipe: Recipe | None, seen: list
         for alias in ("champion", "candidate", "previous")
         if (version := getattr(status.endpoint, alias)) and f"release:{workload}/release@{version}" in taints
     ]
-    if release := status.endpoint.champion or status.endpoint.candidate:
-        status.payback = drafter_payback(lake, workload, release, recipe.automation.decide if recipe else None)
     disabled = recipe.disabled if recipe is not None else _switched_off(lake, workload, manifests)
     named = recipe.datasets.named if recipe is not None else {}
     for name in [*STEPS, *named, *(name for name in manifests if name not in STEPS and name not in named)]:
@@ -227,7 +226,7 @@ def _workload(lake: LakeLayout, workload: str, recipe: Recipe | None, seen: list
             reasons.append(f"not compared: {planned[name].unknown}")
         reasons += [str(item) for item in stale.get(name, [])] + slices.doubts(manifest)
         is_stale = name in differing or name in stale
-        run_id, seconds = _made_by(lake, name, manifest, seen)
+        run_id, seconds = _run_behind(lake, name, manifest, seen)
         status.stages.append(
             StageStatus(
                 name,
@@ -256,10 +255,10 @@ def _erased(lake: LakeLayout, manifest: Manifest, taints: dict[str, Taint]) -> s
     if manifest.kind != "dataset":
         return ""
     try:
-        found = erased_in(lake.artefacts("dataset") / manifest.name / manifest.version)
+        record = erased_in(lake.artefacts("dataset") / manifest.name / manifest.version)
     except ValueError as error:
         return f"erased.json cannot be read: {type(error).__name__}"
-    return found.sentence if found is not None else ""
+    return record.sentence if record is not None else ""
 
 
 def _switched_off(lake: LakeLayout, workload: str, manifests: dict[str, Manifest]) -> list[str]:
@@ -315,15 +314,15 @@ class _Slices:
         return [f"may be stale: {name} was written to since" for name, at in written.items() if at and at > manifest.created_at]
 
     def counted(self) -> list[TableStatus]:
-        found = []
+        tables = []
         for name in TABLES:
             try:
                 days = self._tables.rows_by_day(name, self._workload)
             except Exception as error:  # delta-rs raises its own errors for a truncated log
-                found.append(TableStatus(name, 0, None, None, f"cannot be read: {type(error).__name__}"))
+                tables.append(TableStatus(name, 0, None, None, f"cannot be read: {type(error).__name__}"))
                 continue
-            found.append(TableStatus(name, sum(days.values()), min(days, default=None), max(days, default=None)))
-        return found
+            tables.append(TableStatus(name, sum(days.values()), min(days, default=None), max(days, default=None)))
+        return tables
 
     def _count(self, table: str) -> int:
         if table not in self._rows:
@@ -331,7 +330,7 @@ class _Slices:
         return self._rows[table]
 
 
-def _made_by(lake: LakeLayout, name: str, manifest: Manifest, seen: list[RunRecord]) -> tuple[str, float | None]:
+def _run_behind(lake: LakeLayout, name: str, manifest: Manifest, seen: list[RunRecord]) -> tuple[str, float | None]:
     """The run that made an artefact, by its manifest or else by the time, and the seconds of its step."""
     if manifest.run_id:
         seconds = seconds_of_steps(lake, manifest.run_id).get(STEPS.get(name, name))
@@ -351,39 +350,39 @@ def endpoint_status(lake: LakeLayout, workload: str) -> EndpointStatus:
         aliases = Endpoint(lake, workload).read()
     except (EndpointError, EndpointLogError) as error:
         return EndpointStatus(problem=str(error))
-    found = EndpointStatus(aliases.champion or "", aliases.candidate or "", previous=aliases.previous or "")
+    status = EndpointStatus(aliases.champion or "", aliases.candidate or "", previous=aliases.previous or "")
     with suppress(EndpointError, EndpointLogError):
         entries = Endpoint(lake, workload).entries()
         for before, entry in zip([None, *entries], entries, strict=False):
             if entry.champion and entry.champion != (before and before.champion):
-                found.changed_at, found.changed_by = entry.at, entry.by
+                status.changed_at, status.changed_by = entry.at, entry.by
         back = rollback_of(entries, aliases.previous or "")
-        found.rolled_back = f"release {back.replaces} was {back.rollback_sentence}" if back else ""
+        status.rolled_back = f"release {back.replaces} was {back.rollback_sentence}" if back else ""
     if shown := aliases.candidate or aliases.champion:
         with suppress(ReleaseError):
-            found.worth = read_release(lake.artefacts("release") / workload / shown).worth
+            status.worth = read_release(lake.artefacts("release") / workload / shown).worth
     if aliases.candidate:
         directory = lake.artefacts("release") / workload / aliases.candidate
         try:
-            found.gates = [_gate(gate) for gate in read_release(directory).gates]
-            found.failed_gates = [gate for gate in found.gates if not gate["passed"]]
-            found.faults = [*disagreements(lake, directory), *superseded(lake, directory)]
+            status.gates = [_gate(gate) for gate in read_release(directory).gates]
+            status.failed_gates = [gate for gate in status.gates if not gate["passed"]]
+            status.faults = [*disagreements(lake, directory), *superseded(lake, directory)]
             approvals = approvals_of(lake, directory)
         except (ReleaseError, ManifestError, EndpointError, EndpointLogError, OSError, ValueError) as error:
-            found.problem = f"candidate {aliases.candidate} cannot be read: {error}"
-            return found
+            status.problem = f"candidate {aliases.candidate} cannot be read: {error}"
+            return status
         command = f"millrace approve {aliases.candidate} {lake.option}"
-        if found.failed_gates:
-            found.waiting_for, found.not_offered, found.candidate = "a gate", found.candidate, ""
-        elif found.faults:
-            found.waiting_for = "a newer release"
+        if status.failed_gates:
+            status.waiting_for, status.not_offered, status.candidate = "a gate", status.candidate, ""
+        elif status.faults:
+            status.waiting_for = "a newer release"
         elif not approvals.missing:
-            found.waiting_for, found.command = "the next run of endpoint", ""
+            status.waiting_for, status.command = "the next run of endpoint", ""
         elif approvals.withdrawn:
-            found.waiting_for = "a newer release, because it was withdrawn"
+            status.waiting_for = "a newer release, because it was withdrawn"
         else:
-            found.waiting_for, found.command = f"{approvals.needed}'s approval", command
-    return found
+            status.waiting_for, status.command = f"{approvals.needed}'s approval", command
+    return status
 
 
 def _gate(gate: GateResult) -> dict[str, Any]:
@@ -392,19 +391,19 @@ def _gate(gate: GateResult) -> dict[str, Any]:
     return {**gate.model_dump(), "passed": problem is None, "state": gate.state, "why": why}
 
 
-def _next_step(lake: LakeLayout, found: WorkloadStatus) -> str:
+def _next_step(lake: LakeLayout, workload: WorkloadStatus) -> str:
     """The command that goes on from here."""
-    recipe, ends = last_run(lake, found.workload), found.endpoint
+    recipe, ends = last_run(lake, workload.workload), workload.endpoint
     run = f"millrace run {shlex.quote(str(recipe)) if recipe and recipe.exists() else 'RECIPE'} {lake.option}"
     if ends.command:
-        page = lake.artefacts("release") / found.workload / ends.candidate / APPROVAL_PAGE
+        page = lake.artefacts("release") / workload.workload / ends.candidate / APPROVAL_PAGE
         return f"{f'read {page}, then ' if page.exists() else ''}{ends.command}"
     if ends.not_offered:
         keys = ", ".join(f"release.gates.{gate['name'].partition('/')[0]}" for gate in ends.failed_gates)
         return f"mend what the gate says, or change its bound ({keys}), then {run}"
-    if not ends.champion or any(stage.state in ("stale", "missing") for stage in found.stages):
+    if not ends.champion or any(stage.state in ("stale", "missing") for stage in workload.stages):
         return run
-    return f"millrace serve {found.workload} {lake.option}"
+    return f"millrace serve {workload.workload} {lake.option}"
 
 
 def _look_for_unread(status: WorkloadStatus, recipe: Recipe, tables: Tables) -> None:

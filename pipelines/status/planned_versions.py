@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from model_ops.jobs import Job
 from pipelines.contract import Recipe
 from pipelines.graph import asset_of, recipe_parts
 from resources.artefacts import Registry, current_manifests
@@ -72,9 +73,9 @@ def _change(name: str, then: dict[str, Any], now: dict[str, Any]) -> str:
 def planned_versions(recipe: Recipe, lake: LakeLayout, slice_digest: SliceDigest) -> dict[str, PlannedVersion]:
     """Planned versions by artefact, for enabled stages whose inputs exist."""
     given = {name: value for name, (value, _) in recipe_parts(recipe).items()}
-    shop = _Plan(Registry(lake, recipe.workload), None, recipe.threads)
+    shop = _Plan(Registry(lake, recipe.workload), _NoLauncher(), recipe.threads)
     object.__setattr__(shop, "slice_digest", slice_digest)
-    found = {}
+    planned = {}
     for stage in (*artefact_stages(), *map(named_dataset_stage, recipe.datasets.named)):
         if stage.name in recipe.disabled:
             continue
@@ -86,10 +87,10 @@ def planned_versions(recipe: Recipe, lake: LakeLayout, slice_digest: SliceDigest
         try:
             work(**{word: values[word] for word in words})
         except _Named as named:
-            found[stage.artefact_name] = named.planned
+            planned[stage.artefact_name] = named.planned
         except (ManifestError, SourceError, OSError):
             continue
-    return found
+    return planned
 
 
 class _Named(Exception):
@@ -98,6 +99,13 @@ class _Named(Exception):
     def __init__(self, planned: PlannedVersion):
         super().__init__(planned.version)
         self.planned = planned
+
+
+class _NoLauncher:
+    """Runs nothing: an asset is left before it starts a job."""
+
+    def run(self, job: Job, context: object = None) -> dict[str, Any]:
+        raise NotImplementedError(f"{job.operation} would be run by a plan")
 
 
 class _Plan(Workshop):

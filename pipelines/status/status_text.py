@@ -43,22 +43,22 @@ def print_status(status: Status, console: Console) -> None:
         say(console, f"next: {workload.next}")
 
 
-def _print_workload(found: WorkloadStatus, now: datetime, console: Console) -> None:
-    counts = {state: sum(stage.state == state for stage in found.stages) for state in MARKS}
+def _print_workload(workload: WorkloadStatus, now: datetime, console: Console) -> None:
+    counts = {state: sum(stage.state == state for stage in workload.stages) for state in MARKS}
     said = ", ".join(f"{count} {state}" for state, count in counts.items() if count and state != "off")
-    console.print(Text.assemble((found.workload, "bold"), f"   {said}"), soft_wrap=True)
-    for table in found.tables:
+    console.print(Text.assemble((workload.workload, "bold"), f"   {said}"), soft_wrap=True)
+    for table in workload.tables:
         days = f", {table.first_day} to {table.last_day}" if table.first_day else ""
         say(console, f"  {table.table}: {table.note or f'{table.rows:,} rows{days}'}")
-    if found.unread_objects is not None:
-        more = " in the part that was listed" if found.unread_more else ""
-        say(console, f"  sources: {found.unread_objects:,} objects not read yet{more}")
-    elif found.sources_problem:
-        say(console, f"  sources: {found.sources_problem}", "yellow")
+    if workload.unread_objects is not None:
+        more = " in the part that was listed" if workload.unread_more else ""
+        say(console, f"  sources: {workload.unread_objects:,} objects not read yet{more}")
+    elif workload.sources_problem:
+        say(console, f"  sources: {workload.sources_problem}", "yellow")
     grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for column, right in (("", False), ("stage", False), ("version", False), ("made", False), ("took", True), ("run", False)):
         grid.add_column(column, justify="right" if right else "left", no_wrap=True)
-    for stage in found.stages:
+    for stage in workload.stages:
         if stage.state == "off" and not stage.version:
             continue
         mark, style = MARKS[stage.state]
@@ -67,27 +67,25 @@ def _print_workload(found: WorkloadStatus, now: datetime, console: Console) -> N
             Text(mark, style=style),
             Text(stage.stage, style="dim" if stage.state in ("missing", "off") else ""),
             Text(shown, style="" if stage.version else "dim"),
-            _ago(stage.made_at, now),
+            _ago(stage.finished_at, now),
             _seconds(stage.seconds),
             stage.run_id[:8],
         )
     console.print(grid)
-    if off := [stage.stage for stage in found.stages if stage.state == "off"]:
+    if off := [stage.stage for stage in workload.stages if stage.state == "off"]:
         say(console, f"  switched off by the recipe: {', '.join(off)}", "dim")
-    through = [stage.stage for stage in found.stages if stage.state == "stale" and not _own_reasons(stage)]
-    for stage in found.stages:
+    through = [stage.stage for stage in workload.stages if stage.state == "stale" and not _own_reasons(stage)]
+    for stage in workload.stages:
         if _own_reasons(stage):
             _print_reasons(stage, console)
-    for stage in found.stages:
+    for stage in workload.stages:
         if stage.erased:
             console.print(
                 Text.assemble(("! ", "yellow"), (stage.stage, "bold"), f": {stage.erased}"), soft_wrap=not console.is_terminal
             )
     if through:
         say(console, f"! {', '.join(through)}: made from what is stale", "yellow")
-    _print_endpoint(found.endpoint, console)
-    if found.payback is not None:
-        say(console, f"payback of release {found.payback.release}: {found.payback.says}")
+    _print_endpoint(workload.endpoint, console)
 
 
 def _own_reasons(stage: StageStatus) -> list[str]:
@@ -109,39 +107,39 @@ def _print_reasons(stage: StageStatus, console: Console) -> None:
     )
 
 
-def _print_endpoint(found: EndpointStatus, console: Console) -> None:
-    if found.problem:
-        say(console, f"endpoint: {found.problem}", "red")
+def _print_endpoint(ends: EndpointStatus, console: Console) -> None:
+    if ends.problem:
+        say(console, f"endpoint: {ends.problem}", "red")
         return
     parts = [
         f"{name} {version}"
-        for name, version in (("champion", found.champion), ("candidate", found.candidate), ("previous", found.previous))
+        for name, version in (("champion", ends.champion), ("candidate", ends.candidate), ("previous", ends.previous))
         if version
     ]
-    by = f" (moved {found.changed_at:%Y-%m-%d %H:%M} UTC by {found.changed_by})" if found.changed_at and found.champion else ""
+    by = f" (moved {ends.changed_at:%Y-%m-%d %H:%M} UTC by {ends.changed_by})" if ends.changed_at and ends.champion else ""
     say(console, f"endpoint: {', '.join(parts) or 'nothing is served'}{by}")
-    if found.rolled_back:
-        say(console, f"! {found.rolled_back}", "yellow")
-    if found.tainted:
+    if ends.rolled_back:
+        say(console, f"! {ends.rolled_back}", "yellow")
+    if ends.tainted:
         say(
             console,
-            f"! weights that learnt erased rows: {', '.join(found.tainted)}. Run the recipe again and approve its release",
+            f"! weights that learnt erased rows: {', '.join(ends.tainted)}. Run the recipe again and approve its release",
             "yellow",
         )
-    release = found.candidate or found.not_offered
-    if found.worth:
-        say(console, f"  {release or found.champion}: {found.worth}")
+    release = ends.candidate or ends.not_offered
+    if ends.worth:
+        say(console, f"  {release or ends.champion}: {ends.worth}")
     for state, what in (("holds", "that hold"), ("too few to tell", "that have too few items to tell")):
-        if names := [gate["name"] for gate in found.gates if gate["state"] == state]:
+        if names := [gate["name"] for gate in ends.gates if gate["state"] == state]:
             say(console, f"  gates of {release} {what}: {', '.join(names)}")
-    if found.failed_gates:
-        gates = "; ".join(f"{gate['name']}: {gate['why']}" for gate in found.failed_gates)
-        say(console, f"! release {found.not_offered} is not offered, because it missed its gates: {gates}", "yellow")
-    elif found.faults:
-        say(console, f"! candidate {found.candidate} cannot be approved: {'; '.join(found.faults)}", "yellow")
-    elif found.waiting_for:
-        ask = f": {found.command}" if found.command else ""
-        say(console, f"! candidate {found.candidate} waits for {found.waiting_for}{ask}", "yellow")
+    if ends.failed_gates:
+        gates = "; ".join(f"{gate['name']}: {gate['why']}" for gate in ends.failed_gates)
+        say(console, f"! release {ends.not_offered} is not offered, because it missed its gates: {gates}", "yellow")
+    elif ends.faults:
+        say(console, f"! candidate {ends.candidate} cannot be approved: {'; '.join(ends.faults)}", "yellow")
+    elif ends.waiting_for:
+        ask = f": {ends.command}" if ends.command else ""
+        say(console, f"! candidate {ends.candidate} waits for {ends.waiting_for}{ask}", "yellow")
 
 
 def _print_run(run: RunStatus, now: datetime, console: Console) -> None:

@@ -31,8 +31,8 @@ def keep_submitted(lake: LakeLayout, workload: str, digest: str, text: str) -> P
 
 def remembered(lake: LakeLayout) -> list[Path]:
     """The recipe files recorded in a lake, sorted by workload. A file may have been moved since."""
-    found = [_recorded(place) for place in sorted((lake.root / "recipes").glob("*.json"))]
-    return [recipe for recipe in found if recipe is not None]
+    recorded = [_recorded(place) for place in sorted((lake.root / "recipes").glob("*.json"))]
+    return [recipe for recipe in recorded if recipe is not None]
 
 
 def last_run(lake: LakeLayout, workload: str) -> Path | None:

@@ -62,8 +62,8 @@ class Refusal:
 def storage_sentence(error: Any, place: Path | None) -> str | None:
     """The sentence for an exception, or Dagster's SerializableErrorInfo, that came from writing below `place` or to a
     path that it names. None for any other error. place: None if unknown."""
-    found = refusal(error, place)
-    return None if found is None else _sentence(found, place)
+    refused = refusal(error, place)
+    return None if refused is None else _sentence(refused, place)
 
 
 def refusal(error: Any, place: Path | None) -> Refusal | None:
@@ -72,10 +72,8 @@ def refusal(error: Any, place: Path | None) -> Refusal | None:
     for link in _chain(error):
         words = next(iter(str(getattr(link, "message", None) or link).strip().splitlines()), "")  # the rest is SQL and traces
         named = _path_of(link, words)
-        if isinstance(link, OSError) and link.errno in NUMBERS:
-            kind = NUMBERS[link.errno]
-        else:
-            kind = next((kind for kind, pattern in WORDS if re.search(pattern, words)), None)
+        kind = NUMBERS.get(link.errno or 0) if isinstance(link, OSError) else None
+        kind = kind or next((each for each, pattern in WORDS if re.search(pattern, words)), None)
         if kind == "denied" and named is None and not _is_database(words):
             continue  # servers such as S3 use these words for their objects
         if kind is not None:
@@ -86,9 +84,9 @@ def refusal(error: Any, place: Path | None) -> Refusal | None:
 
 def require_writable(place: Path) -> None:
     """Writes and removes a small file below `place`. Raises StorageError if that fails."""
-    found = _tried(place)
-    if found is not None:
-        raise StorageError(_sentence(found, place))
+    tried = _tried(place)
+    if tried is not None:
+        raise StorageError(_sentence(tried, place))
 
 
 def _tried(place: Path) -> Refusal | None:
@@ -162,7 +160,7 @@ def _room(where: Path | None) -> str:
     return f" ({_bytes(usage.free)} of {_bytes(usage.total)} are left)"
 
 
-def _bytes(count: int) -> str:
+def _bytes(count: float) -> str:
     for unit in ("B", "KB", "MB", "GB"):
         if count < 1000:
             return f"{count:.3g} {unit}"

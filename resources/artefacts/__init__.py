@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from resources.artefacts.ancestry import behind, front_matter, licences_of
+    from resources.artefacts.ancestry import behind, front_matter, home_of, licences_of
     from resources.artefacts.current import (
         ARTEFACTS,
         StaleInput,
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
         up_to_date,
         warm_start_parent,
     )
-    from resources.artefacts.leftovers import kept_seconds, remove_leftovers
+    from resources.artefacts.leftovers import keep_seconds, remove_leftovers
     from resources.artefacts.registry import ArtefactDraft, Registry
-    from resources.artefacts.side_lakes import home_of, side_lake
     from resources.artefacts.taint import Cause, Taint, keep_taint, rows_erased_from, tainted
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

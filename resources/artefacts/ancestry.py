@@ -15,19 +15,23 @@ from typing import Any
 
 import yaml
 
-from resources.artefacts.side_lakes import home_of
 from resources.lake import LakeLayout
-from resources.manifests import Input, Manifest, ManifestError, read_manifest
+from resources.manifests import Input, Kind, Manifest, ManifestError, read_manifest
+
+
+def home_of(lake: LakeLayout, kind: Kind, name: str) -> Path:
+    """The folder of an artefact's versions. name: workload/name."""
+    return lake.artefacts(kind) / (name.split("/")[0] if kind == "release" else name)
 
 
 def behind(lake: LakeLayout, manifests: Iterable[Manifest]) -> Iterator[tuple[Input, Manifest | None]]:
     """Every dataset, model and release that these were made from, directly or not, once each; not the given ones."""
     given = list(manifests)
-    seen = {(manifest.kind, manifest.name, manifest.version) for manifest in given}
+    seen: set[tuple[str, str, str]] = {(manifest.kind, manifest.name, manifest.version) for manifest in given}
     waiting = [item for manifest in given for item in manifest.inputs]
     while waiting:
         item = waiting.pop()
-        if item.kind in ("table", "external") or (item.kind, item.name, item.version) in seen:
+        if item.kind == "table" or item.kind == "external" or (item.kind, item.name, item.version) in seen:
             continue
         seen.add((item.kind, item.name, item.version))
         try:
@@ -41,17 +45,17 @@ def behind(lake: LakeLayout, manifests: Iterable[Manifest]) -> Iterator[tuple[In
 
 def licences_of(manifests: Sequence[Manifest]) -> dict[str, str]:
     """The licence of each external input: of a model directory as its README.md states it, of seeds as the recipe does."""
-    found: dict[str, str] = {}
+    licences: dict[str, str] = {}
     for manifest in manifests:
         about = manifest.config.get("about")
         stated = about.get("licences") if isinstance(about, dict) else None
-        found |= {name: licence for name, licence in (stated or {}).items() if licence}
+        licences |= {name: licence for name, licence in (stated or {}).items() if licence}
         for item in manifest.inputs:
-            if item.kind == "external" and item.name not in found:
+            if item.kind == "external" and item.name not in licences:
                 licence = front_matter(Path(item.name)).get("license")
                 if isinstance(licence, str) and licence:
-                    found[item.name] = licence
-    return found
+                    licences[item.name] = licence
+    return licences
 
 
 def front_matter(directory: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
     manifests = current_manifests(lake, "math-tutor")    # name -> manifest, read from current.json and manifest.json
     stale = stale_inputs(manifests)                      # name -> [StaleInput(...)]; only stale artefacts are in it
     up_to_date(registry, "model", "sft_model")           # its manifest; ManifestError if one of its inputs is outdated
-    warm_start_parent(registry, "model", "sft_model", made_from=[dataset])
+    warm_start_parent(registry, "model", "sft_model", inputs=[dataset])
 
 An input that is an artefact is compared by digest: another version with the same content is not a change. An artefact whose
 parent is stale is stale itself. Table slices and external files are compared if the caller gives their digests (`digest_of`).
@@ -25,13 +25,13 @@ from resources.manifests import Input, Kind, Manifest, ManifestError, read_manif
 
 def current_manifests(lake: LakeLayout, workload: str) -> dict[str, Manifest]:
     """The current artefacts of a workload, by the last part of their name. One that cannot be read is left out."""
-    found = {}
+    manifests = {}
     for kind in ARTEFACTS:
         home = lake.artefacts(kind) / workload
         for pointer in [home / "current.json"] if kind == "release" else sorted(home.glob("*/current.json")):
             if (manifest := _pointed_to(pointer)) is not None:
-                found[manifest.name.rpartition("/")[2]] = manifest
-    return found
+                manifests[manifest.name.rpartition("/")[2]] = manifest
+    return manifests
 
 
 def up_to_date(registry: Registry, kind: Kind, name: str) -> Manifest:
@@ -54,7 +54,7 @@ def outdated_behind(lake: LakeLayout, manifest: Manifest) -> list[tuple[str, str
     return causes_of(manifest.name.rpartition("/")[2], stale_inputs(_behind(lake, manifest)))
 
 
-def warm_start_parent(registry: Registry, kind: Kind, name: str, made_from: Iterable[Manifest]) -> Manifest | None:
+def warm_start_parent(registry: Registry, kind: Kind, name: str, inputs: Iterable[Manifest]) -> Manifest | None:
     """The artefact to continue from: the current version, or its own parent if the current version already used these inputs.
 
     So the same inputs always give the same artefact. None if there is no version yet.
@@ -63,7 +63,7 @@ def warm_start_parent(registry: Registry, kind: Kind, name: str, made_from: Iter
         return None
     current = registry.current(kind, name)
     taken = {(item.kind, item.name): item for item in current.inputs}
-    if not {manifest.digest for manifest in made_from} <= {item.digest for item in taken.values()}:
+    if not {manifest.digest for manifest in inputs} <= {item.digest for item in taken.values()}:
         return current
     before = taken.get((kind, f"{registry.workload}/{name}"))
     return registry.version(kind, name, before.version) if before else None
@@ -76,16 +76,16 @@ def step_of(artefact: str) -> str:
 
 def _behind(lake: LakeLayout, manifest: Manifest) -> dict[str, Manifest]:
     """A manifest and the current manifests of all its ancestors, by the last part of their name."""
-    found: dict[tuple[str, str], Manifest] = {(manifest.kind, manifest.name): manifest}
+    manifests: dict[tuple[str, str], Manifest] = {(manifest.kind, manifest.name): manifest}
     waiting = [manifest]
     while waiting:
         for item in waiting.pop().inputs:
-            if item.kind in ARTEFACTS and (item.kind, item.name) not in found:
+            if item.kind in ARTEFACTS and (item.kind, item.name) not in manifests:
                 current = _pointed_to(lake.artefacts(item.kind) / item.name / "current.json")
                 if current is not None:
-                    found[item.kind, item.name] = current
+                    manifests[item.kind, item.name] = current
                     waiting.append(current)
-    return {name.rpartition("/")[2]: each for (_, name), each in found.items()}
+    return {name.rpartition("/")[2]: each for (_, name), each in manifests.items()}
 
 
 def _pointed_to(pointer: Path) -> Manifest | None:
@@ -136,17 +136,17 @@ def stale_inputs(
     manifests: the current artefacts of one workload, by the last part of their name. outdated: names of artefacts that are
     outdated for another reason, such as changed settings; what was made from them is outdated too.
     """
-    known = {(manifest.kind, manifest.name): manifest for manifest in manifests.values()}
-    found: dict[tuple[str, str], list[StaleInput]] = {}
+    known: dict[tuple[str, str], Manifest] = {(each.kind, each.name): each for each in manifests.values()}
+    outdated_inputs: dict[tuple[str, str], list[StaleInput]] = {}
 
     def look(manifest: Manifest) -> list[StaleInput]:
         key = (manifest.kind, manifest.name)
-        if key not in found:
-            found[key] = []  # two artefacts that name each other: stop here
+        if key not in outdated_inputs:
+            outdated_inputs[key] = []  # two artefacts that name each other: stop here
             # an earlier version of the same artefact is its warm-start parent, which need not be current
             others = [item for item in manifest.inputs if (item.kind, item.name) != key]
-            found[key] = [stale for item in others if (stale := compare(manifest, item)) is not None]
-        return found[key]
+            outdated_inputs[key] = [stale for item in others if (stale := compare(manifest, item)) is not None]
+        return outdated_inputs[key]
 
     def compare(manifest: Manifest, item: Input) -> StaleInput | None:
         if item.pinned:
@@ -154,15 +154,16 @@ def stale_inputs(
         named = {"kind": item.kind, "name": item.name, "version": item.version, "digest": item.digest}
         if item.kind not in ARTEFACTS:
             now = digest_of(manifest, item) if digest_of else None
-            changed = now is not None and now != item.digest
-            return StaleInput(**named, reason="changed", current_digest=now) if changed else None
+            if now is None or now == item.digest:
+                return None
+            return StaleInput(**named, reason="changed", current_digest=now)
         current = known.get((item.kind, item.name))
         if current is None:
             return StaleInput(**named, reason="gone")
         standing = {"current_version": current.version, "current_digest": current.digest}
         if current.digest != item.digest:
             return StaleInput(**named, **standing, reason="changed")
-        if item.kept:
+        if item.taken_as_is:
             return None
         is_stale = bool(look(current)) or current.name.rpartition("/")[2] in outdated
         return StaleInput(**named, **standing, reason="stale") if is_stale else None
@@ -175,7 +176,7 @@ def causes_of(name: str, stale: Mapping[str, list[StaleInput]]) -> list[tuple[st
 
     stale: what `stale_inputs` returns. Empty if the artefact is up to date.
     """
-    found: dict[tuple[str, str], None] = {}
+    causes: dict[tuple[str, str], None] = {}
 
     def look(artefact: str, seen: frozenset[str]) -> None:
         items = stale.get(artefact, [])
@@ -184,7 +185,7 @@ def causes_of(name: str, stale: Mapping[str, list[StaleInput]]) -> list[tuple[st
                 look(parent, seen | {parent})
         for item in items:
             if item.reason != "stale":
-                found[artefact, f"{artefact} was {item}"] = None
+                causes[artefact, f"{artefact} was {item}"] = None
 
     look(name, frozenset({name}))
-    return list(found)
+    return list(causes)

@@ -1,12 +1,11 @@
 """Removes what stopped, killed and superseded runs left in a lake, after a stated time.
 
-    keep_s = kept_seconds()                                   # of MILLRACE_KEEP_UNFINISHED_DAYS; 7 days; None: for ever
+    keep_s = keep_seconds()                                   # of MILLRACE_KEEP_UNFINISHED_DAYS; 7 days; None: for ever
     for found in remove_leftovers(lake, "math-tutor", keep_s):
         print(found.sentence())                               # removed unfinished sft_model 1a2b... (stopped ..., 1.2 GB)
 
     kind                                         where
     a version that was never finished            datasets|models/<workload>/<name>/<version>/, releases/<workload>/<version>/
-    checkpoints of a sweep's training            sweeps/<workload>/<stage>/<digest>/
     catalogs, writes and removals cut short      .catalog-xxxxxxxx, .<file>.xxxxxxxx, .removing-<version>
     a signing cut short                          .signing-xxxxxxxx
 
@@ -32,7 +31,6 @@ from pathlib import Path
 
 from model_ops.jobs import counted, size
 from resources.lake import LakeError, LakeLayout
-from resources.manifests import SCRATCH
 from stores.in_use import InUse, taken
 
 KEEP_DAYS = "MILLRACE_KEEP_UNFINISHED_DAYS"
@@ -77,7 +75,7 @@ class Leftover:
         return f"removed {self.what} {artefact} (stopped {self.stopped:%Y-%m-%d}, {size(self.bytes)})"
 
 
-def kept_seconds() -> float | None:
+def keep_seconds() -> float | None:
     """How long leftovers are kept, in seconds; None: for ever. Raises LakeError for an invalid
     MILLRACE_KEEP_UNFINISHED_DAYS."""
     given = os.environ.get(KEEP_DAYS, "").strip()
@@ -103,15 +101,15 @@ def remove_leftovers(
     if keep_s is None:
         return []
     removed = []
-    old = [found for found in _unfinished(lake, workload, names) if _is_old(found[0], keep_s)]
+    old = [leftover for leftover in _unfinished(lake, workload, names) if _is_old(leftover[0], keep_s)]
     named = named_versions(lake) if old else frozenset()
     for place, what, name in old:
         if place.name in named:
             continue
-        found = _remove_unfinished(place, what, name, keep_s)
-        removed += [found] if found else []
+        leftover = _remove_unfinished(place, what, name, keep_s)
+        removed += [leftover] if leftover else []
     cut_short = [_remove_cut_short(place, max(keep_s, shortest_s)) for place in _temporary(lake, workload)]
-    there = [found for found in cut_short if found is not None]
+    there = [leftover for leftover in cut_short if leftover is not None]
     if there:
         removed.append(
             Leftover("cut short", "", "", max(item.stopped for item in there), sum(item.bytes for item in there), len(there))
@@ -129,25 +127,18 @@ def _unfinished(lake: LakeLayout, workload: str, names: Collection[str] | None) 
         for place in _folders(lake.root, lake.artefacts("release").name, workload):
             if _VERSION.fullmatch(place.name):
                 yield place, "unfinished", "release_candidate"
-    if names is None:
-        for stage in _folders(lake.root, "sweeps", workload):
-            for place in _versions(stage):
-                if (place / "result.json").exists():
-                    yield place / SCRATCH, "checkpoints of sweep", stage.name
-                else:
-                    yield place, "unfinished sweep", stage.name
 
 
 def named_versions(lake: LakeLayout) -> frozenset[str]:
     """Versions that pointers, releases, endpoints and the inputs of readable manifests name, of every workload."""
-    found: set[str] = set()
+    versions: set[str] = set()
     for path in (path for pattern in _NAMING for path in lake.root.glob(pattern)):
         with suppress(OSError):
-            found.update(_NAMED.findall(path.read_text(errors="replace")))
+            versions.update(_NAMED.findall(path.read_text(errors="replace")))
     for path in (path for pattern in _MANIFESTS for path in lake.root.glob(pattern)):
         with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-            found.update(str(item["version"]) for item in json.loads(path.read_bytes())["inputs"] if item.get("version"))
-    return frozenset(found)
+            versions.update(str(item["version"]) for item in json.loads(path.read_bytes())["inputs"] if item.get("version"))
+    return frozenset(versions)
 
 
 def _versions(home: Path) -> Iterator[Path]:
@@ -169,8 +160,7 @@ def _folders(root: Path, *inside: str) -> list[Path]:
 def _remove_unfinished(place: Path, what: str, name: str, keep_s: float) -> Leftover | None:
     if not _is_old(place, keep_s):
         return None
-    version = place.parent.name if place.name == SCRATCH else place.name
-    aside = place.with_name(f"{_REMOVING}{version}")
+    aside = place.with_name(f"{_REMOVING}{place.name}")
     with suppress(OSError, InUse):
         with taken(place):
             # checked again under the lock, when no process can begin to work in it
@@ -179,7 +169,7 @@ def _remove_unfinished(place: Path, what: str, name: str, keep_s: float) -> Left
             stopped, total = _newest(place), _bytes_in(place)
             place.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
-        return Leftover(what, name, version, datetime.fromtimestamp(stopped, UTC), total)
+        return Leftover(what, name, place.name, datetime.fromtimestamp(stopped, UTC), total)
     return None
 
 
@@ -193,7 +183,7 @@ def _is_old(place: Path, keep_s: float) -> bool:
 def _temporary(lake: LakeLayout, workload: str) -> Iterator[Path]:
     """Files and folders that were being written or removed when a process was killed."""
     homes = [lake.root]
-    for kind in ("datasets", "models", "releases", "sweeps"):
+    for kind in ("datasets", "models", "releases"):
         for home in _folders(lake.root, kind, workload):
             homes += [home.parent, home, *_folders(home)]
     for name in ("endpoints", lake.dagster_home.name):

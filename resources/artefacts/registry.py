@@ -143,8 +143,8 @@ class Registry:
 
     def versions(self, kind: Kind, name: str) -> list[Manifest]:
         """The manifests of all finished versions, oldest first."""
-        found = [read_manifest(path.parent) for path in self._home(kind, name).glob("*/manifest.json")]
-        return sorted(found, key=lambda manifest: manifest.created_at)
+        manifests = [read_manifest(path.parent) for path in self._home(kind, name).glob("*/manifest.json")]
+        return sorted(manifests, key=lambda manifest: manifest.created_at)
 
     def version(self, kind: Kind, name: str, version: str) -> Manifest:
         """The manifest of one version. Raises ManifestError when it is not there."""
@@ -152,9 +152,9 @@ class Registry:
 
     def directory(self, manifest: Manifest) -> Path:
         """The artefact's directory, with all its files."""
-        found = self._home(manifest.kind, manifest.name.split("/", 1)[1]) / manifest.version
-        self.lake.mirror.fetch(found)
-        return found
+        place = self._home(manifest.kind, manifest.name.split("/", 1)[1]) / manifest.version
+        self.lake.mirror.fetch(place)
+        return place
 
     def _home(self, kind: Kind, name: str) -> Path:
         home = self.lake.artefacts(kind) / self.workload
@@ -208,10 +208,10 @@ def _code() -> Code:
 
 @cache
 def _environment() -> dict[str, str]:
-    found = {}
+    versions = {}
     for package in ENVIRONMENT:
         try:
-            found[package] = importlib.metadata.version(package)
+            versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions

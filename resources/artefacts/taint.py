@@ -89,7 +89,7 @@ def tainted(lake: LakeLayout, planned: Iterable[Cause] = ()) -> dict[str, Taint]
     for place in (*sorted(lake.root.glob("models/*/*/*/manifest.json")), *sorted(lake.root.glob("releases/*/*/manifest.json"))):
         with suppress(ManifestError):
             look.at(read_manifest(place.parent))
-    return {node: taint for node, taint in look.found.items() if taint is not None}
+    return {node: taint for node, taint in look.taints.items() if taint is not None}
 
 
 def rows_erased_from(lake: LakeLayout, manifests: Iterable[Manifest]) -> int:
@@ -100,14 +100,14 @@ def rows_erased_from(lake: LakeLayout, manifests: Iterable[Manifest]) -> int:
 
 def keep_taint(lake: LakeLayout) -> list[Taint]:
     """Writes tainted.json beside the manifest of every tainted model and release, and returns them."""
-    found = list(tainted(lake).values())
-    for taint in found:
+    taints = list(tainted(lake).values())
+    for taint in taints:
         causes = [taint.causes[node] for node in sorted(taint.causes)]
         text = TaintRecord(causes=causes).model_dump_json(indent=2) + "\n"
         path = taint.directory / TAINTED
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             write_text(path, text)
-    return found
+    return taints
 
 
 class _Look:
@@ -115,14 +115,14 @@ class _Look:
 
     def __init__(self, lake: LakeLayout, planned: dict[str, Cause]):
         self.lake, self.planned = lake, planned
-        self.found: dict[str, Taint | None] = {}
+        self.taints: dict[str, Taint | None] = {}
 
     def at(self, manifest: Manifest) -> Taint | None:
         directory = _directory(self.lake, manifest.kind, manifest.name, manifest.version)
         taint = Taint(manifest.kind, manifest.name, manifest.version, directory)
-        if taint.node in self.found:
-            return self.found[taint.node]
-        self.found[taint.node] = None  # two manifests that name each other: stop here
+        if taint.node in self.taints:
+            return self.taints[taint.node]
+        self.taints[taint.node] = None  # two manifests that name each other: stop here
         for cause in _noted(directory):
             taint.causes[cause.dataset] = cause
         for item in manifest.inputs:
@@ -131,8 +131,8 @@ class _Look:
             elif item.kind == "model" and not item.pinned:
                 taint.causes |= self._of_model(item.name, item.version)
         if taint.causes:
-            self.found[taint.node] = taint
-        return self.found[taint.node]
+            self.taints[taint.node] = taint
+        return self.taints[taint.node]
 
     def _of_model(self, name: str, version: str) -> dict[str, Cause]:
         try:

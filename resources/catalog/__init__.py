@@ -1,7 +1,5 @@
 """The lake in SQL: `catalog.duckdb`, one small file of views over tables, datasets and releases, replaced as a whole after each
-run (build.py). `ask` runs one statement with read access to the lake's own rows and nothing else (locked_catalog.py). why.py
-follows one request or log line from its record to the endpoint; catalog.py finds artefacts and their lineage. A column
-has the sentence of its Arrow schema, one that SQL makes anew has its own in comments.py.
+run. `ask` runs one query with read access to the lake's own rows and nothing else.
 """
 
 from typing import TYPE_CHECKING
@@ -17,14 +15,13 @@ if TYPE_CHECKING:
         Parameters,
         QueryResult,
         ask,
+        descendants_of,
         find_artefact,
         lineage_of,
         log_lines_of,
-        made_from,
         open_catalog,
     )
-    from resources.catalog.column_lineage import columns_of
-    from resources.catalog.comments import comment_on
+    from resources.catalog.comments import columns_of, comment_on
     from resources.catalog.enough_rows import count_records, shortage, why_empty
     from resources.catalog.locked_catalog import Limits, memory_gib
     from resources.catalog.why import RecordHistory, history_of

@@ -1,19 +1,9 @@
-"""Builds the catalog: one small DuckDB file of views over the lake's tables and datasets, replaced as a whole.
-
-    publish(lake)      # after a commit: brings the catalog up to date, in the bucket too; does nothing if it is
-    update(lake)       # here alone: for a machine that only reads
-    rebuild(lake)      # builds all of it again, here
-
-`update` compares what the catalog was built from with what the lake has now: the version of each table, and name, size and
-time of every manifest, pointer, release and endpoint. Only the views of tables that were committed to, and the relations of
-artefacts where one of their files changed, are made again, in a copy of the catalog that replaces it in one step. What it was
-built from is in `<lake>/.remembered/catalog.json`; without that file, or with another version of this code, everything is
-built. After files of the lake were changed by hand in a way that keeps their size and time, delete catalog.duckdb: the next
-run builds it.
-
-Readers never meet a writer's lock: the file is immutable once it is in place, and the Parquet files that its views
-name stay where they are until the tables are vacuumed. Paths are coalesce(getvariable('lake'), '<where it was
-built>') || '/...', so that a copy of the lake works after `set variable lake = '<copy>'`.
+"""Builds the catalog: one small DuckDB file of views over the lake's tables and datasets, replaced as a whole. `update`
+compares what the catalog was built from (<lake>/.remembered/catalog.json) with what the lake has now: the version of each
+table, and name, size and time of every manifest, pointer, release and endpoint. Only what changed is made again, in a copy that
+replaces the catalog in one step. Readers never meet a writer's lock: the file is immutable once it is in place. Paths are
+coalesce(getvariable('lake'), '<where it was built>') || '/...', so that a copy of the lake works after `set variable lake =
+'<copy>'`.
 """
 
 from __future__ import annotations
@@ -118,7 +108,7 @@ def _remake(
     """Builds parts of a catalog. before: its views of datasets, each with its dataset; None for an empty catalog. Returns the
     same after the change."""
     files = {} if before is None else _files_of_views(connection)
-    tables, found = Tables(lake), dict(before or {})
+    tables, views = Tables(lake), dict(before or {})
     if before is None:
         run(connection, "catalog/artefacts/metric_name")
     for name in SCHEMAS:
@@ -128,8 +118,8 @@ def _remake(
             files[view] = inside(lake, _create_table_view(connection, tables, name, view))
     if ARTEFACTS in parts:
         lake.mirror.fetch(lake.root / "datasets")
-        _drop(connection, [*_OF_ARTEFACTS, *RELEASE_RELATIONS, *_MADE_WITH_DATASETS, *_OVER_FILES, *found])
-        for view in (*_OVER_FILES, *found):
+        _drop(connection, [*_OF_ARTEFACTS, *RELEASE_RELATIONS, *_MADE_WITH_DATASETS, *_OVER_FILES, *views])
+        for view in (*_OVER_FILES, *views):
             files.pop(view, None)
         manifests, pointers = _manifests(lake), _pointers(lake)
         connection.register("manifest_texts", manifests)
@@ -138,7 +128,7 @@ def _remake(
         for name in _OF_ARTEFACTS:
             run(connection, f"catalog/artefacts/{name}")
         create_release_relations(connection, lake)
-        found, of_datasets = create_dataset_relations(connection, lake, manifests, pointers)
+        views, of_datasets = create_dataset_relations(connection, lake, manifests, pointers)
         for name in _MADE_WITH_DATASETS:
             run(connection, f"catalog/artefacts/{name}")
         files |= {view: inside(lake, own) for view, own in of_datasets.items()}
@@ -150,15 +140,15 @@ def _remake(
     run(connection, "catalog/artefacts/view_files")
     for name in _LAST if before is None else ():
         run(connection, f"catalog/lookups/{name}")
-    add_comments(connection, found)
-    return found
+    add_comments(connection, views)
+    return views
 
 
 def _drop(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
     """Removes existing relations of any kind."""
     views = connection.execute("select view_name from duckdb_views() where not internal").fetchall()
     tables = connection.execute("select table_name from duckdb_tables()").fetchall()
-    kinds = {name: kind for kind, found in (("view", views), ("table", tables)) for (name,) in found}
+    kinds = {name: kind for kind, listed in (("view", views), ("table", tables)) for (name,) in listed}
     for name in names:
         if name in kinds:
             connection.execute(f'drop {kinds[name]} "{name}"')
@@ -166,10 +156,10 @@ def _drop(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
 
 def _files_of_views(connection: duckdb.DuckDBPyConnection) -> dict[str, list[str]]:
     """The files behind each view, as recorded in the catalog."""
-    found: dict[str, list[str]] = {}
+    files: dict[str, list[str]] = {}
     for view, path in connection.execute("select relation, path from view_files").fetchall():
-        found.setdefault(view, []).append(path)
-    return found
+        files.setdefault(view, []).append(path)
+    return files
 
 
 def _lake_as_it_is(lake: LakeLayout) -> dict[str, Any]:
@@ -208,8 +198,8 @@ def _stamp(path: Path) -> list[int]:
     return _stamp_of(path.stat())
 
 
-def _stamp_of(found: os.stat_result) -> list[int]:
-    return [found.st_ino, found.st_size, found.st_mtime_ns]
+def _stamp_of(status: os.stat_result) -> list[int]:
+    return [status.st_ino, status.st_size, status.st_mtime_ns]
 
 
 def _create_table_view(connection: duckdb.DuckDBPyConnection, tables: Tables, name: str, view: str) -> list[str]:
@@ -233,20 +223,22 @@ def _create_table_view(connection: duckdb.DuckDBPyConnection, tables: Tables, na
 def _manifests(lake: LakeLayout) -> pa.Table:
     """Every finished artefact's manifest, as text. Manifests that are being replaced or are not JSON are left out; `verify`
     reports them."""
-    found = []
+    manifests = []
     for kind in ("dataset", "model", "release"):
         depth = "*/*" if kind == "release" else "*/*/*"
         for path in sorted(lake.artefacts(kind).glob(f"{depth}/manifest.json")):
-            found.append({"path": path.parent.relative_to(lake.root).as_posix(), "manifest": path.read_text(encoding="utf-8")})
-    return pa.Table.from_pylist(found, schema=_MANIFESTS)
+            manifests.append(
+                {"path": path.parent.relative_to(lake.root).as_posix(), "manifest": path.read_text(encoding="utf-8")}
+            )
+    return pa.Table.from_pylist(manifests, schema=_MANIFESTS)
 
 
 def _pointers(lake: LakeLayout) -> pa.Table:
     """The current version of each artefact."""
-    found = []
+    pointers = []
     for kind in ("dataset", "model", "release"):
         depth = "*" if kind == "release" else "*/*"
         for path in sorted(lake.artefacts(kind).glob(f"{depth}/current.json")):
             home = path.parent.relative_to(lake.root).as_posix()
-            found.append({"home": home, "version": json.loads(path.read_text(encoding="utf-8"))["version"]})
-    return pa.Table.from_pylist(found, schema=_POINTERS)
+            pointers.append({"home": home, "version": json.loads(path.read_text(encoding="utf-8"))["version"]})
+    return pa.Table.from_pylist(pointers, schema=_POINTERS)

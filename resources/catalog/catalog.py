@@ -1,17 +1,8 @@
-"""Queries the catalog: one small DuckDB file of views over the lake's tables and datasets.
+"""Queries the catalog behind a lock (locked_catalog.py): one query, which can read the files of the views only. Reading works
+while a run is writing.
 
-    query(lake, "select rule, count(*) from decisions group by rule") # an Arrow table; works while a run is writing
-    with ask(lake, "from interactions") as answer: ...                # the same in batches, for results of any size
+    with ask(lake, "from interactions") as answer: ...                # in batches, for results of any size
     lineage_of(lake, "math-tutor/sft_model")                          # edges from an artefact down to the log tables
-    meant("user_id", {"user_hash", "dt"})                             # "user_hash": what an unknown name probably means
-
-A view for each table and for the current version of each dataset (math-tutor's sft_dataset is
-math_tutor_sft_dataset), the tables `artefacts`, `releases`, `gates`, `approvals` and `champions`, `lineage_nodes`,
-`lineage_edges`, `lineage`, and three macros: log_lines_in(artefact), weights_holding(user hash or interaction id), why(id).
-`decisions` holds the decisions in force, `decisions_history` all of them. `relations` and `relation_columns` describe every
-relation and column (comments.py). Nothing is lost if the file is deleted.
-
-Questions are asked behind a lock (locked_catalog.py): one query, which can read the files of the views only.
 """
 
 from __future__ import annotations
@@ -137,19 +128,19 @@ def lineage_of(lake: LakeLayout, artefact: str) -> pa.Table:
     or the artefact's directory. Raises CatalogError unless exactly one artefact is meant.
     """
     with open_catalog(lake) as connection:
-        return rows(connection, "catalog/queries/lineage_of", node=_found(connection, lake, artefact)["node"])
+        return rows(connection, "catalog/queries/lineage_of", node=_artefact_meant(connection, lake, artefact)["node"])
 
 
 def find_artefact(lake: LakeLayout, artefact: str) -> str:
     """The directory of the artefact that is meant, relative to the lake. Raises CatalogError as `lineage_of` does."""
     with open_catalog(lake) as connection:
-        return _found(connection, lake, artefact)["path"]
+        return _artefact_meant(connection, lake, artefact)["path"]
 
 
-def made_from(lake: LakeLayout, artefact: str) -> pa.Table:
+def descendants_of(lake: LakeLayout, artefact: str) -> pa.Table:
     """The edges above an artefact, down to which everything was made from it; columns and errors as of `lineage_of`."""
     with open_catalog(lake) as connection:
-        return rows(connection, "catalog/queries/lineage_above", node=_found(connection, lake, artefact)["node"])
+        return rows(connection, "catalog/queries/lineage_above", node=_artefact_meant(connection, lake, artefact)["node"])
 
 
 @dataclass(frozen=True)
@@ -165,8 +156,8 @@ class LogLines:
 def log_lines_of(lake: LakeLayout, artefact: str) -> LogLines:
     """Counts the interactions and log objects behind an artefact. Raises CatalogError as lineage_of does."""
     with open_catalog(lake) as connection:
-        found = _found(connection, lake, artefact)
-        name = f"{found['name']}@{found['version']}"
+        chosen = _artefact_meant(connection, lake, artefact)
+        name = f"{chosen['name']}@{chosen['version']}"
         [counted] = rows(connection, "catalog/queries/count_log_lines", artefact=name).to_pylist()
     return LogLines(name, counted["interactions"], counted["objects"], counted["users"])
 
@@ -247,8 +238,8 @@ def _meant(connection: duckdb.DuckDBPyConnection, sql: str, said: str) -> str:
 
 def _files_read(connection: duckdb.DuckDBPyConnection, lake: LakeLayout, sql: str) -> list[Path]:
     """Files of the views that a query names."""
-    found = connection.execute("select relation, path from view_files").fetchall()
-    return sorted({lake.root / path for relation, path in found if relation in sql})
+    files = connection.execute("select relation, path from view_files").fetchall()
+    return sorted({lake.root / path for relation, path in files if relation in sql})
 
 
 def _one_line(error: Exception) -> str:
@@ -256,18 +247,18 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split("\nLINE ")[0].split("\n\nLINE")[0].split())
 
 
-def _found(connection: duckdb.DuckDBPyConnection, lake: LakeLayout, artefact: str) -> dict[str, Any]:
+def _artefact_meant(connection: duckdb.DuckDBPyConnection, lake: LakeLayout, artefact: str) -> dict[str, Any]:
     """The artefact that is meant."""
     name, _, version = _as_name(artefact).partition("@")
-    found = rows(connection, "catalog/queries/find_artefact", name=name, version=version).to_pylist()
-    if not found:
+    matches = rows(connection, "catalog/queries/find_artefact", name=name, version=version).to_pylist()
+    if not matches:
         raise CatalogError(
             f"no artefact {artefact} in {lake.place}: give workload/name, workload/name@version, a version or a "
             "directory; `select name, version from artefacts` lists them"
         )
-    if len(found) > 1:
-        raise CatalogError(f"{artefact} may be any of {', '.join(row['node'] for row in found)}: give more of it")
-    return found[0]
+    if len(matches) > 1:
+        raise CatalogError(f"{artefact} may be any of {', '.join(row['node'] for row in matches)}: give more of it")
+    return matches[0]
 
 
 def _as_name(artefact: str) -> str:
@@ -283,39 +274,22 @@ def _as_name(artefact: str) -> str:
 
 
 COLUMNS = {
-    "user": "user_hash",
-    "session": "session_id",
-    "time": "ts",
-    "id": "request_id",
-    "trace": "trace_id",
-    "latency": "latency_ms",
-    "ttft": "ttft_ms",
-    "feedback": "value",
-}
+    "user": "user_hash", "session": "session_id", "time": "ts", "id": "request_id", "trace": "trace_id",
+    "latency": "latency_ms", "ttft": "ttft_ms", "feedback": "value",
+}  # fmt: skip
 """The tables' name of a column of resources/records/synonyms.py, where it is another."""
 WORDS = {
-    "gate": "name",
-    "gate_name": "name",
-    "threshold": "wanted",
-    "prompt": "messages",
-    "question": "messages",
-    "request": "messages",
-    "answer": "completion",
-    "response": "completion",
-    "output": "completion",
-    "day": "dt",
-    "date": "dt",
-    "version": "release",
-    "score": "value",
-    "recipe": "workload",
-}
+    "gate": "name", "gate_name": "name", "threshold": "wanted", "prompt": "messages", "question": "messages",
+    "request": "messages", "answer": "completion", "response": "completion", "output": "completion", "day": "dt",
+    "date": "dt", "version": "release", "score": "value", "recipe": "workload",
+}  # fmt: skip
 _MISSING = re.compile(r'(?:column|named) "?(\w+)"? (?:not found|does not exist)|does not have a column named "?(\w+)"?')
 
 
 def missing_column(said: str) -> str:
     """The unknown column in DuckDB's error message; "" for any other error."""
-    found = _MISSING.search(said)
-    return (found[1] or found[2]) if found else ""
+    match = _MISSING.search(said)
+    return (match[1] or match[2]) if match else ""
 
 
 def meant(name: str, there: Collection[str]) -> str:

@@ -1,10 +1,6 @@
 """Datasets in SQL: a view of each dataset's current version, one of all its versions, and `datasets`, which names them.
-
-    create_dataset_relations(connection, lake, manifests, pointers)      # after the table `artefacts`; rebuilt with the catalog
-
-The dataset sft_dataset of the workload math-tutor is `math_tutor_sft_dataset`, and all its versions are
-`math_tutor_sft_dataset_versions`: lower case, and every other character than a letter or a digit becomes `_`. A dataset whose
-files are of several kinds has a view for each, such as `math_tutor_evaluation_report_likelihood`.
+sft_dataset of the workload math-tutor is `math_tutor_sft_dataset` and `math_tutor_sft_dataset_versions`. A dataset whose files
+are of several kinds has a view for each, such as `math_tutor_evaluation_report_likelihood`.
 """
 
 from __future__ import annotations
@@ -85,7 +81,7 @@ def create_dataset_relations(
 
 def _kinds(lake: LakeLayout, artefacts: Iterable[str]) -> tuple[dict[str, _Kind], list[Path]]:
     """The kinds of files of each dataset, by the name of their view, and the files that name interactions."""
-    found: dict[str, _Kind] = {}
+    kinds: dict[str, _Kind] = {}
     in_rows: list[Path] = []
     for artefact in artefacts:
         group, workload, name, *_ = artefact.split("/")
@@ -99,7 +95,7 @@ def _kinds(lake: LakeLayout, artefacts: Iterable[str]) -> tuple[dict[str, _Kind]
             headers = _headers(members)
             if headers is None:
                 continue
-            kind = found.setdefault(f"{workload}/{shown}", _Kind(shown))
+            kind = kinds.setdefault(f"{workload}/{shown}", _Kind(shown))
             kind.files[artefact], kind.schemas[artefact] = members, headers[-1].schema.to_arrow_schema()
             kind.rows[artefact] = sum(header.num_rows for header in headers)
             in_rows += [
@@ -107,7 +103,7 @@ def _kinds(lake: LakeLayout, artefacts: Iterable[str]) -> tuple[dict[str, _Kind]
                 for file, header in zip(members, headers, strict=True)
                 if file.stem.rpartition("_")[2] in SPLITS and "interaction_ids" in header.schema.to_arrow_schema().names
             ]
-    return found, in_rows
+    return kinds, in_rows
 
 
 def _headers(files: Iterable[Path]) -> list[pq.FileMetaData] | None:
@@ -143,8 +139,8 @@ def _over_files(
     connection: duckdb.DuckDBPyConnection, lake: LakeLayout, manifests: pa.Table, name: str, statement: str, without: str
 ) -> list[Path]:
     """Creates a view over the files of one name in all artefacts. without: the statement for a lake that has none."""
-    found = [lake.root / path / name for path in manifests.column("path").to_pylist()]
-    files = [file for file in found if file.is_file()]
+    places = [lake.root / path / name for path in manifests.column("path").to_pylist()]
+    files = [file for file in places if file.is_file()]
     if files:
         connection.execute(sql_text(statement).format(files=paths_in_sql(lake, files)))
     else:

@@ -1,11 +1,4 @@
-"""Says why a run should stop after curation, and why a relation may have no rows.
-
-    shortage(lake, "tutor", RecordCounts.of(manifest), ["gateway", "app"], seeds=0)     # one sentence; "" if the run can go on
-    count_records(lake, "tutor", version)    # RecordCounts
-    why_empty("from drift")                  # "no rows: drift compares days with ..."
-
-Counts come from the catalog: records read, kept, dropped by each rule, quarantined.
-"""
+"""Says why a run should stop after curation, and why a relation may have no rows."""
 
 from __future__ import annotations
 
@@ -14,6 +7,7 @@ from collections.abc import Collection
 
 from model_ops.jobs import counted
 from resources.catalog.catalog import query
+from resources.catalog.comments import DATASETS, RELATIONS
 from resources.curating import RecordCounts
 from resources.lake import LakeLayout, sql_text
 
@@ -71,55 +65,6 @@ def count_records(lake: LakeLayout, workload: str, curate_version: str) -> Recor
     return counts
 
 
-RUN = "nothing was made yet: millrace run RECIPE"
-FEEDBACK = "no source held feedback that was read (millrace inspect LOGS shows what a log has)"
-RELEASED = "no release was made yet: millrace run RECIPE makes one, and its gates are measured"
-FILLED_BY = {
-    "objects": "no logs were looked for yet: millrace run RECIPE",
-    "interactions": "no logs were read yet: millrace run RECIPE",
-    "cleaned_interactions": "no logs were cleaned yet: millrace run RECIPE",
-    "decisions": RUN,
-    "decisions_history": RUN,
-    "artefacts": RUN,
-    "models": RUN,
-    "datasets": RUN,
-    "metrics": RUN,
-    "lineage": RUN,
-    "lineage_edges": RUN,
-    "lineage_nodes": RUN,
-    "weight_lineage": RUN,
-    "view_files": RUN,
-    "metrics_lines": RUN,
-    "rollouts": "no model was trained by reinforcement (rft in the recipe)",
-    "sampled_answers": "no model answered prompts while it was trained (preference.on_policy in the recipe)",
-    "edges": RUN,
-    "nodes": RUN,
-    "dataset_rows": RUN,
-    "feedback": FEEDBACK,
-    "feedback_records": FEEDBACK,
-    "quarantine": "every log line could be read",
-    "judgements": "no judge was asked (curation.judge in the recipe)",
-    "contamination": "no evaluation suite was looked for in the traffic (evals in the recipe)",
-    "retired": "retention removed no rows (retention in the recipe)",
-    "erasures": "nobody was forgotten (millrace forget)",
-    "releases": RELEASED,
-    "gates": RELEASED,
-    "approvals": "no person decided on a release yet (millrace approve)",
-    "champions": "no release was approved yet (millrace approve)",
-    "tainted": "no artefact learnt a row that was erased since (millrace forget)",
-    "serving_metrics": "no server was read yet: millrace serve does it, and millrace scrape reads one that runs",
-    "acceptance_by_shape": "no request was captured from a server that reports acceptance (millrace serve --capture); what the "
-    "report of a release measured is in WORKLOAD_evaluation_report_acceptance",
-    "drift": "days are compared once the reference window is full (drift.reference_days in the recipe) and a later day is "
-    "over; drift/WORKLOAD.html in the lake says how many days there are",
-    "retraining_decisions": "no retraining was decided on yet (automation.decide, or millrace retrain)",
-}
-FILLED_BY_ENDING = {
-    "_bad_lines": "every line of the seeds could be read",
-    "_contaminated_seeds": "no seed holds an item of an evaluation suite",
-    "_evaluation_report_task_scores": "no evaluation suite was asked (evals in the recipe)",
-    "_evaluation_report_acceptance": "no drafter was measured (speculator in the recipe)",
-}
 _SOURCE = re.compile(r'\b(?:from|join)\s+"?([a-z_]\w*)', re.IGNORECASE)
 _FILTERS = re.compile(r"\b(?:where|having|qualify|limit|offset|join|sample)\b", re.IGNORECASE)
 
@@ -129,6 +74,7 @@ def why_empty(statement: str) -> str:
     names = [name.lower() for name in _SOURCE.findall(statement)]
     if _FILTERS.search(statement) is None and len(names) == 1:
         name = names[0].removesuffix("_versions")
-        why = FILLED_BY.get(name) or next((why for ending, why in FILLED_BY_ENDING.items() if name.endswith(ending)), "")
+        of_dataset = (said for dataset, said in DATASETS.items() if name.endswith(f"_{dataset}"))
+        why = (RELATIONS.get(name) or next(of_dataset, {})).get("empty")
         return f"no rows in {names[0]}: {why}" if why else "no rows"
     return "no rows"

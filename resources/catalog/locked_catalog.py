@@ -1,17 +1,9 @@
-"""A locked connection to the catalog, and the check that a statement is exactly one query that only reads.
-
-    with locked(lake.catalog, lake.root, Limits()) as connection: connection.sql("from interactions")
-    check_question(connection, "select 1")       # fine
-    check_question(connection, "copy ...")       # raises NotAQuestionError, which says what was given
-
-For every query: only files that the catalog's views name can be opened, no other files of the lake; no extension is loaded, no
-secret read, no Python variable visible; no setting can be changed; memory is bounded, and so is the spill folder, which is
-removed afterwards. The catalog is attached read-only to a database in memory, so queries of one process never share settings.
-
-DuckDB's lock allows `copy` to overwrite the files that may be read, so statements are checked first, by DuckDB's own parser:
-every node of the syntax tree must be one that only reads. A query is select, from, with, values, table, describe, show,
-summarize, pivot or unpivot, and explain of one of them. Several statements are refused, and so is a query that writes: since
-DuckDB 2.0 a `copy ... to` or an `insert` may be a CTE, and `query` and `json_execute_serialized_sql` run any text.
+"""A locked connection to the catalog, and the check that a statement is exactly one query that only reads. Only files that the
+catalog's views name can be opened; no extension is loaded, no secret read, no Python variable visible, no setting changed;
+memory and spill folder are bounded. The catalog is attached read-only to a database in memory, so queries of one process never
+share settings. DuckDB's lock allows `copy` to overwrite the files that may be read, so statements are checked first, by
+DuckDB's own parser: since DuckDB 2.0 a `copy ... to` or an `insert` may be a CTE, and `query` and `json_execute_serialized_sql`
+run any text.
 """
 
 from __future__ import annotations
@@ -96,8 +88,8 @@ def _bound(connection: duckdb.DuckDBPyConnection, limits: Limits) -> None:
 
 def _own_files(connection: duckdb.DuckDBPyConnection) -> list[str]:
     """Paths inside the lake of the files that the catalog's views read."""
-    found = connection.execute("select distinct path from view_files").fetchall()
-    return [path for (path,) in found if not PurePosixPath(path).is_absolute() and ".." not in PurePosixPath(path).parts]
+    paths = connection.execute("select distinct path from view_files").fetchall()
+    return [path for (path,) in paths if not PurePosixPath(path).is_absolute() and ".." not in PurePosixPath(path).parts]
 
 
 _QUERIES = {duckdb.StatementType.SELECT, duckdb.StatementType.MULTI}

@@ -1,8 +1,5 @@
-"""Releases in SQL: the relations `releases`, `gates`, `approvals`, `champions` and `tainted` of the catalog.
-
-    create_release_relations(connection, lake)      # after the table `artefacts`; rebuilt with the catalog
-
-Unreadable files are left out; `millrace verify <lake>/endpoints` reports them.
+"""Releases in SQL: the relations `releases`, `gates`, `approvals`, `champions` and `tainted` of the catalog. Unreadable files
+are left out; `millrace verify <lake>/endpoints` reports them.
 """
 
 from __future__ import annotations
@@ -28,50 +25,22 @@ from resources.lake import LakeLayout, run
 RELEASE_RELATIONS = ("approvals", "champions", "tainted", "releases", "gates")
 """In order of creation: releases reads approvals and tainted."""
 
-_GATE = pa.struct(
-    [
-        ("name", pa.string()),
-        ("wanted", pa.float64()),
-        ("measured", pa.float64()),
-        ("low", pa.float64()),
-        ("high", pa.float64()),
-        ("passed", pa.bool_()),
-        ("why", pa.string()),
-    ]
-)
+_GATE = pa.struct([
+    ("name", pa.string()), ("wanted", pa.float64()), ("measured", pa.float64()), ("low", pa.float64()),
+    ("high", pa.float64()), ("passed", pa.bool_()), ("why", pa.string()),
+])  # fmt: skip
 _TIME = pa.timestamp("us", tz="UTC")
-_ENTRIES = pa.schema(
-    [
-        ("workload", pa.string()),
-        ("number", pa.int64()),
-        ("ts", _TIME),
-        ("who", pa.string()),
-        ("identity_from", pa.string()),
-        ("action", pa.string()),
-        ("release", pa.string()),
-        ("digest", pa.string()),
-        ("reason", pa.string()),
-        ("gates", pa.list_(_GATE)),
-        ("replaces", pa.string()),
-        ("generation", pa.int64()),
-        ("candidate", pa.string()),
-        ("champion", pa.string()),
-        ("previous", pa.string()),
-        ("alias", pa.string()),
-        ("key", pa.string()),
-        ("sha256", pa.string()),
-        ("intact", pa.bool_()),
-    ]
-)
-_ALIASES = pa.schema(
-    [
-        ("workload", pa.string()),
-        ("candidate", pa.string()),
-        ("champion", pa.string()),
-        ("previous", pa.string()),
-        ("named", pa.list_(pa.struct([("alias", pa.string()), ("release", pa.string())]))),
-    ]
-)
+_ENTRIES = pa.schema([
+    ("workload", pa.string()), ("number", pa.int64()), ("ts", _TIME), ("who", pa.string()), ("identity_from", pa.string()),
+    ("action", pa.string()), ("release", pa.string()), ("digest", pa.string()), ("reason", pa.string()),
+    ("gates", pa.list_(_GATE)), ("replaces", pa.string()), ("generation", pa.int64()), ("candidate", pa.string()),
+    ("champion", pa.string()), ("previous", pa.string()), ("alias", pa.string()), ("key", pa.string()),
+    ("sha256", pa.string()), ("intact", pa.bool_()),
+])  # fmt: skip
+_ALIASES = pa.schema([
+    ("workload", pa.string()), ("candidate", pa.string()), ("champion", pa.string()), ("previous", pa.string()),
+    ("named", pa.list_(pa.struct([("alias", pa.string()), ("release", pa.string())]))),
+])  # fmt: skip
 _TAINTS = pa.schema([("artefact", pa.string()), ("dataset", pa.string()), ("erased_rows", pa.int64()), ("last_erased", _TIME)])
 _TEXTS = pa.schema([("path", pa.string()), ("release", pa.string())])
 

@@ -1,13 +1,9 @@
-"""The history of one request, log line or log object: tables, decisions, datasets, models, releases, endpoints.
+"""The history of one request, log line or log object: tables, decisions, datasets, models, releases, endpoints. It has only
+ids, names and fixed texts, never what a user wrote. An object's path may be relative, with `~`, `.`, `..` or links, a file://
+or s3a:// uri, or only the end of its uri.
 
-    history = history_of(lake, "chatcmpl-123")  # an interaction (8 or more digits do), request, trace, session
-    history = history_of(lake, "logs/gateway/part-0.jsonl.gz:12")  # a line: kept, repeated, feedback or in quarantine
-    history = history_of(lake, "logs/gateway/part-0.jsonl.gz")     # a log object: its records, or why it was not read
-    history.steps                                                  # one row a step, in order
-    objects_of(connection, "../logs/gateway.jsonl")    # its ledger rows, one per workload; [] if there is none
-
-A history has only ids, names and fixed texts, never what a user wrote. An object's path may be relative, with `~`, `.`, `..` or
-links, a file:// or s3a:// uri, or only the end of its uri. Raises UnknownIdError if nothing is found.
+    history_of(lake, "chatcmpl-123").steps     # an interaction (8 or more digits do), request, trace, session
+    history_of(lake, "logs/gateway/part-0.jsonl.gz:12")  # a line: kept, repeated, feedback or in quarantine
 """
 
 from __future__ import annotations
@@ -27,20 +23,11 @@ from resources.endpoints import Endpoint
 from resources.lake import LakeLayout, rows
 from resources.sources import is_local, local_path, plain_path, remote_uri
 
-STEPS = pa.schema(
-    [
-        ("interaction_id", pa.string()),
-        ("step", pa.int32()),
-        ("stage", pa.string()),
-        ("name", pa.string()),
-        ("version", pa.string()),
-        ("rule", pa.string()),
-        ("kept", pa.bool_()),
-        ("detail", pa.string()),
-        ("kept_id", pa.string()),
-        ("current", pa.bool_()),
-    ]
-)
+STEPS = pa.schema([
+    ("interaction_id", pa.string()), ("step", pa.int32()), ("stage", pa.string()), ("name", pa.string()),
+    ("version", pa.string()), ("rule", pa.string()), ("kept", pa.bool_()), ("detail", pa.string()), ("kept_id", pa.string()),
+    ("current", pa.bool_()),
+])  # fmt: skip
 """step: 0 the line, or its removal by retention, 1 read, 2 cleaned, 3 judged, 4 curated, 5 sampled, 6 dataset row, 7 context of
 other rows, 8 model, 9 release, 10 endpoint. current: the step belongs to the current version of its artefact."""
 
@@ -87,7 +74,7 @@ def history_of(lake: LakeLayout, identifier: str) -> RecordHistory:
             if meant[0]["telling"] == 5 and len(meant) > 1:
                 several = ", ".join(row["interaction_id"][:16] for row in meant[:5])
                 raise CatalogError(f"{identifier} may be any of {len(meant)} interactions ({several}, ...): give more of it")
-            return _told(connection, lake, identifier, meant[0]["what"], [row["interaction_id"] for row in meant], [])
+            return _history(connection, lake, identifier, meant[0]["what"], [row["interaction_id"] for row in meant], [])
         if objects := objects_of(connection, identifier, exactly=True):
             return _object(connection, lake, identifier, objects)
         path, row = _place(identifier)
@@ -98,9 +85,9 @@ def history_of(lake: LakeLayout, identifier: str) -> RecordHistory:
         about = rows(connection, "why/feedback_about", identifier=identifier).to_pylist()
         if about:
             steps = [_step("feedback", item["name"], item["line"], True) for item in about]
-            return _told(connection, lake, identifier, "unanswered feedback", [], steps)
+            return _history(connection, lake, identifier, "unanswered feedback", [], steps)
         if gone := _removed(connection, identifier):
-            return _told(connection, lake, identifier, "removed id", gone, [])
+            return _history(connection, lake, identifier, "removed id", gone, [])
         raise UnknownIdError(_unknown(connection, lake, identifier, path, row))
 
 
@@ -139,7 +126,7 @@ def _object(
         first = f", the first at line {came['first_row']}" if came["first_row"] else ""
         what = counted(came["records"], "interaction" if came["stage"] == "interactions" else "record")
         steps.append(_step(came["stage"], came["rule"], f"{what}{first}", came["kept"]))
-    return _told(connection, lake, asked, f"log object {objects[0]['uri']}", [], steps)
+    return _history(connection, lake, asked, f"log object {objects[0]['uri']}", [], steps)
 
 
 def _line(connection: duckdb.DuckDBPyConnection, lake: LakeLayout, asked: str, item: dict[str, Any], row: int) -> RecordHistory:
@@ -147,7 +134,7 @@ def _line(connection: duckdb.DuckDBPyConnection, lake: LakeLayout, asked: str, i
     records = rows(connection, "why/line", uri=uri, row=row).to_pylist()
     if not records:
         if removed := _removed(connection, uri=uri, row=row):
-            return _told(connection, lake, asked, f"line {row} of {uri}", removed, [])
+            return _history(connection, lake, asked, f"line {row} of {uri}", removed, [])
         raise UnknownIdError(_no_such_line(connection, item, row))
     ids = list(dict.fromkeys(came["interaction_id"] for came in records if came["interaction_id"]))
     steps = []
@@ -159,15 +146,15 @@ def _line(connection: duckdb.DuckDBPyConnection, lake: LakeLayout, asked: str, i
             steps.append(_step("feedback", came["rule"], f"{came['detail']}, {about}", True))
             related = rows(connection, "why/interactions_with_id", identifier=came["about"]).to_pylist()
             ids += [other["interaction_id"] for other in related if other["interaction_id"] not in ids]
-    return _told(connection, lake, asked, f"line {row} of {uri}", ids, steps)
+    return _history(connection, lake, asked, f"line {row} of {uri}", ids, steps)
 
 
 def _removed(
     connection: duckdb.DuckDBPyConnection, identifier: str | None = None, uri: str | None = None, row: int | None = None
 ) -> list[str]:
     """Ids of the interactions with this id or line whose rows retention removed."""
-    found = rows(connection, "why/retired", identifier=identifier, uri=uri, row=row, ids=[]).to_pylist()
-    return list(dict.fromkeys(gone["interaction_id"] for gone in found))
+    removed = rows(connection, "why/retired", identifier=identifier, uri=uri, row=row, ids=[]).to_pylist()
+    return list(dict.fromkeys(gone["interaction_id"] for gone in removed))
 
 
 def _no_such_line(connection: duckdb.DuckDBPyConnection, item: dict[str, Any], row: int) -> str:
@@ -186,11 +173,11 @@ def _no_such_line(connection: duckdb.DuckDBPyConnection, item: dict[str, Any], r
     )
 
 
-def _step(stage: str, rule: str, detail: str | None, kept: bool) -> dict[str, Any]:
-    return {"step": 0, "stage": stage, "rule": rule, "kept": kept, "detail": detail, "current": True}
+def _step(stage: str, rule: str, detail: str | None, passed: bool) -> dict[str, Any]:
+    return {"step": 0, "stage": stage, "rule": rule, "kept": passed, "detail": detail, "current": True}
 
 
-def _told(
+def _history(
     connection: duckdb.DuckDBPyConnection, lake: LakeLayout, asked: str, what: str, ids: list[str], first: list[dict[str, Any]]
 ) -> RecordHistory:
     """The history of what was found: first the line's steps, then each interaction's, in the given order."""
@@ -230,18 +217,18 @@ def objects_of(connection: duckdb.DuckDBPyConnection, path: str, exactly: bool =
     if not path:
         return []
     spellings = _spellings(path)
-    found = rows(connection, "why/objects", spellings=spellings, ending=None if exactly else _ending(path)).to_pylist()
-    found = found or _same_file(connection, path)
-    uris = sorted({item["uri"] for item in found})
+    entries = rows(connection, "why/objects", spellings=spellings, ending=None if exactly else _ending(path)).to_pylist()
+    entries = entries or _same_file(connection, path)
+    uris = sorted({item["uri"] for item in entries})
     if len(uris) > 1:
         raise CatalogError(f"{path} may be any of {len(uris)} log objects ({_some(uris)}): give more of it")
-    return found
+    return entries
 
 
 def as_folder(connection: duckdb.DuckDBPyConnection, path: str) -> str:
     """A sentence about a path that is a folder, in the ledger or on this machine; "" if it is not a folder."""
     local = local_path(path)
-    there = bool(local) and Path(local).is_dir()
+    there = local is not None and Path(local).is_dir()
     if not there and "/" not in path:
         return ""
     spellings = [f"{each.rstrip('/')}/" for each in _spellings(path)]
@@ -251,11 +238,8 @@ def as_folder(connection: duckdb.DuckDBPyConnection, path: str) -> str:
             f"{path} is a folder of {counted(inside['objects'], 'log object')}: ask for one of them, such as "
             f"{inside['first_uri']}"
         )
-    return (
-        (f"{path} is a folder, and no log object in it is known: ask for an object of a recipe's source, or a line, URI:ROW")
-        if there
-        else ""
-    )
+    said = f"{path} is a folder, and no log object in it is known: ask for an object of a recipe's source, or a line, URI:ROW"
+    return said if there else ""
 
 
 def of_that_name(connection: duckdb.DuckDBPyConnection, path: str) -> str:
@@ -270,14 +254,19 @@ def _some(uris: list[str]) -> str:
 
 def _spellings(path: str) -> list[str]:
     """The uris that a path may stand for, most likely first, in Unicode NFC."""
-    found = [path]
+    spellings = [path]
     if is_local(path) and "\0" not in path:
         plain = plain_path(path)
         folder, name = os.path.split(plain)
-        found += [plain, f"{os.path.realpath(folder).rstrip('/')}/{name}", os.path.realpath(plain), local_path(path) or plain]
+        spellings += [
+            plain,
+            f"{os.path.realpath(folder).rstrip('/')}/{name}",
+            os.path.realpath(plain),
+            local_path(path) or plain,
+        ]
     else:
-        found.append(remote_uri(path))
-    return list(dict.fromkeys(normalize("NFC", each) for each in found))
+        spellings.append(remote_uri(path))
+    return list(dict.fromkeys(normalize("NFC", each) for each in spellings))
 
 
 def _ending(path: str) -> str:

@@ -1,8 +1,6 @@
 """Builds datasets from curated rows: supervised fine-tuning, preference pairs, prompts for reinforcement, calibration rows,
-evaluation suites, seeds, and answers as they were served. Which rows are fit for training is decided in curating/; here they
-are mixed, repeated, split by user, and searched for held-out rows. teachers/ asks a teacher (an endpoint, or a model in a
-worker) for answers, within its budget, and keeps every reply. Start with datasets.py; dataset_settings.py holds the recipe's
-keys.
+evaluation suites, seeds, answers as they were served, and answers of a teacher (teachers/). Which rows are fit for training is
+decided in curating/. Start with datasets.py; dataset_settings.py holds the recipe's keys.
 """
 
 from typing import TYPE_CHECKING

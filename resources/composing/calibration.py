@@ -1,9 +1,5 @@
 """Builds the calibration dataset: training rows of sft_dataset that quantization looks at, drawn evenly over the prompt shapes.
-
-    counts = build_calibration(sft_dataset_directory, output, CalibrationSettings(rows=512))
-
-Writes train.parquet with the columns of sft_dataset, and its rendering.json. Rows held out for validation and test are never
-read, so a measurement of the quantized model is on rows that its calibration did not see.
+Held-out rows are never read, so a measurement of the quantized model is on rows that its calibration did not see.
 """
 
 from __future__ import annotations

@@ -1,11 +1,4 @@
 """The recipe's settings of datasets: `datasets.sft`, `preference`, `rl_prompts`, `calibration`, `datasets.named`, and `seeds`.
-
-    DatasetSettings(mix={"gateway": 0.8, "handmade": {"rows": 500}}, limits={"handmade": {"max_repeats": 3}}, max_rows=5_000)
-    named = NamedDataset(min_quality=8, mix={"handmade": 0.5, "gateway": 0.5}, max_rows=2_000)    # for stages that name theirs
-    named.as_dataset(datasets.sft)          # DatasetSettings: its own mixture, the splits and rendering of datasets.sft
-    SeedSettings(uri="s3://seeds/handmade/", licence="cc-by-4.0")
-    SeedSettings(dataset="old-tutor/sft_dataset", version="3fa94c01d2ab")    # the training rows of another dataset
-
 A named dataset has the held-out rows of `sft_dataset`, so what one stage trains on is never what another is measured on.
 """
 
@@ -13,12 +6,13 @@ from __future__ import annotations
 
 import math
 from datetime import date
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, StringConstraints, field_validator, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from model_ops.files import LocalPath
 from model_ops.jobs import Settings
 from model_ops.rendering import RenderingSettings
 from resources.composing.eval_suite import EvalSettings
@@ -64,10 +58,10 @@ class MixedSource(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        found = handler.resolve_ref_schema(handler(schema))
-        found["type"] = ["object", "number"]  # minimum counts for numbers, properties for objects
-        found["minimum"] = 0
-        return found
+        json_schema = handler.resolve_ref_schema(handler(schema))
+        json_schema["type"] = ["object", "number"]  # minimum counts for numbers, properties for objects
+        json_schema["minimum"] = 0
+        return json_schema
 
 
 class SourceLimits(Settings):
@@ -126,6 +120,9 @@ class Mixture(Settings):
         return self
 
 
+Stratum = Literal["prompt_shape", "language", "source"]
+
+
 class DatasetSettings(RenderingSettings, Mixture):
     """How the rows of a supervised dataset are mixed, split and rendered."""
 
@@ -138,8 +135,8 @@ class DatasetSettings(RenderingSettings, Mixture):
         description="user: all sessions of a user are in one split, and so is each session without a user. session: "
         "each session on its own, for logs in which one user id stands for many people",
     )
-    stratify_by: list[Literal["prompt_shape", "language", "source"]] = Field(
-        default_factory=lambda: ["prompt_shape", "language", "source"],
+    stratify_by: list[Stratum] = Field(
+        default_factory=lambda: list(get_args(Stratum)),
         description="Each value of these columns is a stratum. "
         "One that is large enough for a split (10 users for a share of 0.1) and has no user there by its hash lends it one, "
         "which stays. []: the hash alone decides",
@@ -310,7 +307,7 @@ class SeedSettings(SourceSettings):
         False, description="true: a model wrote these examples. Their rows say so, and max_synthetic_share bounds them"
     )
     licence: str | None = Field(None, min_length=1, description="Licence of these examples, for the dataset's card")
-    tokenizer: str | None = Field(
+    tokenizer: Annotated[str, LocalPath("uri")] | None = Field(
         None,
         min_length=1,
         description="Directory of the tokenizer (or model) that made the token ids of these examples. "

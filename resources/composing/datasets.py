@@ -1,39 +1,13 @@
-"""Builds the supervised dataset: curated conversations and seeds, mixed, sampled, and split by user.
+"""Builds the supervised dataset: curated conversations and seeds, mixed, sampled, and split by user. Writes train.parquet,
+validation.parquet and test.parquet (SFT_ROWS), the dataset's card, rendering.json, and tokenizers.json, the vocabularies that
+token ids of seeds are of. A chat client repeats the conversation with every turn: if a later row of a session contains an
+earlier one completely, only the longest row is used, and its assistant messages have weight 1 if curation kept their own
+interaction, else 0. The split is drawn by the hash of the session's user (of the session, without one), but a large enough
+stratum without a user in a held-out split lends it one, which later versions keep. Copies do not straddle: a row that shares
+its first turns with a held-out conversation, or repeats one, is left out, and so is a seed that repeats traffic. Numbers of
+rows are decided in mixing.py; within a prompt shape, rows are drawn by hash.
 
     report = build_sft_dataset(curated / "curated.parquet", seeds / "seeds.parquet", output, DatasetSettings())
-
-Writes train.parquet, validation.parquet and test.parquet into `output`, each with
-
-    row_id           the interaction's id, or the seed's
-    origin           'interaction' or 'seed'; seeds are for training only
-    source, session_id, workload, ts, prompt_shape, content_sha256, language
-    messages         JSON text: OpenAI messages, the last one the answer; assistant messages have `weight` 0 or 1
-    tools            JSON text, or null
-    request          JSON text: what the request gave the chat template besides messages and tools (chat_template_kwargs,
-                     documents, reasoning_effort, response_format); or null
-    text             plain text to learn, every token of it; or null. The messages of such a row are []
-    token_ids        with labels (-100: not learnt): pre-tokenized text to learn; or null. Its messages are [] too
-    interaction_ids  every interaction whose answer the row trains on
-    quality, difficulty   the judge's scores of the last answer, 1 to 10, if any
-    split            train, validation or test
-    weight           rows in the split for each row that there was: below 1 where sampled, above 1 where repeated
-    reason           all (every row of its source and shape), sampled, repeated (a further copy), held_out
-    synthetic        whether a model wrote it: a seed with `synthetic: true`
-
-and README.md, the dataset's card (dataset_card.py), rendering.json, how answers become tokens, and tokenizers.json, the
-vocabularies that token ids of seeds are of.
-
-A chat client repeats the conversation with every turn. If a later row of a session contains an earlier one completely, only
-the longest row is used: its assistant messages have weight 1 if curation kept their own interaction, else 0 (an answer with a
-thumbs-down stays as context).
-
-The split is drawn by the hash of the session's user (of the session, without one), never by row, and depends on nothing else,
-but a large enough stratum without a user in a held-out split lends it one, which later versions keep (stratum_loans).
-Copies do not straddle: a row that shares its first turns with a held-out conversation, or repeats one, is left out, and so is a
-seed that repeats traffic. Numbers of rows are decided in mixing.py; within a prompt shape, rows are drawn by hash.
-
-`report.decisions` has the decision on every curated row and seed (rows of the table `decisions`, stage "dataset"); with
-`tables`, they are also committed.
 """
 
 from __future__ import annotations
@@ -90,7 +64,7 @@ class SftReport:
     split_notes: list[str] = field(default_factory=list)
     """Splits whose share of the rows is far from the one that was asked for, and why."""
     lent: dict[str, list[str]] = field(default_factory=dict)
-    decisions: pa.Table | None = None
+    decisions: pa.Table = field(default_factory=SCHEMAS["decisions"].empty_table)
 
     def as_metrics(self) -> dict[str, Any]:
         """The counts, for a manifest."""
@@ -153,11 +127,11 @@ def build_sft_dataset(
 
 def lent_by(metrics: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
     """`lent` of all versions of a dataset together, from their manifests' metrics."""
-    found: dict[str, set[str]] = {}
+    lent: dict[str, set[str]] = {}
     for each in metrics:
         for split, drawn in each.get("lent", {}).items():
-            found.setdefault(split, set()).update(drawn)
-    return {split: sorted(drawn) for split, drawn in sorted(found.items())}
+            lent.setdefault(split, set()).update(drawn)
+    return {split: sorted(drawn) for split, drawn in sorted(lent.items())}
 
 
 def sessions_in_two_splits(dataset: Path) -> int:
@@ -256,13 +230,9 @@ def _sample(connection: duckdb.DuckDBPyConnection, settings: DatasetSettings, re
 FAR_FROM_ASKED = 1.5
 """Factor between a split's share of the rows and the one asked for from which the report says why."""
 _BOUNDS = {
-    "before_first_day": "first_day",
-    "after_last_day": "last_day",
-    "language_not_asked_for": "languages",
-    "below_min_quality": "min_quality",
-    "below_min_difficulty": "min_difficulty",
-    "below_min_feedback": "min_feedback",
-}
+    "before_first_day": "first_day", "after_last_day": "last_day", "language_not_asked_for": "languages",
+    "below_min_quality": "min_quality", "below_min_difficulty": "min_difficulty", "below_min_feedback": "min_feedback",
+}  # fmt: skip
 """The rules of `unwanted_rows` in datasets.sql, each with the setting of RowFilter that asks for it."""
 
 
@@ -327,7 +297,7 @@ def _count(connection: duckdb.DuckDBPyConnection, report: SftReport, settings: D
 
 def _quota_table(clusters: dict[Pool, dict[str, int]], quotas: dict[Pool, int], balance: str) -> pa.Table:
     """What each cluster of each source gives, with the source's total."""
-    found = [
+    quota_rows = [
         {
             "source": pool.source,
             "synthetic": pool.synthetic,
@@ -340,11 +310,7 @@ def _quota_table(clusters: dict[Pool, dict[str, int]], quotas: dict[Pool, int], 
         for cluster, take in cluster_takes(sizes, quotas[pool], balance).items()
     ]
     columns = [
-        ("source", pa.string()),
-        ("synthetic", pa.bool_()),
-        ("cluster", pa.string()),
-        ("copies", pa.int64()),
-        ("more", pa.int64()),
-        ("source_rows", pa.int64()),
-    ]
-    return pa.Table.from_pylist(found, schema=pa.schema(columns))
+        ("source", pa.string()), ("synthetic", pa.bool_()), ("cluster", pa.string()), ("copies", pa.int64()),
+        ("more", pa.int64()), ("source_rows", pa.int64()),
+    ]  # fmt: skip
+    return pa.Table.from_pylist(quota_rows, schema=pa.schema(columns))

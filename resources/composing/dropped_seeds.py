@@ -1,13 +1,6 @@
-"""Drops seeds that were erased from the lake, as `millrace forget` drops logs, and seeds that contain evaluation items.
-
-    erased = SeedTombstones.of(tables, "tutor")
-    erased.names(session_id="s-1", user_hash=None, ids=[])  # whether a record names what was erased
-    drop_erased_seeds(output, tables, "tutor")              # {"handmade": 2}: seeds that repeat what was said
-    drop_contaminated_seeds(output, suite / "items.parquet", Decontamination())     # {"handmade": 3}
-
-A seed is erased if its record names the user, the session or the request, if it was made from an erased interaction, or if it
-repeats an exchange of one: a user's message and its answer. seeds.parquet is replaced atomically. Contaminated seeds are listed
-in contaminated_seeds.parquet: row_id, source, source_uri, source_row, suite, item_id, part, share.
+"""Drops seeds that were erased from the lake, as `millrace forget` drops logs, and seeds that contain evaluation items. A seed
+is erased if its record names the user, the session or the request, if it was made from an erased interaction, or if it repeats
+an exchange of one: a user's message and its answer. Contaminated seeds are listed in contaminated_seeds.parquet.
 """
 
 from __future__ import annotations
@@ -36,8 +29,8 @@ class SeedTombstones:
         """The tombstones of a lake. Raises LakeError for tombstones of another key."""
         with workbench() as connection:
             _attach(connection, tables, workload)
-            found = rows(connection, "composing/seeds/tombstones").to_pylist()
-        return cls(frozenset((row["kind"], row["sha256"]) for row in found))
+            tombstones = rows(connection, "composing/seeds/tombstones").to_pylist()
+        return cls(frozenset((row["kind"], row["sha256"]) for row in tombstones))
 
     @property
     def digest(self) -> str:
@@ -69,8 +62,8 @@ def drop_erased_seeds(seeds: Path, tables: Tables, workload: str) -> dict[str, i
         run(connection, "composing/seeds/erased", user_hash_key=hash_key())
         counts = dict(run(connection, "composing/seeds/erased_by_source").fetchall())
         if counts:
-            kept = rows(connection, "composing/seeds/not_erased")
-            write_rows(kept.to_reader(), seeds / "seeds.parquet", pq.read_schema(seeds / "seeds.parquet"))
+            left = rows(connection, "composing/seeds/not_erased")
+            write_rows(left.to_reader(), seeds / "seeds.parquet", pq.read_schema(seeds / "seeds.parquet"))
     return counts
 
 
@@ -95,6 +88,6 @@ def drop_contaminated_seeds(seeds: Path, eval_items: Path, settings: Decontamina
         counts = dict(run(connection, "composing/seeds/contaminated_by_source").fetchall())
         write_rows(stream(connection, "composing/seeds/contaminated"), seeds / "contaminated_seeds.parquet")
         if counts:
-            kept = rows(connection, "composing/seeds/kept")
-            write_rows(kept.to_reader(), seeds / "seeds.parquet", pq.read_schema(seeds / "seeds.parquet"))
+            left = rows(connection, "composing/seeds/kept")
+            write_rows(left.to_reader(), seeds / "seeds.parquet", pq.read_schema(seeds / "seeds.parquet"))
     return counts

@@ -1,8 +1,6 @@
 """The prompt of a record of an evaluation suite or of a file of tasks: every part of it, under whatever keys it lies.
 
 conversation({"system": "Be brief.", "question": "2 + 2?"}, "2 + 2?")     # [a system message, a user message]
-question({"context": "Ann has 4.", "question": "And 2 more?"}, "And 2 more?")     # "Ann has 4.\\n\\nAnd 2 more?"
-notes_on_keys("sums", counts)         # ["sums: no prompt holds the key `hint` (24 records)"]
 """
 
 from __future__ import annotations
@@ -32,9 +30,9 @@ MOST_KEYS = 12
 def messages_of(record: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """The messages of a record, under `messages` or a key of prompts; None if it has none."""
     for name in ("messages", *PROMPTS):
-        found = record.get(name)
-        if isinstance(found, list) and found and all(isinstance(each, dict) and "role" in each for each in found):
-            return found
+        listed = record.get(name)
+        if isinstance(listed, list) and listed and all(isinstance(each, dict) and "role" in each for each in listed):
+            return listed
     return None
 
 
@@ -54,11 +52,15 @@ def conversation(record: Mapping[str, Any], prompt: str) -> list[dict[str, Any]]
 
 def _history(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Earlier turns as Alpaca's `history` has them: pairs of texts."""
-    pairs = record.get("history") if isinstance(record.get("history"), list) else []
-    if not all(isinstance(each, list) and len(each) == 2 and all(map(_is_text, each)) for each in pairs):
+    pairs = record.get("history")
+    if not isinstance(pairs, list) or not all(map(_is_pair, pairs)):
         return []
     roles = ("user", "assistant")
     return [{"role": role, "content": text} for pair in pairs for role, text in zip(roles, pair, strict=True)]
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_text, value))
 
 
 def _question(record: Mapping[str, Any], prompt: str) -> str:

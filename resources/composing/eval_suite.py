@@ -1,20 +1,13 @@
-"""Reads evaluation suites into one table of items, which curation keeps out of the training rows, and into tasks to ask.
-
-    build_eval_suite({"gsm8k": EvalSettings(uri="gsm8k_test.jsonl", format="gsm8k")}, output)   # {"gsm8k": 1319}
-
-Writes items.parquet (suite, item_id, prompt, answer) and tasks.jsonl (an item of model_ops/tasks/ on each line) into
-`output`. Files are JSON Lines or one JSON array, plain or compressed, anywhere fsspec reads. A question with several turns
-(Spec-Bench, MT-bench) becomes one item per turn, since each turn alone reveals the question.
+"""Reads evaluation suites into one table of items, which curation keeps out of the training rows, and into tasks to ask:
+items.parquet and tasks.jsonl. Files are JSON Lines or one JSON array, plain or compressed, anywhere fsspec reads. A question
+with several turns (Spec-Bench, MT-bench) becomes one item per turn, since each turn alone reveals the question.
 
     format      keys of a record
-    jsonl       prompt | question | input | instruction | text | problem | messages, a text or a list of messages, and
-                optionally answer | output | response | solution | target | reference | ground_truth | ... (eval_prompts.py)
-                and system, context, choices: parts of the prompt
+    jsonl       a prompt and optionally an answer under their usual names (eval_prompts.py)
     gsm8k       question, answer
     humaneval   task_id, prompt, canonical_solution
     spec_bench  question_id, turns, optionally reference
     bfcl        id, question, function; accepted calls in ground_truth or in the file `answers`
-    auto        the first of these that fits the first record
 """
 
 from __future__ import annotations
@@ -84,7 +77,7 @@ def build_eval_suite(
     Raises EvalSuiteError for a missing or empty file, a line that is not JSON, or a record without the fields of its format or
     task.
     """
-    items: list[dict[str, str | None]] = []
+    items: list[dict[str, Any]] = []
     tasks: list[dict[str, Any]] = []
     counts = {}
     for suite, settings in sorted(evals.items()):
@@ -145,29 +138,29 @@ def records(uri: str) -> Iterator[tuple[str, dict[str, Any]]]:
 def _records_of(text: str, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     if text.lstrip().startswith("["):
         try:
-            found = [(f"{path} record {number}", record) for number, record in enumerate(json.loads(text), start=1)]
+            parsed = [(f"{path} record {number}", record) for number, record in enumerate(json.loads(text), start=1)]
         except ValueError as error:
             raise EvalSuiteError(f"{path} begins like a JSON array but is not valid: {error}") from error
     else:
-        found = []
+        parsed = []
         for number, line in enumerate(text.split("\n"), start=1):
             if line.strip():
                 try:
-                    found.append((f"{path} line {number}", json.loads(line)))
+                    parsed.append((f"{path} line {number}", json.loads(line)))
                 except ValueError as error:
                     raise EvalSuiteError(f"{path} line {number} is not JSON: {error}") from error
-    for place, record in found:
+    for place, record in parsed:
         if not isinstance(record, dict):
             raise EvalSuiteError(f"{place} is not a JSON object")
         yield place, record
 
 
 def _tasks(
-    suite: str, task: Task, kind: str, record: dict[str, Any], item: dict[str, str | None], place: str, accepted: dict[str, Any]
+    suite: str, task: Task, kind: str, record: dict[str, Any], item: dict[str, Any], place: str, accepted: dict[str, Any]
 ) -> list[Item]:
     given = item["item_id"], item["prompt"], item["answer"]
-    found = task_item(suite, task, kind, json.loads(json_text(record)), *given, place, accepted.get(item["item_id"]))
-    return [] if found is None else [found]
+    asked = task_item(suite, task, kind, json.loads(json_text(record)), *given, place, accepted.get(item["item_id"]))
+    return [] if asked is None else [asked]
 
 
 def _misfit(why: str, places: list[str], records: int) -> str:
@@ -198,8 +191,9 @@ def _guess(record: dict[str, Any]) -> str:
     return "jsonl"
 
 
-def _items(suite: str, kind: str, record: dict[str, Any], number: int, place: str) -> list[dict[str, str | None]]:
+def _items(suite: str, kind: str, record: dict[str, Any], number: int, place: str) -> list[dict[str, Any]]:
     """The items of one record."""
+    pairs: list[tuple[str, str | None]]
     identity = next((whole(str(record[name])) for name in IDS if record.get(name) is not None), str(number))
     if kind == "gsm8k":
         pairs = [(_text(record, "question", kind, place), _text(record, "answer", kind, place))]

@@ -1,9 +1,5 @@
-"""Turns records of evaluation files into items that models are asked, scored by kind of task.
-
-    item = task_item("gsm8k", "number", "gsm8k", record, "17", "g.jsonl line 17")      # a NumberItem, or None
-
-`task: auto` takes the kind that a format is known for, and asks nothing of records without what it needs. A kind that the
-recipe names must fit every record: EvalTaskError says what is missing.
+"""Turns records of evaluation files into items that models are asked, scored by kind of task. `task: auto` takes the kind that
+a format is known for, and asks nothing of records without what it needs. A kind that the recipe names must fit every record.
 
     kind           needs of a record
     number         an answer that is one value (model_ops/tasks/number_value.py)
@@ -13,8 +9,7 @@ recipe names must fit every record: EvalTaskError says what is missing.
     function_call  function: schemas; accepted calls in ground_truth, or in the file `answers` under the same id (BFCL)
     unit_tests     test | tests: Python source; optionally entry_point, and prompt as the beginning of the code
     ifeval         instruction_id_list and kwargs, as in the published data
-    judge, refuses, complies    nothing but the prompt
-    record         nothing but the prompt; an environment or an agent gets the whole record. Only in datasets.rl_prompts
+    judge, refuses, complies, record    nothing but the prompt
 """
 
 from __future__ import annotations
@@ -44,20 +39,9 @@ from model_ops.tasks import (
 from resources.composing.eval_prompts import conversation
 
 Task = Literal[
-    "auto",
-    "none",
-    "number",
-    "exact",
-    "regex",
-    "json_schema",
-    "function_call",
-    "ifeval",
-    "refuses",
-    "complies",
-    "unit_tests",
-    "judge",
-    "record",
-]
+    "auto", "none", "number", "exact", "regex", "json_schema", "function_call", "ifeval", "refuses", "complies", "unit_tests",
+    "judge", "record",
+]  # fmt: skip
 
 OF_FORMATS: Mapping[str, Task] = {"gsm8k": "number", "humaneval": "unit_tests", "bfcl": "function_call"}
 """The kind of task that a format is known for."""
@@ -156,11 +140,11 @@ def _json_types(schema: Any) -> Any:
         return [_json_types(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {name: _json_types(value) for name, value in schema.items()}
-    if isinstance(found.get("type"), str) and found["type"] in SCHEMA_TYPES:
-        known = SCHEMA_TYPES[found["type"]]
-        return {**found, "type": known} if known else {name: value for name, value in found.items() if name != "type"}
-    return found
+    typed = {name: _json_types(value) for name, value in schema.items()}
+    if isinstance(typed.get("type"), str) and typed["type"] in SCHEMA_TYPES:
+        known = SCHEMA_TYPES[typed["type"]]
+        return {**typed, "type": known} if known else {name: value for name, value in typed.items() if name != "type"}
+    return typed
 
 
 def _unit_tests(shared: dict, record: dict, prompt: str, answer: str | None, accepted: Any) -> Item:
@@ -187,10 +171,10 @@ def _judge(shared: dict, record: dict, prompt: str, answer: str | None, accepted
 
 
 def _text(record: dict, *names: str) -> str:
-    found = next((record[name] for name in names if isinstance(record.get(name), str) and record[name].strip()), None)
-    if found is None:
+    text = next((record[name] for name in names if isinstance(record.get(name), str) and record[name].strip()), None)
+    if text is None:
         raise EvalTaskError(f"needs `{names[0]}`, a text; its keys are {', '.join(record) or 'none'}")
-    return found
+    return text
 
 
 _BUILDERS = {

@@ -1,9 +1,5 @@
-"""Searches the training rows behind an artefact for rows that one of its datasets holds out.
-
-    held_out_in_training(lake, manifest)       # [Leak(learnt="math-tutor/sft_dataset@3fa9...", held=..., rows=3, ...)]
-
-Every dataset in the artefact's ancestry counts, those of other workloads and the artefact itself included: what any of them
-holds out for validation or test must be in no training split of another, by its interactions and by its content.
+"""Searches the training rows behind an artefact for rows that one of its datasets holds out, by interaction and by content.
+Every dataset in the artefact's ancestry counts.
 """
 
 from __future__ import annotations
@@ -36,7 +32,8 @@ class Leak:
 
 def held_out_in_training(lake: LakeLayout, manifest: Manifest) -> list[Leak]:
     """The leaks behind an artefact; empty if no held-out row is learnt."""
-    learnt, held = [], []
+    learnt: list[str] = []
+    held: list[str] = []
     for directory in datasets_behind(lake, manifest):
         for split, files in (("train", learnt), ("validation", held), ("test", held)):
             for path in (directory / f"{split}.parquet", directory / f"unpaired_{split}.parquet"):
@@ -45,10 +42,10 @@ def held_out_in_training(lake: LakeLayout, manifest: Manifest) -> list[Leak]:
     if not learnt or not held:
         return []
     with workbench() as connection:
-        found = rows(connection, "composing/held_out/learnt_and_held", learnt=learnt, held=held).to_pylist()
+        leaks = rows(connection, "composing/held_out/learnt_and_held", learnt=learnt, held=held).to_pylist()
     return [
         Leak(_named(each["learnt"]), f"{_named(each['held'])} ({Path(each['held']).stem})", each["rows"], each["example"])
-        for each in found
+        for each in leaks
     ]
 
 

@@ -1,10 +1,8 @@
-"""How many rows each source gives to a training split.
+"""How many rows each source gives to a training split. sql/composing/datasets.sql decides by hash which rows they are, so a new
+row displaces as many rows as the quotas change by, and reshuffles none.
 
     quotas = sampling_quotas({Pool("gateway", False): 9_000, Pool("handmade", False): 100}, settings)
     takes = cluster_takes({"summarise#en": 400, "translate#de": 20}, quotas[pool], "sqrt")
-
-Only numbers of rows are decided here; sql/composing/datasets.sql decides by hash which rows they are, so a new row
-displaces as many rows as the quotas change by, and reshuffles none.
 """
 
 from __future__ import annotations
@@ -57,30 +55,30 @@ def sampling_quotas(available: Mapping[Pool, int], settings: DatasetSettings) ->
 
 def shortfalls(available: Mapping[Pool, int], given: Mapping[Pool, int], settings: DatasetSettings) -> list[str]:
     """A sentence for each wish of the settings that the rows do not fulfil, bounds of the settings apart."""
-    found = []
+    sentences = []
     for source, wish in settings.mix.items():
         got, has = _sum(given, source), _sum(available, source)
         bounds = _limits(settings, Pool(source))
         bounded = bounds.max_rows is not None or bounds.max_share is not None or settings.max_synthetic_share is not None
         repeats = bounds.max_repeats
         if wish.rows is not None and got < wish.rows and not bounded:
-            found.append(
+            sentences.append(
                 f"mix asks for {wish.rows:,} rows of {source}, which has {counted(has, 'row')} for training"
                 + (f", each {repeats} times at most" if repeats > 1 else "")
             )
         if wish.share and not has:
-            found.append(f"mix gives {source} a share, and it has no row for training")
+            sentences.append(f"mix gives {source} a share, and it has no row for training")
         elif wish.share and settings.max_rows and got == has * repeats and not bounded:
             wanted = settings.max_rows * wish.share / sum(other.share or 0 for other in settings.mix.values())
             if got < int(wanted) and not any(other.rows for other in settings.mix.values()):
-                found.append(
+                sentences.append(
                     f"mix asks for {int(wanted):,} rows of {source} ({wish.share:g} of the shares), which has "
                     f"{counted(has, 'row')} for training"
                 )
     total = sum(given.values())
     if settings.max_rows is not None and total < settings.max_rows and settings.mix:
-        found.append(f"max_rows asks for {settings.max_rows:,} rows, and the mix has {total:,}")
-    return found
+        sentences.append(f"max_rows asks for {settings.max_rows:,} rows, and the mix has {total:,}")
+    return sentences
 
 
 def cluster_takes(sizes: Mapping[str, int], wanted: int, balance: str) -> dict[str, Take]:

@@ -1,8 +1,5 @@
-"""Writes the card of a preference dataset: README.md with its sources, lengths, agreement, ties, and what was left out.
-
-    notes_and_counts = write_preference_card(directory, counts, PreferenceSettings(), {"workload": "math-tutor"})
-
-A note is a sentence about rows that teach something else than what people prefer: one kind of verdict only, or length.
+"""Writes the card of a preference dataset: its sources, lengths, agreement, ties, what was left out, and notes on rows that
+teach something else than what people prefer: one kind of verdict only, or length.
 """
 
 from __future__ import annotations
@@ -11,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from resources.composing.dataset_card import SPLITS, markdown_table, write_plain_card
+from resources.composing.dataset_card import SPLITS, card_text, write_plain_card
 from resources.composing.dataset_settings import PreferenceSettings, SourceConfidence
 from resources.lake import rows, workbench
 
@@ -51,63 +48,26 @@ def write_preference_card(
     notes = [*_about_verdicts(verdicts), *_about_pairs(sides)]
     why = {name: field.description for name, field in SourceConfidence.model_fields.items()}
     ties = counts["ties"]
-    lines = [
-        *(f"**Note:** {note}.\n" for note in notes),
-        "## Sources of the pairs",
-        "",
-        "Training pairs. Characters of the message as JSON, medians.",
-        "",
-        *markdown_table(
-            ("reason", "pairs", "confidence", "chosen", "rejected", "chosen is longer", "because"),
-            [
-                [
-                    each["reason"],
-                    each["pairs"],
-                    f"{each['confidence']:g}",
-                    each["chosen"],
-                    each["rejected"],
-                    f"{each['longer']:z.0%}",
-                    why[each["reason"]],
-                ]
-                for each in sides
-            ],
-        ),
-        "## Agreement",
-        "",
-        f"Of {ties['comparisons']:,} comparisons of two graded answers to one prompt, {ties['ties']:,} are ties"
-        f"{_share(ties['ties'], ties['comparisons'])}.",
-        "",
-        *markdown_table(
-            ("source", "other source", "pairs of both", "agree"),
-            [
-                [each["one"], each["other"], each["pairs"], f"{each['agree'] / each['pairs']:z.0%}"]
-                for each in counts["agreement"]
-            ],
-        ),
-        "## Left out",
-        "",
-        *markdown_table(
-            ("of", "rule", "rows", "why"),
-            [[what, rule, count, RULES[rule]] for what, rules in counts["dropped"].items() for rule, count in rules.items()],
-        ),
-        "## Answers with a verdict",
-        "",
-        "Files `unpaired_*.parquet`. An answer of a pair is here too if it has a verdict of its own.",
-        "",
-        *markdown_table(
-            ("split", "reason", "wanted", "not wanted", "confidence", "characters, median"),
-            [
-                [each[name] for name in ("split", "reason", "wanted", "unwanted", "confidence", "characters")]
-                for each in verdicts
-            ],
-        ),
-    ]
+    text = card_text(
+        "preferences",
+        notes=notes,
+        sides=[
+            (reason, each["pairs"], f"{each['confidence']:g}", *lengths, f"{each['longer']:z.0%}", why[reason])
+            for each in sides
+            for reason, lengths in [(each["reason"], (each["chosen"], each["rejected"]))]
+        ],
+        ties=ties,
+        share_of_ties=f"{ties['ties'] / ties['comparisons']:z.0%}" if ties["comparisons"] else "",
+        agreement=[
+            (each["one"], each["other"], each["pairs"], f"{each['agree'] / each['pairs']:z.0%}") for each in counts["agreement"]
+        ],
+        left_out=[(what, rule, n, RULES[rule]) for what, rules in counts["dropped"].items() for rule, n in rules.items()],
+        verdicts=[
+            [each[name] for name in ("split", "reason", "wanted", "unwanted", "confidence", "characters")] for each in verdicts
+        ],
+    )
     what = "Pairs of a chosen and a rejected answer to one prompt, and answers with a verdict of their own."
-    return {"notes": notes, **write_plain_card(directory, what, about, lines)}
-
-
-def _share(part: int, whole: int) -> str:
-    return f" ({part / whole:z.0%})" if whole else ""
+    return {"notes": notes, **write_plain_card(directory, what, about, [text.removesuffix("\n")])}
 
 
 def _about_verdicts(verdicts: list[dict[str, Any]]) -> list[str]:

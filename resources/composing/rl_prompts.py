@@ -1,18 +1,8 @@
-"""Builds the dataset of prompts with data to verify an answer, for reinforcement fine-tuning.
-
-    counts = build_rl_prompts(tables, "math-tutor", output, RlPromptSettings(tasks={...}), DatasetSettings(), items, ...)
-
-Writes train.parquet, validation.parquet and test.parquet, each with
-
-    row_id, origin ('interaction' or 'task'), source, session_id, workload, ts, language, interaction_ids
-    messages, tools          JSON text: the prompt
-    verifier                 JSON text: what verifies an answer: the item of a logged RFT line for its grader, or a task's
-                             `kind` (model_ops/tasks/) and what it needs, such as the number, and the other keys of its line
-    split, weight, reason, content_sha256, synthetic
-
-Splits are drawn as those of `datasets.sft`, and what strata lend to a held-out split there is held out here. A prompt that
-stands in several places is taken once; records for an environment or an agent are all taken, unless they are the same. Tasks
-that give one prompt different right answers, and prompts that contain an item of the evaluation suites, are left out.
+"""Builds the dataset of prompts with data to verify an answer, for reinforcement fine-tuning. `verifier` is the item of a
+logged RFT line for its grader, or a task's kind (model_ops/tasks/) and what it needs, with the other keys of its line. Splits
+are drawn as those of `datasets.sft`. A prompt that stands in several places is taken once; records for an environment or an
+agent are all taken, unless they are the same. Tasks that give one prompt different right answers, and prompts that contain an
+item of the evaluation suites, are left out.
 """
 
 from __future__ import annotations
@@ -34,21 +24,11 @@ from resources.lake import Tables, attach_slice, run, stream, workbench, write_r
 from resources.manifests import SCRATCH
 
 SPLITS = ("train", "validation", "test")
-_TASKS = pa.schema(
-    [
-        ("row_id", pa.string()),
-        ("origin", pa.string()),
-        ("source", pa.string()),
-        ("workload", pa.string()),
-        ("messages", pa.string()),
-        ("tools", pa.string()),
-        ("verifier", pa.string()),
-        ("interaction_ids", pa.list_(pa.string())),
-        ("split_group", pa.string()),
-        ("state", pa.string()),
-        ("right_answer", pa.string()),
-    ]
-)
+_TASKS = pa.schema([
+    ("row_id", pa.string()), ("origin", pa.string()), ("source", pa.string()), ("workload", pa.string()),
+    ("messages", pa.string()), ("tools", pa.string()), ("verifier", pa.string()), ("interaction_ids", pa.list_(pa.string())),
+    ("split_group", pa.string()), ("state", pa.string()), ("right_answer", pa.string()),
+])  # fmt: skip
 _LENT = pa.schema([("split", pa.string()), ("drawn", pa.string())])
 _CONTAMINATED = pa.schema([("interaction_id", pa.string())])
 
@@ -135,7 +115,7 @@ def build_rl_prompts(
 def _task_prompts(tasks: dict[str, EvalSettings], workload: str, scratch: Path, notes: list[str]) -> pa.Table:
     """The tasks of files as prompts. A function that grades gets the other keys of a line as columns. `notes` gets a sentence
     for each file with keys that no prompt holds."""
-    found = []
+    prompts = []
     if tasks:
         build_eval_suite(tasks, scratch, keep_keys=True, notes=notes)
         text = (scratch / "tasks.jsonl").read_text(encoding="utf-8")
@@ -144,13 +124,14 @@ def _task_prompts(tasks: dict[str, EvalSettings], workload: str, scratch: Path, 
             suite, item, messages, tools, keys = (
                 task.pop(name, None) for name in ("suite", "item_id", "messages", "tools", "keys")
             )
-            record, right = task.get("record"), {key: value for key, value in task.items() if key != "record"}
+            record = task.get("record")
+            right: Any = {key: value for key, value in task.items() if key != "record"}
             if record is not None:
                 keys = {}  # it has them all
             if task["kind"] == "number":
                 right = str(final_number(task["answer"]))
                 keys.setdefault("ground_truth", right)  # what a function in the form of verl compares with
-            found.append(
+            prompts.append(
                 {
                     "row_id": f"task:{suite}:{item}",
                     "origin": "task",
@@ -164,4 +145,4 @@ def _task_prompts(tasks: dict[str, EvalSettings], workload: str, scratch: Path, 
                     "right_answer": json.dumps(right, ensure_ascii=False, sort_keys=True),
                 }
             )
-    return pa.Table.from_pylist(found, schema=_TASKS)
+    return pa.Table.from_pylist(prompts, schema=_TASKS)

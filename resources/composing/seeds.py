@@ -1,19 +1,9 @@
-"""Imports seed examples: curated or synthetic examples that are added to the training split.
+"""Imports seed examples, which are added to the training split: seeds.parquet, bad_lines.parquet (lines that cannot be used,
+and why), tokenizers.json (vocabulary digest of the tokenizer of each seed with token ids that names one). Files are read like
+logs, in place. A record with several turns is one example; a preference gives its chosen answer. Of a dataset of the lake, the
+training rows are taken. lines = rows + duplicates + bad + erased, for every source.
 
     report = import_seeds({"handmade": SeedSettings(uri="seeds.jsonl")}, output)
-    report = import_seeds({"old": SeedSettings(dataset="old/sft_dataset")}, output, {"old": old_dataset_directory})
-
-Files are read like logs (`reading.staging`): any format, JSON, JSON lines or Parquet, compressed or not, a file or a folder,
-in place. A record with several turns is one example; a preference gives its chosen answer. Of a dataset of the lake, the
-training rows are taken, with the interactions that they were made from. Writes into `output`:
-
-    seeds.parquet        row_id, source, source_uri, source_row, messages, tools, request, text, token_ids, labels,
-                         content_sha256, synthetic, session_id, interaction_ids
-    bad_lines.parquet    source, source_uri, source_row, message: lines that cannot be used, and why
-    tokenizers.json      vocabulary digest of the tokenizer of each seed with token ids that names one
-
-`text` is plain text to learn, `token_ids` with `labels` (-100: not learnt) pre-tokenized text; the messages of such rows are
-[]. lines = rows + duplicates + bad + erased, for every source.
 """
 
 from __future__ import annotations
@@ -103,20 +93,14 @@ def import_seeds(
                 continue
             seen.add(row["content_sha256"])
             counts["rows"] += 1
-            origin = {"synthetic": settings.synthetic, "session_id": None, "interaction_ids": []}
-            good.append(
-                {
-                    "row_id": f"seed:{row['content_sha256'][:24]}",
-                    **origin,
-                    **place,
-                    **row,
-                    "synthetic": settings.synthetic or bool(row.get("synthetic")),
-                }
-            )
+            synthetic = settings.synthetic or bool(row.get("synthetic"))
+            own: dict[str, Any] = {"row_id": f"seed:{row['content_sha256'][:24]}", "session_id": None, "interaction_ids": []}
+            good.append({**own, **place, **row, "synthetic": synthetic})
         if not counts["rows"] and not counts["duplicates"] and not counts["erased"]:
             why = f"; the first: {bad[-counts['bad']]['message']}" if counts["bad"] else ""
-            place = settings.uri or settings.dataset
-            raise SeedError(f"seeds {source}: {place} holds no usable line, of {counts['lines']}{why}")
+            raise SeedError(
+                f"seeds {source}: {settings.uri or settings.dataset} holds no usable line, of {counts['lines']}{why}"
+            )
         report.by_source[source] = counts
     for name in ("lines", "rows", "duplicates", "bad", "erased"):
         setattr(report, name, sum(counts[name] for counts in report.by_source.values()))
@@ -227,10 +211,10 @@ def _row(example: dict[str, Any]) -> dict[str, Any]:
     return {"messages": text, "tools": tools_text, "content_sha256": _digest(f"{text}\0{tools_text or ''}")}
 
 
-def _conversation(told: list[Any]) -> list[dict[str, Any]]:
+def _conversation(turns: list[Any]) -> list[dict[str, Any]]:
     """The messages, each answer with its weight. Raises ValueError for one without a known role or content."""
     messages = []
-    for at, message in enumerate(told):
+    for at, message in enumerate(turns):
         if not isinstance(message, dict) or message.get("role") not in ROLES:
             raise ValueError(f"message {at} has no role; known: {', '.join(sorted(ROLES))}")
         called = message.get("tool_calls") or message.get("function_call")

@@ -1,11 +1,6 @@
-"""Collects how the answers of datasets were served: request parameters, and exact token ids where the log has them.
-
-    report = build_served_answers(tables, "math-tutor", [sft_dataset], output)
-
-Writes served.parquet into `output`: interaction_id, model, served_model_digest, params (JSON text), finish_reason,
-prompt_token_ids, completion_token_ids; one row per interaction whose answer is in the train, validation or test split.
-Ids are null if the log has none, if personal data was redacted from the row (the ids would still contain it), or if their
-number differs from the server's count. model_ops.answering.served_answers reads the file.
+"""Collects how the answers of datasets were served, in served.parquet: request parameters, and exact token ids where the log
+has them. Ids are null if personal data was redacted from the row (the ids would still contain it), or if their number differs
+from the server's count. model_ops.answering.served_answers reads the file.
 """
 
 from __future__ import annotations
@@ -39,6 +34,6 @@ def build_served_answers(tables: Tables, workload: str, datasets: Sequence[Path]
     with workbench() as connection:
         for name in ("interactions", "cleaned_interactions"):
             attach_slice(connection, tables, name, workload)
-        found = stream(connection, "composing/served_answers", files=files)
-        write_rows(pa.RecordBatchReader.from_batches(SERVED, examined(found)), output / "served.parquet")
+        answers = stream(connection, "composing/served_answers", files=files)
+        write_rows(pa.RecordBatchReader.from_batches(SERVED, examined(answers)), output / "served.parquet")
     return dict(counts)

@@ -1,12 +1,5 @@
-"""Counts the tokens of a dataset's splits in the tokenizers of the recipe's own models.
-
-    found = local_tokenizers({"base": "./models/mine", "student": "org/name"})     # {"base": Path("models/mine")}
-    count_tokens(dataset, found)                     # {"base": {"train": 120_345, "validation": 6_120, "test": 11_902}}
-
-Counted is what the rows say: texts of messages, reasoning and tool calls, plain text, and token ids of pre-tokenized rows as
-they are. The chat template's own tokens are not in it; `length_report` counts rows as they are rendered. Of a split with more
-than ROWS rows evenly spaced ones are counted, and the sum is scaled up. The model of a hub's id has no local tokenizer and is
-left out.
+"""Counts the tokens of a dataset's splits in the tokenizers of the recipe's own models, without the chat template's own tokens.
+Of a split with more than ROWS rows evenly spaced ones are counted, and the sum is scaled up.
 """
 
 from __future__ import annotations
@@ -41,13 +34,13 @@ def count_tokens(dataset: Path, tokenizers: Mapping[str, Path]) -> dict[str, dic
     """Tokens of each split, by tokenizer."""
     from tokenizers import Tokenizer  # a second to import
 
-    found = {}
+    tokens = {}
     for name, directory in tokenizers.items():
         tokenizer = Tokenizer.from_file(str(directory / _FILE))
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        found[name] = {split: _tokens(tokenizer, dataset / f"{split}.parquet") for split in SPLITS}
-    return found
+        tokens[name] = {split: _tokens(tokenizer, dataset / f"{split}.parquet") for split in SPLITS}
+    return tokens
 
 
 def _tokens(tokenizer: Any, path: Path) -> int:

@@ -1,7 +1,6 @@
-"""Decides which rows are fit for training, and records why each other row is not. cleaning.py goes day by day: personal data is
-replaced (personal_data/), rules on single rows are applied, texts are measured. selection.py looks at all days at once:
-duplicates (duplicates/), evaluation items, balance. Both write the table `decisions`. judgements.py scores rows with a judge
-model. Which row is a duplicate, by hash of its text or by the groups of duplicates/, is decided in sql/curating/curate.sql.
+"""Decides which rows are fit for training, and records why each other row is not. cleaning.py goes day by day: personal data,
+rules on single rows, measures. selection.py looks at all days at once: duplicates, evaluation items, balance. judgements.py
+scores rows with a judge model.
 """
 
 from typing import TYPE_CHECKING

@@ -1,12 +1,9 @@
-"""Classifies characters for word splitting: one number for each code point, for the loops of `resources.curating.word_kernels`.
+"""Classifies characters for word splitting: one number for each code point, for the loops of word_kernels. ASCII letters,
+digits and underscores and, beyond ASCII, letters, numbers and marks make words; case does not count. In scripts without spaces
+every character is a word (ALONE). UNSETTLED marks characters that NFC text does not contain, or only in some positions: a text
+with one is normalised first.
 
-    alphabet()[ord("A")]         # 97: part of a word, as "a"
-    alphabet()[ord("-")]         # 0: separates words
-    alphabet()[ord("水")]        # ALONE | 0x6c34: a word by itself
-
-ASCII letters, digits and underscores and, beyond ASCII, letters, numbers and marks make words; case does not count. In
-scripts without spaces every character is a word. UNSETTLED marks characters that NFC text does not contain, or contains only
-in some positions: a text with such a character is normalised first.
+    alphabet()[ord("A")]         # 97: part of a word, as "a"; of "-" 0: separates words; of "水" ALONE | 0x6c34
 """
 
 from __future__ import annotations
@@ -28,22 +25,12 @@ _IN_USE = (range(0x33480), range(0xE0100, CODE_POINTS))
 
 _WITHOUT_SPACES = (
     (0x0E00, 0x0EFF),  # Thai, Lao
-    (0x1000, 0x109F),
-    (0xA9E0, 0xA9FF),
-    (0xAA60, 0xAA7F),  # Myanmar
+    (0x1000, 0x109F), (0xA9E0, 0xA9FF), (0xAA60, 0xAA7F),  # Myanmar
     (0x1780, 0x17FF),  # Khmer
-    (0x3005, 0x3007),
-    (0x3021, 0x3029),
-    (0x3038, 0x303B),
-    (0x3400, 0x4DBF),
-    (0x4E00, 0x9FFF),
-    (0xF900, 0xFAFF),
+    (0x3005, 0x3007), (0x3021, 0x3029), (0x3038, 0x303B), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF),
     (0x20000, 0x3347F),  # Han
-    (0x3041, 0x30FF),
-    (0x31F0, 0x31FF),
-    (0xFF66, 0xFF9F),
-    (0x1AFF0, 0x1B16F),  # Hiragana, Katakana
-)
+    (0x3041, 0x30FF), (0x31F0, 0x31FF), (0xFF66, 0xFF9F), (0x1AFF0, 0x1B16F),  # Hiragana, Katakana
+)  # fmt: skip
 _HANGUL_VOWELS_AND_TAILS = ((0x1161, 0x1175), (0x11A8, 0x11C2))
 
 

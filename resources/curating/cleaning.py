@@ -1,18 +1,11 @@
 """Cleans interactions by day: replaces personal data, applies the rules on single rows, measures, computes MinHash signatures.
+Reads `interactions` and `feedback`; replaces those days of `cleaned_interactions` (every row, kept or not) and of the decisions
+of stage "clean". A day does not depend on other days. The rules run in the order of sql/curating/rules.sql, and the first that
+a row breaks drops it. `cleaned_with` holds the digest of the settings and the code that made a row; `stale_days` compares it
+with today's. Rows whose text retention emptied keep the cleaned row that they have. Placeholders are numbered by first
+appearance within the session's day.
 
     report = clean(tables, "math-tutor", [date(2026, 6, 1)], CurationSettings())
-
-Reads `interactions` and `feedback`; replaces those days of `cleaned_interactions` (every row, kept or not) and of the
-`decisions` of stage "clean" (one per row). A day does not depend on other days, so days can be cleaned in any order, together
-or apart, and again, with the same result; `resources.curating.selection` compares rows with each other.
-
-The rules run in this order, one section of sql/curating/rules.sql each: status, tools, language, repetition, length, refusals
-in words. The first rule that a row breaks drops it. `cleaned_with` holds the digest of the settings and the code that made
-a row; `stale_days` compares it with today's to find days that must be cleaned again. Interactions that retention emptied of
-their text (retention.raw_days) keep the cleaned row that they have, whatever was changed since.
-
-Placeholders are numbered by first appearance within the session's day. A conversation that continues after midnight keeps its
-numbers as long as its requests repeat their history, as chat requests do.
 """
 
 from __future__ import annotations
@@ -43,7 +36,7 @@ from resources.curating.personal_data.pii_scan import might_hold
 from resources.curating.personal_data.placeholders import Redactor, finder
 from resources.curating.personal_data.presidio import model_name
 from resources.curating.quality import measures
-from resources.curating.request_topics import LEAST_PEOPLE, attach_topics, choose_topics, digest_of, keep_topics, kept_topics
+from resources.curating.request_topics import LEAST_PEOPLE, attach_topics, choose_topics, digest_of, keep_topics, stored_topics
 from resources.curating.row_feedback import attach_row_feedback
 from resources.curating.shingles import threads
 from resources.digests import source_digest
@@ -71,18 +64,11 @@ MACROS = tuple(
 )
 )  # fmt: skip
 
-_REDACTIONS = pa.schema(
-    [
-        ("interaction_id", pa.string()),
-        ("messages", pa.string()),
-        ("tools", pa.string()),
-        ("completion", pa.string()),
-        ("replaced", pa.string()),
-        ("reasoning", pa.string()),
-        ("request", pa.string()),
-        ("pii", pa.map_(pa.string(), pa.int32())),
-    ]
-)
+_REDACTIONS = pa.schema([
+    ("interaction_id", pa.string()), ("messages", pa.string()), ("tools", pa.string()), ("completion", pa.string()),
+    ("replaced", pa.string()), ("reasoning", pa.string()), ("request", pa.string()),
+    ("pii", pa.map_(pa.string(), pa.int32())),
+])  # fmt: skip
 
 _SEARCHED = ("messages", "tools", "completion", "replaced", "reasoning", "request")
 """Columns in which personal data is replaced, in the order in which placeholders are numbered."""
@@ -314,8 +300,8 @@ def _attach(connection: duckdb.DuckDBPyConnection, files: Mapping[str, list[str]
 
 def _topics(tables: Tables, workload: str, settings: CurationSettings) -> pa.Table | None:
     """The kept topics of requests, or those of the newest traffic, which are then kept; None while too few people asked."""
-    if (kept := kept_topics(tables.lake, workload)) is not None:
-        return kept
+    if (stored := stored_topics(tables.lake, workload)) is not None:
+        return stored
     days: list[date] = []
     rows_taken = 0
     for day, count in sorted(tables.rows_by_day("interactions", workload).items(), reverse=True):
@@ -334,8 +320,8 @@ def _topics(tables: Tables, workload: str, settings: CurationSettings) -> pa.Tab
         _attach_chains(connection, slice_files(tables, "interactions", workload), days)
         parts = min(-(-size // BYTES_OF_TOPICS), people // (2 * LEAST_PEOPLE))  # people with long texts are enough, too
         _texts(connection, 0, max(1, parts), settings)
-        found = choose_topics(connection)
-    return keep_topics(tables.lake, workload, found) if len(found) else None
+        chosen = choose_topics(connection)
+    return keep_topics(tables.lake, workload, chosen) if len(chosen) else None
 
 
 def _texts(connection: duckdb.DuckDBPyConnection, part: int, parts: int, settings: CurationSettings) -> None:
@@ -394,28 +380,28 @@ def _redactions(connection: duckdb.DuckDBPyConnection, settings: CurationSetting
     for _, session in groupby(each, key=lambda row: (row["session_id"], row["dt"])):
         redactor = Redactor(find)
         for row in session:
-            redactor.found.clear()
+            redactor.counts.clear()
             new = {
                 column: redactor.redact_json(row[column])
                 if row[f"searched_{column}"] and row[column] is not None
                 else row[column]
                 for column in _SEARCHED
             }
-            if redactor.found:
-                changed.append({"interaction_id": row["interaction_id"], "pii": list(redactor.found.items()), **new})
+            if redactor.counts:
+                changed.append({"interaction_id": row["interaction_id"], "pii": list(redactor.counts.items()), **new})
     return pa.Table.from_pylist(changed, schema=_REDACTIONS)
 
 
 def _measured(connection: duckdb.DuckDBPyConnection, settings: CurationSettings) -> pa.Table:
     """Measures computed outside SQL: language, repetition, the MinHash signature of every row's new text."""
     texts = rows(connection, "curating/clean/measured_texts")
-    found = measures(texts["answer_text"], least_repeats=settings.repetition.repeats)
+    repetition = measures(texts["answer_text"], least_repeats=settings.repetition.repeats)
     if settings.language.detect:
         language, confidence = detect(texts["answer_text"], settings.language.min_confidence)
     else:
         language, confidence = pa.nulls(len(texts), pa.string()), np.zeros(len(texts))
     return (
-        found.append_column("interaction_id", texts["interaction_id"])
+        repetition.append_column("interaction_id", texts["interaction_id"])
         .append_column("language", language)
         .append_column("language_confidence", pa.array(confidence))
         .append_column("signature", signatures(texts["new_turn"], texts["answer"], settings.near_duplicates))

@@ -1,11 +1,5 @@
-"""The recipe's `curation` settings: which rows are dropped, and why.
-
-    CurationSettings(language={"allow": ["en", "de"]}, near_duplicates={"similarity": 0.8})
-
-Defaults apply where the recipe says nothing. `resources.curating.cleaning` reads `pii`, the layout of the signatures, and the
-rules on single rows (`status`, `tools`, `language`, `repetition`, `length`, `feedback`): it applies them in this order, and the
-first rule that a row breaks drops it. Their measures are stored in `cleaned_interactions.quality` and `language` for every row,
-kept or not: query them before choosing a threshold. `resources.curating.selection` reads the rest.
+"""The recipe's `curation` settings: which rows are dropped, and why. Measures of the rules on single rows are stored in
+`cleaned_interactions.quality` and `language` for every row, kept or not: query them before choosing a threshold.
 """
 
 from __future__ import annotations
@@ -14,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from model_ops.files import LocalPath
 from model_ops.jobs import Settings
 from resources.curating.judge_endpoint import JudgeSettings
 from resources.curating.languages import LANGUAGES
@@ -171,7 +166,7 @@ class SemanticDuplicates(Settings):
     """Drops rows that mean the same, by cosine similarity of a model's embeddings. Off by default."""
 
     enabled: bool = Field(False, description="true: drop semantic duplicates; needs `model`")
-    model: str | None = Field(
+    model: Annotated[str, LocalPath("folder", "the directory of an embedding model")] | None = Field(
         None, min_length=1, description="Directory of an embedding model in the Hugging Face layout. Left out: none"
     )
     similarity: float = Field(0.95, gt=0, le=1, description="Cosine similarity from which two rows are duplicates")

@@ -1,24 +1,11 @@
-"""Finds rows that contain evaluation items, by n-gram coverage as in open-instruct and GPT-3.
+"""Finds rows that contain evaluation items, by n-gram coverage as in open-instruct and GPT-3. A row contains an item (its
+prompt, or an answer of at least as many words as the largest n-gram) when its n-grams cover at least the threshold's share of
+the item's words (Tulu 3: 8-grams and 50 %; GPT-3: 13-grams). A shorter item must occur whole; one of fewer than four words must
+be a whole message. Only an item's own words count, not text that two items of a suite share, nor text that two messages have
+without a stretch of the item's words: the traffic's own. Where nothing is left, the whole item counts. Finds are stored by day
+in the table `contamination`, with a digest of the items and of the day's texts.
 
     find_contamination(connection, tables, "math-tutor", settings)      # fills the temp table `contaminated`
-    find_items(connection, settings)                                    # the same for any rows, without a lake
-
-A row contains an item (its prompt, or its answer if the answer has at least as many words as the largest n-gram) when the
-row's n-grams cover at least the threshold's share of the item's words (Tulu 3: 8-grams and 50 %; GPT-3: 13-grams). An item
-shorter than the largest n-gram must occur whole (half of ten words of code is nothing special); one with fewer than four words
-must be a whole message, or "yes" would match half the traffic. All messages but the system prompt count, history and answer
-too: all are trained on.
-
-Only an item's own words count. Text that two items of a suite share (a preamble, examples, "think step by step", a passage
-with several questions) is evidence for neither; what is left of an item is searched for as an item is, short ones whole. Text
-that two different messages have, both without a stretch of the item's words and with other words beside it, is the traffic's
-own (a team's instructions in its suite). Where nothing is left, the whole item counts.
-
-Finds are stored by day in the table `contamination`, with a digest of the items and of the day's texts: a day is searched again
-only when its rows, the suites or the settings change. A row without interaction_id says that its day was searched.
-
-The connection has the views `cleaned_interactions` and `eval_items` (columns of EVAL_ITEMS, which `eval_suite` writes), the
-table `cleaned_rows` (sql/curating/curate.sql) and the macros of `resources.curating.cleaning`.
 """
 
 from __future__ import annotations
@@ -63,8 +50,8 @@ def find_contamination(connection: duckdb.DuckDBPyConnection, tables: Tables, wo
     if days:
         run(connection, "curating/decontaminate/searched_rows")
         find_items(connection, settings)
-        found = rows(connection, "curating/decontaminate/found_by_day", workload=workload, searched=searched)
-        tables.replace("contamination", found.cast(SCHEMAS["contamination"]), workload=workload, dt=days)
+        finds = rows(connection, "curating/decontaminate/found_by_day", workload=workload, searched=searched)
+        tables.replace("contamination", finds.cast(SCHEMAS["contamination"]), workload=workload, dt=days)
         attach_slice(connection, tables, "contamination", workload)
     run(connection, "curating/decontaminate/stored_finds", searched=searched)
     run(connection, "curating/decontaminate/contaminated", threshold=settings.threshold, long=max(NGRAMS))
@@ -158,8 +145,8 @@ def _own_words(parts: pa.Table, words: RaggedLists) -> Bool[np.ndarray, " words"
     keys = runs.values ^ (suite[part] * np.uint64(0x9E3779B97F4A7C15))
     left = np.ones(len(parts), dtype=bool)
     for _ in range(2):
-        told = pa.table({"key": keys, "owner": owner[part]}).filter(pa.array(left[part]))
-        counts = told.group_by("key").aggregate([("owner", "count_distinct")])
+        grams = pa.table({"key": keys, "owner": owner[part]}).filter(pa.array(left[part]))
+        counts = grams.group_by("key").aggregate([("owner", "count_distinct")])
         common = at[np.isin(keys, counts.filter(pc.greater(counts["owner_count_distinct"], 1))["key"].to_numpy())]
         begin, end = (np.bincount(edge, minlength=len(words.values) + 1) for edge in (common, common + size))
         own = np.cumsum(begin - end)[:-1] == 0
@@ -215,8 +202,8 @@ def _hits(messages: pa.RecordBatch, wanted: _Wanted) -> pa.Table:
                 return hits[:count]
             room = count
 
-    found = np.concatenate([np.zeros((0, 2), np.uint64), *in_groups(work, text_buffer(messages["text"]))])
-    texts, place = np.unique(found[:, 0].astype(np.int64), return_inverse=True)
+    hits_of_all = np.concatenate([np.zeros((0, 2), np.uint64), *in_groups(work, text_buffer(messages["text"]))])
+    texts, place = np.unique(hits_of_all[:, 0].astype(np.int64), return_inverse=True)
     words = word_hashes(messages["text"].take(pa.array(texts)))
     names = [
         hashlib.blake2b(words.values[first:last].tobytes(), digest_size=8).hexdigest()
@@ -225,7 +212,7 @@ def _hits(messages: pa.RecordBatch, wanted: _Wanted) -> pa.Table:
     return pa.table(
         {
             "row_id": messages["row_id"].take(pa.array(texts[place])),
-            "gram": found[:, 1],
+            "gram": hits_of_all[:, 1],
             "message": pa.array(names, pa.string()).take(pa.array(place)),
             "message_words": words.lengths[place],
         }

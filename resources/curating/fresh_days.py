@@ -1,9 +1,4 @@
-"""Remembers which days are cleaned and up to date, by the names of the files that were compared.
-
-fresh = FreshDays(tables, "math-tutor", cleaned_with)
-fresh.unknown                             # days to compare: files were written since, or the rules changed
-fresh.keep(stale, opinions_hold=True)     # all other days are known to be up to date
-"""
+"""Remembers which days are cleaned and up to date, by the names of the files that were compared."""
 
 from __future__ import annotations
 
@@ -32,7 +27,7 @@ class FreshDays:
         }
         everything = [file for of_days in files.values() for part in of_days.values() for file in part]
         self._heard_key = partition_key(everything, "heard")
-        self._memory = AnswerCache(tables.lake, f"cleaned/{workload}", made_by="clean")
+        self._memory = AnswerCache(tables.lake, f"cleaned/{workload}", code="clean")
 
     @property
     def unknown(self) -> list[date]:

@@ -144,16 +144,16 @@ def read_reply(content: bytes) -> JudgeReply:
         return JudgeReply(None, None, "the reply is no chat completion", no_text=True)
     if not isinstance(text, str):
         return JudgeReply(None, None, "the reply holds no text", no_text=True)
-    found: dict[str, float | None] = dict.fromkeys(SCORES)
+    scores: dict[str, float | None] = dict.fromkeys(SCORES)
     for candidate in reversed(re.findall(r"\{[^{}]*\}", text)):
         try:
             value = json.loads(candidate)
         except ValueError:
             continue
         if any(name in value for name in SCORES):
-            found = {name: _score(value.get(name)) for name in SCORES}
+            scores = {name: _score(value.get(name)) for name in SCORES}
             break
-    return JudgeReply(found["quality"], found["difficulty"], text[:_KEPT].encode("utf-8", "replace").decode())
+    return JudgeReply(scores["quality"], scores["difficulty"], text[:_KEPT].encode("utf-8", "replace").decode())
 
 
 def _score(value: Any) -> float | None:

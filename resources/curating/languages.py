@@ -1,11 +1,9 @@
-"""Detects the language of each text, offline: py3langid's byte n-gram model, run in machine code.
+"""Detects the language of each text, offline: py3langid's byte n-gram model, run in machine code. Only prose is used, its first
+SAMPLE bytes. A text with fewer than LEAST_LETTERS letters, or whose best language stays below `least_confidence`, has no
+language. The confidence is a softmax whose temperature grows with the root of the text's length. Rare languages are excluded,
+because short English texts are sometimes classified as Walloon.
 
     detect(pa.array(["Wie kann ich mein Passwort ändern?", "ok"]))    # (["de", None], [0.99, 0.0])
-
-Only prose is used, its first SAMPLE bytes: code blocks, `code`, URLs, tags and placeholders are ignored. A text with fewer
-than LEAST_LETTERS letters (a third of that in scripts with three-byte letters), or whose best language stays below
-`least_confidence`, has no language. The confidence is py3langid's probability: a softmax whose temperature grows with the root
-of the text's length. Rare languages are excluded, because short English texts are sometimes classified as Walloon.
 """
 
 from __future__ import annotations
@@ -52,11 +50,11 @@ def detect(texts: pa.Array | pa.ChunkedArray, least_confidence: float = 0.5) -> 
         return classify(part.content, part.edges, SAMPLE, LEAST_LETTERS, *model[:5])
 
     groups = list(in_groups(work, plain_buffer(texts)))
-    best = np.concatenate([np.zeros(0, np.int32), *(found for found, _ in groups)])
+    best = np.concatenate([np.zeros(0, np.int32), *(kinds for kinds, _ in groups)])
     confidence = np.concatenate([np.zeros(0), *(sure for _, sure in groups)])
     names = pa.array(model.names, pa.string())
-    told = (best >= 0) & (confidence >= least_confidence)
-    return names.take(pa.array(np.where(told, best, 0), mask=~told)), confidence
+    is_sure = (best >= 0) & (confidence >= least_confidence)
+    return names.take(pa.array(np.where(is_sure, best, 0), mask=~is_sure)), confidence
 
 
 @cache

@@ -1,15 +1,10 @@
-"""Finds personal data in a text: spans, each with its kind and a normalised value that tells equal values.
+"""Finds personal data in a text: spans, each with its kind and a normalised value that tells equal values. Of overlapping
+spans, the kind that comes first in PERSONAL_DATA_KINDS is kept. Patterns propose; checksums, registered ranges and lengths, and
+the words around a number decide, since most long numbers in chats are not personal. Sources: Luhn and issuer ranges ISO/IEC
+7812-1 and the networks' published ranges, IBAN ISO 13616 with the SWIFT registry's lengths, SSN areas as the Social Security
+Administration assigns them, country codes ITU-T E.164. Names and addresses need a model: see `curation.pii_engine`.
 
-    find_personal_data("mail Ann@b.org or call +49 30 901820")   # [Span(5, 14, "EMAIL", "ann@b.org"), Span(23, 36, "PHONE",
-    "4930901820")]
-
-Kinds: SECRET (keys, tokens, passwords, credentials in URLs), EMAIL, IBAN, CARD, SSN (United States), IP, PHONE. Of overlapping
-spans, the kind that comes first in this list is kept. Patterns propose; checksums, registered ranges and lengths, and the
-words around a number decide, since most long numbers in chats are not personal: order numbers, dates, prices, hashes,
-versions. Sources: Luhn and issuer ranges ISO/IEC 7812-1 and the networks' published ranges, IBAN ISO 13616 with the SWIFT
-registry's lengths, SSN areas as the Social Security Administration assigns them, country codes ITU-T E.164, tokens as their
-issuers document their prefixes. Each search begins at something rare ("@", "://", a long run of digits), so a text without
-personal data costs little. Names and addresses need a model: see `curation.pii_engine`.
+    find_personal_data("mail Ann@b.org")   # (Span(5, 14, "EMAIL", "ann@b.org"),)
 """
 
 from __future__ import annotations
@@ -171,29 +166,18 @@ _ID_WORDS = re.compile(
 )
 _HEX_GROUP = re.compile(r"\b[0-9A-F]{4}\s\Z")
 _ISSUERS = (  # first and last prefix, lengths
-    ("34", "34", (15,)),
-    ("37", "37", (15,)),  # American Express
+    ("34", "34", (15,)), ("37", "37", (15,)),  # American Express
     ("4", "4", (13, 16, 19)),  # Visa
-    ("51", "55", (16,)),
-    ("2221", "2720", (16,)),  # Mastercard
-    ("6011", "6011", range(16, 20)),
-    ("644", "649", range(16, 20)),
-    ("65", "65", range(16, 20)),  # Discover
+    ("51", "55", (16,)), ("2221", "2720", (16,)),  # Mastercard
+    ("6011", "6011", range(16, 20)), ("644", "649", range(16, 20)), ("65", "65", range(16, 20)),  # Discover
     ("3528", "3589", range(16, 20)),  # JCB
-    ("300", "305", range(14, 20)),
-    ("36", "36", range(14, 20)),
-    ("38", "39", range(14, 20)),  # Diners Club
+    ("300", "305", range(14, 20)), ("36", "36", range(14, 20)), ("38", "39", range(14, 20)),  # Diners Club
     ("62", "62", range(16, 20)),  # UnionPay
-    ("5018", "5018", range(13, 20)),
-    ("5020", "5020", range(13, 20)),
-    ("5038", "5038", range(13, 20)),
-    ("5893", "5893", range(13, 20)),
-    ("6304", "6304", range(13, 20)),
+    *((prefix, prefix, range(13, 20)) for prefix in ("5018", "5020", "5038", "5893", "6304")),
     ("6759", "6763", range(13, 20)),  # Maestro
     ("2200", "2204", range(16, 20)),  # Mir
-    ("508", "508", (16,)),
-    ("60", "60", (16,)),  # RuPay
-)
+    ("508", "508", (16,)), ("60", "60", (16,)),  # RuPay
+)  # fmt: skip
 
 
 def luhn(digits: str) -> bool:
@@ -249,7 +233,8 @@ def _ibans(text: str) -> Iterator[Span]:
         length = IBAN_LENGTHS.get(text[start : start + 2].upper())
         if length is None or (start and text[start - 1].isalnum()):
             continue
-        end, signs = start, []
+        end = start
+        signs: list[str] = []
         while end < len(text) and len(signs) < length:
             if text[end].isalnum() and text[end].isascii():
                 signs.append(text[end])

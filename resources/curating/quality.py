@@ -1,14 +1,8 @@
-"""Measures how much an answer repeats itself, without a model.
-
-    measures(pa.array(["again and again " * 40]))    # a table: repeats, repeats_of, words, code_share, duplicate_lines, ...
-
-`repeats` is the longest run of one pattern of 1 to 13 words, typical of a model that loops; `repeats_of` is the pattern's
-number of words, 0 where the pattern is characters ("!!!!", "hahaha", line ends) that take more than half of the answer.
-`patience` says how many times as long a pattern of its kind may go on: 1 for sentences, also within JSON, 2 for lines of code
-or log, 32 for numbers, tables and what is fenced. Of several runs, the worst counts. The shares are those of Gopher's
-repetition rules (Rae et al. 2021, table A1, as in datatrove) that make sense for chat, over the answer's prose: fenced code,
-lines that look like code, tables and JSON repeat by nature and are left out. Answers with fewer than `least_words` words of
-prose are not measured (their shares are null): a song or a list of ten similar steps repeats too.
+"""Measures how much an answer repeats itself, without a model. `repeats` is the longest run of one pattern of `repeats_of`
+words, 0 where the pattern is characters that take more than half of the answer. `patience` says how many times as long a
+pattern of its kind may go on: 1 for sentences, 2 for lines of code or log, 32 for numbers, tables and what is fenced. The
+shares are those of Gopher's repetition rules (Rae et al. 2021, table A1, as in datatrove) that make sense for chat, over the
+answer's prose, null below `least_words` words of prose.
 """
 
 from __future__ import annotations

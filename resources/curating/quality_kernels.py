@@ -18,7 +18,7 @@ def longest_repeats(words, offsets, longest_pattern, least):
     repeats = np.ones(len(offsets) - 1, dtype=np.int32)
     sizes = np.zeros(len(offsets) - 1, dtype=np.int32)
     runs = np.empty((4 * len(words) // (least - 1) + 1, 4), dtype=np.int64)  # 1 + 1/2 + ... + 1/13 is below 4
-    found = 0
+    count = 0
     for text in range(len(repeats)):
         first, last = offsets[text], offsets[text + 1]
         for size in range(1, longest_pattern + 1):
@@ -33,10 +33,10 @@ def longest_repeats(words, offsets, longest_pattern, least):
                     repeats[text] = run // size + 1
                     sizes[text] = size
                 if run // size + 1 >= least:
-                    runs[found] = text, word - 1 - run // 2 - first, size, run // size + 1
-                    found += 1
+                    runs[count] = text, word - 1 - run // 2 - first, size, run // size + 1
+                    count += 1
                 run = 0
-    return repeats, sizes, runs[:found].copy()
+    return repeats, sizes, runs[:count].copy()
 
 
 @compiled

@@ -1,9 +1,5 @@
-"""Counts of a workload's records by decision: read = kept + dropped + quarantined.
-
-    counts = RecordCounts.of(manifest)                      # as they were when a version of curated_interactions was made
-    counts.read, counts.kept, counts.dropped["clean: truncated"]
-
-resources/catalog/enough_rows.py counts them.
+"""Counts of a workload's records by decision: read = kept + dropped + quarantined. resources/catalog/enough_rows.py counts
+them.
 """
 
 from __future__ import annotations

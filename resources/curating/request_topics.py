@@ -1,12 +1,7 @@
-"""What a workload's people ask for: words that many requests share, chosen once from the lake's traffic and kept.
-
-    topics = kept_topics(lake, "math-tutor")      # None: not chosen yet
-    topics = choose_topics(connection)            # from the tables asked_words, texts and conversations
-
-Prompt shapes are named by them. They are chosen when LEAST_PEOPLE have asked, and stay from then on, so that a shape means the
-same on every day; before that, a request goes by its first word that is no greeting. To have them chosen anew, delete
-<lake>/prompt_shapes/<workload>.json: the next run then cleans all days again. Each word was said by LEAST_OF_A_WORD people or
-more; where users are not known, in as many sessions.
+"""What a workload's people ask for: words that many requests share, which name prompt shapes. They are chosen once, when
+LEAST_PEOPLE have asked, and stay, so that a shape means the same on every day; before that, a request goes by its first word
+that is no greeting. To have them chosen anew, delete <lake>/prompt_shapes/<workload>.json: the next run then cleans all days
+again.
 """
 
 from __future__ import annotations
@@ -29,7 +24,7 @@ MOST_TOPICS = 40
 TOPICS = pa.schema([("word", pa.string()), ("name", pa.string()), ("rank", pa.int64())])
 
 
-def kept_topics(lake: LakeLayout, workload: str) -> pa.Table | None:
+def stored_topics(lake: LakeLayout, workload: str) -> pa.Table | None:
     """The workload's topics; None before they are chosen, or where their file cannot be read."""
     path = _path(lake, workload)
     lake.mirror.pull_file(path)
@@ -41,8 +36,8 @@ def kept_topics(lake: LakeLayout, workload: str) -> pa.Table | None:
 
 def choose_topics(connection: duckdb.DuckDBPyConnection) -> pa.Table:
     """From the words that were asked for; none where too few people asked."""
-    found = rows(connection, "curating/shapes/topics", least=LEAST_OF_A_WORD, most=MOST_TOPICS, enough=LEAST_PEOPLE)
-    return found.select(TOPICS.names).cast(TOPICS)
+    topics = rows(connection, "curating/shapes/topics", least=LEAST_OF_A_WORD, most=MOST_TOPICS, enough=LEAST_PEOPLE)
+    return topics.select(TOPICS.names).cast(TOPICS)
 
 
 def keep_topics(lake: LakeLayout, workload: str, topics: pa.Table) -> pa.Table:
@@ -54,7 +49,7 @@ def keep_topics(lake: LakeLayout, workload: str, topics: pa.Table) -> pa.Table:
         lake.mirror.publish(path)
     except Conflict:
         path.unlink(missing_ok=True)
-        return kept_topics(lake, workload) or topics
+        return stored_topics(lake, workload) or topics
     return topics
 
 

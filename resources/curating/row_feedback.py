@@ -1,11 +1,6 @@
-"""Reads what feedback means, and joins it with rows: one number for each interaction.
-
-attach_row_feedback(connection, rules)              # views feedback, conversations -> table row_feedback
-attach_graded_feedback(connection, feedback_scales(tables, "tutor", rules))     # view feedback -> view graded_feedback
-feedback_notes(tables, "tutor", rules)              # what a reader should know of names and scales
-
-The values in the table are as logged. Here alone is decided which of them are good: by the rules, else by the name's words
-(resources.records.good_end) and by all its numbers.
+"""Reads what feedback means, and joins it with rows: one number for each interaction. The values in the table are as logged.
+Here alone is decided which of them are good: by the rules, else by the name's words (resources.records.good_end) and by all its
+numbers.
 """
 
 from __future__ import annotations
@@ -49,8 +44,8 @@ def attach_graded_feedback(connection: duckdb.DuckDBPyConnection, scales: Mappin
     """Creates the view `graded_feedback` from the view `feedback`."""
     connection.register("feedback_words", _WORDS)
     columns = {"name": pa.string(), "end_of_good": pa.int64(), "least": pa.float64(), "most": pa.float64()}
-    found = [{"name": name, **scale._asdict()} for name, scale in scales.items()]
-    connection.register("feedback_scales", pa.Table.from_pylist(found, schema=pa.schema(columns)))
+    scale_rows = [{"name": name, **scale._asdict()} for name, scale in scales.items()]
+    connection.register("feedback_scales", pa.Table.from_pylist(scale_rows, schema=pa.schema(columns)))
     run(connection, "reading/ties/feedback_by_id")
     run(connection, "curating/clean/graded_feedback")
 
@@ -77,31 +72,33 @@ def _scales(names: Iterable[Mapping[str, Any]], rules: FeedbackRules) -> dict[st
     return {name: scale for name, scale in scales.items() if scale != FeedbackScale(1)}
 
 
-def _scale(found: Mapping[str, Any], rules: FeedbackRules) -> FeedbackScale:
-    name = found["name"]
+def _scale(name_counts: Mapping[str, Any], rules: FeedbackRules) -> FeedbackScale:
+    name = name_counts["name"]
     if name in rules.least or name in rules.most:
         return FeedbackScale(1 if name in rules.least else -1, rules.least.get(name), rules.most.get(name))
-    end = _end(found)
+    end = _end(name_counts)
     # of 0 and 1 alone, one is the thumb down
-    return FeedbackScale(end, 1.0 if found["is_flag"] and end > 0 else None, 0.0 if found["is_flag"] and end < 0 else None)
+    return FeedbackScale(
+        end, 1.0 if name_counts["is_flag"] and end > 0 else None, 0.0 if name_counts["is_flag"] and end < 0 else None
+    )
 
 
-def _end(found: Mapping[str, Any]) -> int:
+def _end(name_counts: Mapping[str, Any]) -> int:
     """`good_end`; the numbers of a data set's labels are a thumb or a class."""
-    if _is_label(found):
-        return int(found["is_flag"])
-    return good_end(found["name"] or "")
+    if _is_label(name_counts):
+        return int(name_counts["is_flag"])
+    return good_end(name_counts["name"] or "")
 
 
-def _is_label(found: Mapping[str, Any]) -> bool:
-    return (found["name"] or "").startswith("label of ")
+def _is_label(name_counts: Mapping[str, Any]) -> bool:
+    return (name_counts["name"] or "").startswith("label of ")
 
 
-def guessed_bound(found: Mapping[str, Any]) -> tuple[Literal["least", "most"], float] | None:
+def guessed_bound(name_counts: Mapping[str, Any]) -> tuple[Literal["least", "most"], float] | None:
     """The rule for a scale, in a guess: of 1 to 5 stars the least good value is 4. None where values are no scale: some are
     below zero, all are 0 or 1, or they are counts. found: of `feedback_by_name`."""
-    low, high, end = found["low"], found["high"], _end(found)
-    if low is None or found["is_flag"] or not end:
+    low, high, end = name_counts["low"], name_counts["high"], _end(name_counts)
+    if low is None or name_counts["is_flag"] or not end:
         return None
     if end < 0:
         return "most", math.floor(0.4 * high) if high > 1 else 0.5

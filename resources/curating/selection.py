@@ -1,16 +1,8 @@
-"""Chooses the cleaned rows to train on: one pass over all days of a workload.
-
-    report = curate(tables, "math-tutor", output, CurationSettings(), eval_items=suite / "items.parquet")
-
-Reads the rows that `resources.curating.cleaning` kept and writes into `output`:
-
-    curated.parquet          the kept rows, with all that the datasets need
-    decontamination.json     by evaluation suite: items found in the traffic, rows that contain one
-
-and into the table `decisions`, stage "curate", version = the output directory's name: one decision per row. The rules, in
-order: thumbs down, corrected answer, low quality, contaminated, exact duplicate, near duplicate, semantic duplicate, kept.
-Of duplicates the best copy is kept. Order: feedback, then length, recency, id. Feedback is read again, since it may arrive
-after its day was cleaned. The result does not depend on the order in which days arrived.
+"""Chooses the cleaned rows to train on: one pass over all days of a workload. Writes curated.parquet and decontamination.json
+into `output`, and one decision per row. The rules, in order: thumbs down, corrected answer, low quality, contaminated, exact
+duplicate, near duplicate, semantic duplicate, kept. Of duplicates the best copy is kept. Order: feedback, then length, recency,
+id. Feedback is read again, since it may arrive after its day was cleaned. The result does not depend on the order in which days
+arrived.
 """
 
 from __future__ import annotations
@@ -36,15 +28,10 @@ from resources.curating.shingles import RaggedLists, shingle_sets, text_buffer
 from resources.lake import Tables, attach_slice, rows, run, stream, workbench, write_rows
 from resources.manifests import SCRATCH
 
-_CONTAMINATED = pa.schema(
-    [
-        ("interaction_id", pa.string()),
-        ("suite", pa.string()),
-        ("item_id", pa.string()),
-        ("part", pa.string()),
-        ("share", pa.float64()),
-    ]
-)
+_CONTAMINATED = pa.schema([
+    ("interaction_id", pa.string()), ("suite", pa.string()), ("item_id", pa.string()), ("part", pa.string()),
+    ("share", pa.float64()),
+])  # fmt: skip
 MOST_COMMON = 0.25
 """Share of a row's shingles that different examples may have where its meaning is compared."""
 
@@ -106,13 +93,13 @@ def curate(
         _find_near_duplicates(connection, settings.near_duplicates)
         _find_semantic_duplicates(connection, settings, output, embed)
         run(connection, "curating/curate/decisions")
-        kept = write_rows(stream(connection, "curating/curate/curated"), output / "curated.parquet")
+        written = write_rows(stream(connection, "curating/curate/curated"), output / "curated.parquet")
         decisions = rows(connection, "curating/curate/decision_rows", workload=workload, version=output.name)
         counts = dict(run(connection, "curating/curate/counts").fetchall())
         read = run(connection, "curating/curate/count_candidates").fetchall()[0][0]
-    report = CurateReport(read, kept, {rule: count for rule, count in counts.items() if rule != "kept"}, suites)
-    if not read == len(decisions) == kept + sum(report.dropped.values()):
-        raise RuntimeError(f"curate {workload}: {read} rows read, but {kept} kept and {report.dropped}")
+    report = CurateReport(read, written, {rule: count for rule, count in counts.items() if rule != "kept"}, suites)
+    if not read == len(decisions) == written + sum(report.dropped.values()):
+        raise RuntimeError(f"curate {workload}: {read} rows read, but {written} kept and {report.dropped}")
     write_json(output / "decontamination.json", suites)
     tables.replace("decisions", decisions, workload=workload, stage="curate", version=output.name)
     return report
@@ -151,10 +138,10 @@ def _find_near_duplicates(connection: duckdb.DuckDBPyConnection, settings: NearD
     run(connection, "curating/curate/texts_to_compare")
     with ShingleFile() as sets:
         links = link(bands, suspects, _suspect_sets(connection, sets, settings), settings)
-    found = links.likeness > 0
+    copies = links.likeness > 0
     connection.register(
         "near_duplicates",
-        pa.table({"place": places[found], "best": places[links.best[found]], "similarity": links.likeness[found]}),
+        pa.table({"place": places[copies], "best": places[links.best[copies]], "similarity": links.likeness[copies]}),
     )
 
 
@@ -190,7 +177,7 @@ def _find_semantic_duplicates(
     connection.register("suspects", pa.table({"place": places}))
     write_rows(stream(connection, "curating/curate/remaining_texts"), folder / "texts.parquet")
     best, likeness = group_vectors(embed(folder), settings.semantic_duplicates.similarity)
-    found = likeness > 0
+    copies = likeness > 0
     connection.register(
-        "semantic_duplicates", pa.table({"place": places[found], "best": places[best[found]], "similarity": likeness[found]})
+        "semantic_duplicates", pa.table({"place": places[copies], "best": places[best[copies]], "similarity": likeness[copies]})
     )

@@ -1,12 +1,8 @@
-"""Words and word n-grams of many texts as 64-bit hashes: Arrow columns in, numbers out, without a Python loop over texts.
+"""Words and word n-grams of many texts as 64-bit hashes: Arrow columns in, numbers out. Hashes depend on the words alone, not
+on the machine or the position: they may be stored. Texts are processed in groups, one per thread.
 
-    texts = pa.array(["the quick brown fox", "jumps over"], pa.large_string())
-    words = word_hashes(texts)                       # Ragged: values uint64[total words], offsets int64[texts + 1]
-    grams = ngrams(words, 8)                         # Ragged: one hash per run of 8 words inside one text
-    groups = shingle_sets(questions, answers, 5)     # each turn's distinct shingles
-
-`resources.curating.alphabet` defines words. Hashes depend on the words alone, not on the machine or the position: they may be
-stored. The loops are in `word_kernels`; texts are processed in groups, one per thread.
+    words = word_hashes(pa.array(["the quick brown fox", "jumps over"], pa.large_string()))
+    grams = ngrams(words, 8)                         # one hash per run of 8 words inside one text
 """
 
 from __future__ import annotations
@@ -106,7 +102,7 @@ def in_groups(work: Callable[..., Any], *columns: TextBuffer) -> Iterator[Any]:
 
     At most two groups per thread are in flight.
     """
-    total: np.ndarray = sum(column.edges for column in columns)
+    total = np.sum([column.edges for column in columns], axis=0)
     bounds = [0]
     while bounds[-1] < len(total) - 1:
         last = int(np.searchsorted(total, total[bounds[-1]] + GROUP_BYTES, side="right")) - 1

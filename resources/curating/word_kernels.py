@@ -1,10 +1,7 @@
-"""The compiled loops over bytes, words and shingles. `shingles` and others call them with Arrow's buffers.
-
-A word's hash is a polynomial over its code points (Karp, Rabin 1987), an n-gram's hash is a polynomial over its words' hashes,
-rolled from word to word; both end in the finaliser of MurmurHash3 (Appleby), so that every bit counts. All arithmetic is
-modulo 2**64. Texts are one buffer of UTF-8; `edges` holds each text's offsets in it.
-
-Import this module inside functions only: it loads numba.
+"""The compiled loops over bytes, words and shingles. A word's hash is a polynomial over its code points (Karp, Rabin 1987), an
+n-gram's hash is a polynomial over its words' hashes, rolled from word to word; both end in the finaliser of MurmurHash3
+(Appleby). All arithmetic is modulo 2**64. Texts are one buffer of UTF-8; `edges` holds each text's offsets in it. Import this
+module inside functions only: it loads numba.
 """
 
 from __future__ import annotations
@@ -109,17 +106,17 @@ def most_words(edges):
 @compiled
 def unsettled(content, edges, alphabet):
     """Marks the texts that may not be in Unicode's form NFC."""
-    found = np.zeros(len(edges) - 1, dtype=np.bool_)
-    for text in range(len(found)):
+    marked = np.zeros(len(edges) - 1, dtype=np.bool_)
+    for text in range(len(marked)):
         at = edges[text]
         stop = edges[text + 1]
-        while at < stop and not found[text]:
+        while at < stop and not marked[text]:
             if content[at] < 0x80:
                 at += 1
                 continue
             code, at = _code_point(content, at, stop)
-            found[text] = code < len(alphabet) and (alphabet[code] & _UNSETTLED) != 0
-    return found
+            marked[text] = code < len(alphabet) and (alphabet[code] & _UNSETTLED) != 0
+    return marked
 
 
 @compiled
@@ -465,7 +462,7 @@ def find_grams(content, edges, alphabet, sizes, whole, seen, shift, table, hits)
         for _ in range(sizes[at]):
             powers[at] *= _GRAM
     mask = np.uint64(len(table) - 1)
-    found = 0
+    hit_count = 0
     for text in range(len(edges) - 1):
         count = _read_words(content, edges[text], edges[text + 1], alphabet, words)
         for word in range(count):
@@ -478,8 +475,8 @@ def find_grams(content, edges, alphabet, sizes, whole, seen, shift, table, hits)
                 gram = mix(sums[word + size] - sums[word] * powers[at]) ^ np.uint64(size)
                 high = gram >> shift
                 if (seen[high >> np.uint64(6)] >> (high & np.uint64(63))) & np.uint64(1) and _holds(table, mask, gram):
-                    if found < len(hits):
-                        hits[found, 0] = np.uint64(text)
-                        hits[found, 1] = gram
-                    found += 1
-    return found
+                    if hit_count < len(hits):
+                        hits[hit_count, 0] = np.uint64(text)
+                        hits[hit_count, 1] = gram
+                    hit_count += 1
+    return hit_count

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from resources.deciding.actions import SPELLED, Work
+    from resources.deciding.actions import ACTIONS, SPELLED, Work
     from resources.deciding.causes import quiet_hold
     from resources.deciding.costs import AROUND_S, WORKERS
     from resources.deciding.decisions import Decision, Decisions, Option
     from resources.deciding.evidence import RecipeFacts
     from resources.deciding.policy import NEVER_ENOUGH, UNKNOWN_COST, decide, preview, pulse
-    from resources.deciding.requests import DESPITE, WANTED, RequestError, Requests, RetrainingRequest
+    from resources.deciding.requests import DESPITE, RequestError, Requests, RetrainingRequest
     from resources.deciding.settings import DecideSettings
     from resources.deciding.settle import DecisionRun, settle_decision
-    from resources.deciding.worth import DrafterPayback, drafter_payback
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -1,7 +1,5 @@
 """What can be done: which stages each action makes again, which models it keeps as they are, what it changes in the run.
 
-    work = Work.of(decision, facts)         # work.stages, work.pinned, work.overrides
-
 A pinned model is used as it is, although its inputs have newer versions: a drafter learns new rows for the released target.
 """
 

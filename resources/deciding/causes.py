@@ -46,18 +46,9 @@ def asked(requests: Iterable[RetrainingRequest]) -> list[RetrainingCause]:
 
 def causes(seen: Evidence, settings: DecideSettings) -> list[RetrainingCause]:
     """Every cause that holds, most telling first. Causes that the recipe does not list are left out."""
-    every = (_base_revision(seen), _acceptance(seen), _feedback(seen), _schedule(seen), _new_logs(seen, settings), _drift(seen))
+    every = (_acceptance(seen), _feedback(seen), _schedule(seen), _new_logs(seen, settings), _drift(seen))
     by_kind = {each.kind: each for each in chain.from_iterable(every)}
     return [by_kind[kind] for kind in CAUSES if kind in by_kind and kind in settings.causes]
-
-
-def _base_revision(seen: Evidence) -> Iterator[RetrainingCause]:
-    if seen.base_now and seen.base_then and seen.base_now != seen.base_then:
-        yield RetrainingCause(
-            "base_revision",
-            f"the base model changed: {seen.base_then[:12]} was trained from, {seen.base_now[:12]} is there now",
-            seen.base_now,
-        )
 
 
 def _acceptance(seen: Evidence) -> Iterator[RetrainingCause]:

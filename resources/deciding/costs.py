@@ -51,7 +51,7 @@ def costs_of(
     absent = {"sft_continued": "sft_model", "preference": "preference_model"}
     actions = [each for each in ACTIONS if each not in absent or absent[each] in facts.policy.stages]
     works = {each: work_of(each, facts, widened=bool(seen.episodes)) for each in actions if _has_part(each, facts)}
-    return {action: _cost_of(work, versions, facts, seen.base_now != seen.base_then) for action, work in works.items()}
+    return {action: _cost_of(work, versions, facts) for action, work in works.items()}
 
 
 def _has_part(action: Action, facts: RecipeFacts) -> bool:
@@ -67,11 +67,11 @@ class TimedVersion:
     is_warm_started: bool
 
 
-def _cost_of(work: Work, versions: Mapping[str, list[TimedVersion]], facts: RecipeFacts, is_new_base: bool) -> ActionCost:
+def _cost_of(work: Work, versions: Mapping[str, list[TimedVersion]], facts: RecipeFacts) -> ActionCost:
     stages = {
         name: _seconds(name, work.overrides.get(name, {}), versions[name], facts) for name in work.stages if versions.get(name)
     }
-    if "base_model" in stages and not is_new_base:
+    if "base_model" in stages:
         stages["base_model"] = 0.0  # imported again only where its files changed
     unknown = tuple(name for name in work.stages if name in WORKERS and not versions.get(name))
     return ActionCost({**stages, "around the steps": AROUND_S}, unknown)

@@ -1,9 +1,5 @@
 """The decisions of a workload: rows of the table `retraining_decisions`, written so that no cause is decided twice.
 
-    ledger = Decisions(lake, "math-tutor")
-    ledger.record(decision)              # False where another process has decided the same
-    ledger.settle(decision)              # replaces the row of the same decision_id
-
 outcome says where it stands: `waiting` (without run_id: the run has not begun; with one: its release waits for an approval),
 `running`, `released`, `no_better` (nothing new was served: the release is the one before, or was replaced), `refused_by_gates`,
 `failed`, `cancelled`, and `not_run` where nothing was to be started.

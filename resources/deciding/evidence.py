@@ -91,9 +91,6 @@ class Evidence:
     requests_a_day: float | None = None
     answer_tokens_a_request: float | None = None
     tokens_per_second: float | None = None
-    base_then: str | None = None
-    base_now: str | None = None
-    """`base_now`, `base_then`: digests of the base model's files; None where it cannot change."""
     schedule_due: str = ""
     candidate: str = ""
     drafting: tuple[str, ...] = ()
@@ -136,8 +133,6 @@ class RecipeFacts:
 
     workload: str
     policy: ModelPolicy
-    base_directory: str = ""
-    """The base model's own directory; "" for one on the Hub and for `tiny`."""
     cron: str = ""
     """The schedule; "" where it is off."""
     architecture: str = ""

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from resources.artefacts import current_manifests
-from resources.deciding.base_versions import base_digests
 from resources.deciding.causes import due
 from resources.deciding.costs import ActionCost, costs_of
 from resources.deciding.decisions import Action
@@ -40,7 +39,6 @@ def gather(lake: LakeLayout, facts: RecipeFacts, now: datetime | None = None) ->
     by_day, traffic_days = _rows_by_day(tables, facts.workload, now)
     release, candidate, report = _endpoint(lake, facts.workload, manifests)
     served = _served(tables, facts, release, now)
-    then, base_now = base_digests(lake, manifests.get("base_model"), facts.base_directory)
     models = [*facts.policy.stages, *(["speculator"] if facts.policy.speculator else [])]
     seen = Evidence(
         facts.workload,
@@ -54,8 +52,6 @@ def gather(lake: LakeLayout, facts: RecipeFacts, now: datetime | None = None) ->
         **_tau(report, facts),
         **served,
         **_traffic(tables, facts.workload, traffic_days, settings, now),
-        base_then=then,
-        base_now=base_now,
         drafting=_drafting(lake, facts.workload, release),
         schedule_due=due(facts.cron, settings.timezone, now) if facts.cron else "",
         candidate=candidate,
@@ -64,12 +60,6 @@ def gather(lake: LakeLayout, facts: RecipeFacts, now: datetime | None = None) ->
     )
     seen = _with_speed(seen, settings, report, served)
     return seen, costs_of(lake, facts, seen, manifests)
-
-
-def traffic(lake: LakeLayout, workload: str, settings: DecideSettings, now: datetime) -> dict[str, Any]:
-    """requests_a_day and answer_tokens_a_request of the last days that are over, as far as they are known."""
-    tables = Tables(lake)
-    return _traffic(tables, workload, _rows_by_day(tables, workload, now)[1], settings, now)
 
 
 def _rows_by_day(tables: Tables, workload: str, now: datetime) -> tuple[dict[date, int], set[date]]:

@@ -1,14 +1,12 @@
 """Weighs what could be done about a cause: the cost and the gain of each action, and the cheapest that is worth its cost.
 
-    options, chosen, why = weigh(cause, seen, costs, facts, decisions, now)
-
 Cost: the seconds of the action's last run; before there was one, of its stages as they were last made (costs.py).
 Gain: what the action's last run gained, as settle.py measured it. Where the served acceptance fell, a drafter gains what was
 lost since the release. An action whose gain was never measured is tried, unless it could not pay back even if decoding took no
 time at all. A measurement counts for RETRY_DAYS, so an action that failed is tried again later.
 
-A drafter has to save its device hours within `payback_days`; a model has to learn at least `least_loss_gain`. A new base
-revision, the schedule and a request are a person's own wish: they get a full run, or what the request names.
+A drafter has to save its device hours within `payback_days`; a model has to learn at least `least_loss_gain`. The
+schedule and a request are a person's own wish: they get a full run, or what the request names.
 
 The time to decode is inversely proportional to the speed-up S, and S = tau / (1 + K c) with the same number of drafted tokens K
 and cost of a draft c before and after. So a relative rise g of the acceptance length tau saves H (1 - S_old / S_new)
@@ -30,7 +28,7 @@ from resources.deciding.decisions import Action, Decision, Option
 from resources.deciding.evidence import Evidence, RecipeFacts
 from resources.deciding.settings import DecideSettings
 
-WISHES = ("base_revision", "schedule", "request")
+WISHES = ("schedule", "request")
 MODELS = ("sft_continued", "full")
 RETRY_DAYS = 60
 RECOVERED = 0.80
@@ -130,7 +128,7 @@ def _why_not(
     if cause.request is not None:
         return "" if action == cause.request.action else f"{cause.request.by} asked for {SPELLED[cause.request.action]}"
     if cause.kind in WISHES:
-        return "" if action == "full" else f"it would leave out what a {_wish(cause)} is for"
+        return "" if action == "full" else "it would leave out what a schedule is for"
     if cause.kind == "feedback" and action in DRAFTERS:
         return "a drafter changes how fast answers come, not what they say"
     if cause.kind == "acceptance" and action in ("sft_continued", "preference"):
@@ -189,7 +187,7 @@ def _why(cause: RetrainingCause, chosen: Option) -> str:
     money = f" ({chosen.predicted_money:z,.2f})" if chosen.predicted_money is not None else ""
     start = f"{what}{cost}{money}"
     if cause.kind in WISHES:
-        return f"{start}: {cause.request.by if cause.request else f'a {_wish(cause)}'} asks for it"
+        return f"{start}: {cause.request.by if cause.request else 'the schedule'} asks for it"
     if chosen.action == "preference":
         return (
             f"{start}: people like the answers less, and automation.decide.preference_on_feedback is on; nothing "
@@ -219,10 +217,6 @@ def _why_nothing(cause: RetrainingCause, seen: Evidence, settings: DecideSetting
             "and prompts"
         )
     return f"nothing pays back; of what costs least, {SPELLED[nearest.action]}: {nearest.why_not}"
-
-
-def _wish(cause: RetrainingCause) -> str:
-    return "new base revision" if cause.kind == "base_revision" else "schedule"
 
 
 def saved_hours_a_day(decode_hours_a_day: float, gain: float) -> float:

@@ -1,10 +1,5 @@
 """Decides about a workload: the first cause that holds and was not decided yet, weighed, within the budget and the quiet hours.
 
-    step = decide(lake, facts, decisions, now)
-    step.decision            # None: nothing new
-    step.again_at            # when to look again although nothing changed
-    step.work                # what its run makes; None where nothing is started
-
 Nothing is written or started here: pipelines/graph/decide_sensor.py records the decision and asks Dagster for the run.
 
 A budget holds in every window of seven days (of 1 / N weeks for less than one run a week): what started in it, with what it
@@ -21,7 +16,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from resources.deciding.actions import Work
-from resources.deciding.base_versions import hashed_so_far, stamp_of
 from resources.deciding.causes import RetrainingCause, asked, causes, held_by, last_time, next_time
 from resources.deciding.costs import ActionCost
 from resources.deciding.decisions import REQUEST, Action, Decision, Option, decision_id
@@ -255,7 +249,7 @@ POINTERS = (
 
 
 def pulse(lake: LakeLayout, facts: RecipeFacts) -> str:
-    """A digest over the workload's slices of the tables, its pointers, requests, schedule, and the base model's files."""
+    """A digest over the workload's slices of the tables, its pointers, requests and schedule."""
     tables = Tables(lake)
     parts = [facts.cron, *(slice_stamp(tables, name, facts.workload) for name in TABLES)]
     for pattern in POINTERS:
@@ -266,8 +260,6 @@ def pulse(lake: LakeLayout, facts: RecipeFacts) -> str:
     requests = folder_of(lake, facts.workload)
     lake.mirror.pull_folder(requests)
     parts.append(_stat(requests))
-    if facts.base_directory:
-        parts += [stamp_of(Path(facts.base_directory)), hashed_so_far(lake, facts.workload)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
 

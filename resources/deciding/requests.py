@@ -1,8 +1,5 @@
 """People's requests for a retraining: the cause `request` of a decision, and the sentences about it.
 
-    wanted = RetrainingRequest.of("math-tutor", Actor.of_command("the prices are wrong"), action="full", despite=["quiet"])
-    request, is_new = Requests(lake, "math-tutor").ask(wanted, now)     # is_new False: it was asked for before and is undecided
-
 A request is a file, <lake>/deciding/<workload>/requests/<request_id>.json, which is written once and never changed. What came
 of it is a row of the table `retraining_decisions`, whose id follows from the request's: one request is decided once.
 """
@@ -21,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from model_ops.jobs import Misuse
-from resources.deciding.actions import ACTIONS as WANTED
-from resources.deciding.actions import SPELLED
+from resources.deciding.actions import ACTIONS, SPELLED
 from resources.deciding.decisions import REQUEST, Action, Decision, Decisions, claim, decision_id
 from resources.deciding.settings import DecideSettings
 from resources.endpoints import Actor
@@ -58,7 +54,7 @@ class RetrainingRequest:
         """Checked. Raises RequestError for an empty reason, an unknown action and an unknown name in `despite`."""
         if not by.reason:
             raise RequestError("the reason is empty, and a request records why a retraining is wanted: say it in one line")
-        _checked("action", [action], WANTED)
+        _checked("action", [action], ACTIONS)
         aside = set(_checked("despite", despite, DESPITE))
         return cls(
             workload,

@@ -1,7 +1,5 @@
 """What came of a decision: its run's end, its release, the real cost and the real gain.
 
-    now_is = settle_decision(decision, DecisionRun(run_id, "SUCCESS", started, ended), lake, facts)
-
 The real gain is measured on the same rows as far as there are any: of a drafter that continued the previous one, both on the
 new held-out answers (the training's own metrics); of another drafter or a model, against the champion's on the same test
 prompts or rows. Otherwise it is the difference of the two reports.

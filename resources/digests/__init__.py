@@ -1,7 +1,5 @@
-"""Digests that decide whether something changed: of an operation's code (code.py: its syntax tree and everything that it
-imports), of SQL, of slices of tables, and keyed hashes of ids (user_hash.py), which tables hold instead of user ids.
-`AnswerCache` keeps what was computed from files that never change. A changed digest makes an artefact anew, so comments and
-layout do not count.
+"""Digests that decide whether something changed: of an operation's code, of SQL, of slices of tables, and keyed hashes of ids
+(user_hash.py). A changed digest makes an artefact anew, so comments and layout do not count.
 """
 
 from typing import TYPE_CHECKING

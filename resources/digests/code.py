@@ -54,18 +54,18 @@ def _source_digest(project: Path, entries: tuple[str, ...]) -> str:
 
 
 def _files_used(project: Path, entries: tuple[str, ...]) -> set[Path]:
-    found: set[Path] = set()
+    files: set[Path] = set()
     waiting = [path for entry in entries for path in _statements_of(project, entry) or [project / entry]]
     while waiting:
         path = waiting.pop()
         if path.is_dir():
             waiting.extend(file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
-        elif path not in found and path.relative_to(project).as_posix() not in NOT_COUNTED:
-            found.add(path)
+        elif path not in files and path.relative_to(project).as_posix() not in NOT_COUNTED:
+            files.add(path)
             if path.suffix == ".py":
                 waiting.extend(_uses(project, path))
                 waiting.extend(_packages_of(project, path))
-    return found
+    return files
 
 
 def _packages_of(project: Path, path: Path) -> Iterator[Path]:
@@ -130,10 +130,10 @@ def _door_names(path: Path) -> dict[str, str]:
 @cache
 def _uses(project: Path, path: Path) -> tuple[Path, ...]:
     """The files that a Python file imports or names. Most files are behind several entries."""
-    return tuple(_found_in(project, path))
+    return tuple(_uses_of(project, path))
 
 
-def _found_in(project: Path, path: Path) -> Iterator[Path]:
+def _uses_of(project: Path, path: Path) -> Iterator[Path]:
     tree = _tree(path)
     for name in tree.imports:
         parts = _absolute(project, path, name).split(".")

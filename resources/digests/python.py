@@ -65,11 +65,11 @@ class _Reading:
         """Imported modules, each with the number of texts before it."""
 
     def pieces(self) -> tuple[str, ...]:
-        found, start = [], 0
+        pieces, start = [], 0
         for end, module in self._modules:
-            found += ["".join(self._text[start:end]), module]
+            pieces += ["".join(self._text[start:end]), module]
             start = end
-        return (*found, "".join(self._text[start:]))
+        return (*pieces, "".join(self._text[start:]))
 
     def node(self, node: ast.AST) -> None:
         kind = type(node)
@@ -84,7 +84,7 @@ class _Reading:
         elif isinstance(node, ast.ImportFrom):
             self._import_from(node)
         write(f"{kind.__name__}(")
-        for name in _fields(kind):
+        for name in _fields(kind.__name__):
             value = getattr(node, name, None)
             if value is None or value == []:
                 continue
@@ -118,15 +118,15 @@ class _Reading:
                 return value
             parts = _joined(value)
             if parts and isinstance(parts[0], ast.Constant):
-                self.beginnings.add(parts[0].value)
+                self.beginnings.add(str(parts[0].value))
             return parts
         return [each for each in value if not _says_nothing(each)] if isinstance(value, list) else value
 
 
 @functools.cache
-def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
+def _fields(kind: str) -> tuple[str, ...]:
     """The fields that carry the meaning of nodes of a kind."""
-    return tuple(name for name in kind._fields if name not in _NO_MEANING)
+    return tuple(name for name in getattr(ast, kind)._fields if name not in _NO_MEANING)
 
 
 def _says_nothing(statement: ast.AST) -> bool:
@@ -146,14 +146,14 @@ def _is_described(node: ast.AST) -> bool:
 
 def _joined(values: list[ast.expr]) -> list[ast.expr]:
     """The parts of an f-string: adjacent text constants joined, empty ones left out."""
-    found: list[ast.expr] = []
+    parts: list[ast.expr] = []
     for value in values:
         if not isinstance(value, ast.Constant):
-            found.append(value)
+            parts.append(value)
         elif value.value:
-            before = found[-1] if found else None
+            before = parts[-1] if parts else None
             if isinstance(before, ast.Constant):
-                found[-1] = ast.Constant(str(before.value) + str(value.value))
+                parts[-1] = ast.Constant(str(before.value) + str(value.value))
             else:
-                found.append(value)
-    return found
+                parts.append(value)
+    return parts

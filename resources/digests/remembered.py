@@ -1,12 +1,5 @@
-"""Caches, in the lake, what was computed from files that never change.
-
-    memory = AnswerCache(lake, "digests/math-tutor/interactions", made_by=sql_digest(...))
-    memory.get(key)                      # None if it is not known
-    memory.keep({key: answer, ...})      # replaces what was kept before; only these keys stay
-
-Lies in <lake>/.remembered/<name>.json. `made_by` identifies the code that computed the answers: answers of other code are not
-used. A key identifies the files, such as `partition_key(...)` of a table's partition. The folder can be deleted at any time;
-its answers are computed again. If the lake cannot be written, nothing is kept.
+"""Caches, in <lake>/.remembered/, what was computed from files that never change. `code` identifies the code that computed
+the answers: answers of other code are not used. The folder can be deleted at any time.
 """
 
 from __future__ import annotations
@@ -23,13 +16,13 @@ from resources.lake import LakeLayout
 class AnswerCache:
     """The cached answers under one name."""
 
-    def __init__(self, lake: LakeLayout, name: str, made_by: str):
-        self._path, self._made_by = lake.root / ".remembered" / f"{name}.json", made_by
+    def __init__(self, lake: LakeLayout, name: str, code: str):
+        self._path, self._code = lake.root / ".remembered" / f"{name}.json", code
         self._answers: dict[str, str] = {}
         with suppress(OSError, ValueError, KeyError, TypeError):
-            kept = json.loads(self._path.read_text(encoding="utf-8"))
-            if kept["made_by"] == made_by:
-                self._answers = {str(key): str(answer) for key, answer in kept["answers"].items()}
+            stored = json.loads(self._path.read_text(encoding="utf-8"))
+            if stored["made_by"] == code:
+                self._answers = {str(key): str(answer) for key, answer in stored["answers"].items()}
 
     def get(self, key: str) -> str | None:
         return self._answers.get(key)
@@ -43,7 +36,7 @@ class AnswerCache:
         if dict(answers) != self._answers:
             self._answers = dict(answers)
             with suppress(OSError):
-                write_text(self._path, json.dumps({"made_by": self._made_by, "answers": self._answers}))
+                write_text(self._path, json.dumps({"made_by": self._code, "answers": self._answers}))
 
 
 def partition_key(files: Iterable[str], *more: str) -> str:

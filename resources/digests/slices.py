@@ -1,14 +1,7 @@
-"""The digest of a table slice as an input of an artefact: over its rows, independent of the layout of its files.
-
-    slice_digest(tables, "cleaned_interactions", "math-tutor")
-    keep_slice_digests(lake, "tutor", before, after)           # of all slices, before and after their rows were removed
-    counted_as(lake, "tutor", "interactions", digest)          # the digest before, as long as nothing was written since
-
-A tree: a day's digest is over its sorted rows, the slice's digest is over its days. A day's digest is remembered for the names
-of its Parquet files, which never change, so only days that were written to are read again.
-
-A slice of which only counts were kept counts as it was before: otherwise artefacts that have learnt the rows would be stale,
-and a run without new logs would make them again from no rows. <lake>/counts/<workload>.json has such digests and no row.
+"""The digest of a table slice as an input of an artefact: over its rows, independent of the layout of its files. A day's digest
+is remembered for the names of its Parquet files. A slice of which only counts were kept counts as it was before
+(<lake>/counts/<workload>.json): otherwise artefacts that have learnt the rows would be stale, and a run without new logs would
+make them again from no rows.
 """
 
 from __future__ import annotations
@@ -46,7 +39,7 @@ def rows_digest(tables: Tables, name: str, workload: str, as_served: bool = Fals
     if name not in DIGESTS or (as_served and name != "interactions"):
         raise ValueError(f"table {name} has no slice digest; those that have: {', '.join(DIGESTS)}")
     query = f"digests/{AS_SERVED if as_served else name}"
-    memory = AnswerCache(tables.lake, f"{query}/{workload}", made_by=sql_digest(sql_text(query)))
+    memory = AnswerCache(tables.lake, f"{query}/{workload}", code=sql_digest(sql_text(query)))
     keys = {day: partition_key(files) for day, files in tables.files_by_day(name, workload).items()}
     known = {day: digest for day, key in keys.items() if (digest := memory.get(key)) is not None}
     if unread := sorted(set(keys) - set(known)):
@@ -66,15 +59,15 @@ def all_digests(tables: Tables, workload: str, digest: Callable[..., str] = slic
 
 def _digests_of_days(tables: Tables, name: str, workload: str, days: Sequence[date], query: str) -> dict[date, str]:
     """By day, sha256 of its rows; "" for a day without any."""
-    found = {day: hashlib.sha256() for day in days}
+    digests = {day: hashlib.sha256() for day in days}
     empty = set(days)
     with workbench() as connection:
         attach_slice(connection, tables, name, workload, days)
         for batch in stream(connection, query):
             for day, line in zip(batch.column("dt").to_pylist(), batch.column("line").to_pylist(), strict=True):
-                found[day].update(f"{line}\n".encode())
+                digests[day].update(f"{line}\n".encode())
                 empty.discard(day)
-    return {day: "" if day in empty else digest.hexdigest() for day, digest in found.items()}
+    return {day: "" if day in empty else digest.hexdigest() for day, digest in digests.items()}
 
 
 class SliceDigests(BaseModel):
@@ -98,13 +91,13 @@ def keep_slice_digests(lake: LakeLayout, workload: str, before: dict[str, str], 
 
 def counted_as(lake: LakeLayout, workload: str, name: str, digest: str) -> str:
     """The digest that a slice counts as."""
-    kept = _read(lake, workload).get(name)
-    return kept.before if kept is not None and kept.after == digest else digest
+    recorded = _read(lake, workload).get(name)
+    return recorded.before if recorded is not None and recorded.after == digest else digest
 
 
 def counts_alone(lake: LakeLayout, workload: str, digest: str) -> bool:
     """Whether a slice's digest is that of rows of which only counts were kept."""
-    return any(kept.before == digest != kept.after for kept in _read(lake, workload).values())
+    return any(recorded.before == digest != recorded.after for recorded in _read(lake, workload).values())
 
 
 def _read(lake: LakeLayout, workload: str) -> dict[str, SliceDigests]:

@@ -1,9 +1,4 @@
-"""The digest of an SQL file's meaning: its tokens, without comments and layout.
-
-    sql_digest("select 1 -- one")  ==  sql_digest("select\\n  1")
-
-Text in quotes, identifiers in quotes and dollar-quoted text stay as they are, comments and spaces inside of them included.
-"""
+"""The digest of an SQL file's meaning: its tokens, without comments and layout. Text in quotes stays as it is."""
 
 from __future__ import annotations
 
@@ -34,17 +29,19 @@ def sql_tokens(text: str) -> list[str]:
     """The tokens of an SQL text, comments left out."""
     tokens, place = [], 0
     while place < len(text):
-        found = _TOKEN.match(text, place)
-        place, token = found.end(), found[0]
-        if found.lastgroup == "comment":
+        match = _TOKEN.match(text, place)
+        if match is None:  # `other` is any character
+            break
+        place, token = match.end(), match[0]
+        if match.lastgroup == "comment":
             place = _end_of_comment(text, place)
-        elif found.lastgroup == "dollar":
+        elif match.lastgroup == "dollar":
             end = text.find(token, place)
             if end < 0:
                 raise ValueError(f"the text that begins with {token} has no end: close it with {token}")
             tokens.append(token + text[place : end + len(token)])
             place = end + len(token)
-        elif found.lastgroup != "space":
+        elif match.lastgroup != "space":
             tokens.append(token)
     return tokens
 

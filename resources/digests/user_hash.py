@@ -1,8 +1,4 @@
-"""Keyed hashes of ids: what tables have instead of user ids, and tombstones instead of any id.
-
-user_of(" Ann@Example.org")                # ann@example.org: one spelling for one person
-keyed_hash(user_of("ann@example.org"))     # as the column user_hash
-"""
+"""Keyed hashes of ids: what tables have instead of user ids, and tombstones instead of any id."""
 
 from __future__ import annotations
 

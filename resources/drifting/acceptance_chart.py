@@ -1,11 +1,5 @@
 """Whether the served acceptance length falls: by hour, without the profile of the week, on a CUSUM chart.
 
-    chart = acceptance(hours, settings, rate, now)        # hours: HourlyDrafts(hour, drafts, accepted tokens), in order
-    chart.days                                            # DayOfAcceptance(day, sum, alarm, tau), after the reference
-    chart.problem                                         # why there is no chart yet, in words
-    charted, alarms = chart(increments, bound)            # the sum at each step; it begins again at 0 after an alarm
-    bound = bound_for(history, 24, rate, rng)             # history: increments without a change, 24 a day
-
 tau of an hour is 1 + accepted tokens / drafts. The reference is the first full window of the release. Its mean by hour of the
 week (of the day, in less than two weeks) is the profile; a residual leaves its own week out, as later hours do.
 Their variance is a constant plus a part that falls with the number of drafts. Neighbouring hours resemble each other, and a
@@ -145,15 +139,15 @@ class _Profile:
         own: the hours are those of the profile.
         """
         values = self._values(hours, own)
-        found = {}
+        ratios = {}
         for each in hours:
             before = values.get(each.hour - timedelta(hours=1))
             share = 0.0 if before is None else self._correlation
             new = (1 - share**2) ** 0.5  # standard deviation of what the hour before does not say
             shift = min(MOST_AN_HOUR, fall / self._deviation(each) * (1 - share) / new)
             value = (values[each.hour] - share * (before or 0.0)) / new
-            found[each.hour] = shift * (-value - shift / 2)
-        return found
+            ratios[each.hour] = shift * (-value - shift / 2)
+        return ratios
 
     def _values(self, hours: Sequence[HourlyDrafts], own: bool = False) -> dict[datetime, float]:
         """By hour, the residual in standard deviations."""

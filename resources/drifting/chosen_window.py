@@ -1,10 +1,5 @@
 """Keeps the reference window that a release was first compared with, so that it stays the same while days leave the lake.
 
-    chosen = ChosenWindow(tables.lake, "math-tutor", release="3f2a", length=28, counted_with=digest)
-    chosen.window                             # ReferenceWindow without counts, or None before one was chosen
-    choice = chosen.choose(rows_by_day, today, made)     # the reference of this run; choice.lost: its rows were removed
-    chosen.keep(ReferenceWindow(reference, known, digest, files, counts))
-
 Lies in <lake>/reference_windows/<workload>/<release>-<length>.npz, of a lake in a bucket for all machines: the first one that
 writes it chooses. It holds days, hashed names of categories (prompt shapes, languages, tools), lengths, and what each session
 counted: no text, no id, no n-gram. A file that cannot be read counts as none.
@@ -23,8 +18,8 @@ import numpy as np
 
 from model_ops.files import replaced
 from model_ops.jobs import counted
+from resources.drifting.count_cache import Counts
 from resources.drifting.days import Reference, reference_of
-from resources.drifting.kept_counts import Counts
 from resources.drifting.permutation import Columns
 from resources.lake import LakeLayout
 from stores.mirror.bucket import Conflict
@@ -96,10 +91,10 @@ class ChosenWindow:
         self.window = self._read()
         """The window that was chosen; None before that."""
 
-    def choose(self, rows: Mapping[date, int], today: date, made: date | None) -> ReferenceChoice:
+    def choose(self, rows: Mapping[date, int], today: date, released_on: date | None) -> ReferenceChoice:
         """The chosen window as long as it can be compared with, else another one.
 
-        rows: in the lake, by day. made: the day on which the release was made.
+        rows: in the lake, by day. released_on: the day on which the release was made.
         """
         before, notes = self.window, []
         is_lost = before is not None and before.has_left(rows)
@@ -112,7 +107,7 @@ class ChosenWindow:
             )
         else:
             start = before.reference.start if before is not None and not is_lost else None
-            reference = reference_of(rows, self._length, today, made, start)
+            reference = reference_of(rows, self._length, today, released_on, start)
         if before is not None and is_lost and lost is None:
             instead_of: tuple[str, ...] = (before.reference.start.isoformat(), before.reference.end.isoformat())
         else:
@@ -123,10 +118,12 @@ class ChosenWindow:
                 "kept of it was counted with other settings or code. A change between the two windows is not found; to avoid "
                 f"this, keep rows for the age of the release and {counted(self._length, 'day')} more"
             )
-        return ReferenceChoice(reference, self._text(reference, made) if reference is not None else "", lost, instead_of, notes)
+        return ReferenceChoice(
+            reference, self._text(reference, released_on) if reference is not None else "", lost, instead_of, notes
+        )
 
-    def _text(self, reference: Reference, made: date | None) -> str:
-        if made is not None and reference.start == made - timedelta(self._length):
+    def _text(self, reference: Reference, released_on: date | None) -> str:
+        if released_on is not None and reference.start == released_on - timedelta(self._length):
             return f"the last full window before release {self._release}"
         if self._release:
             return f"a full window of the logs, since the lake had none before release {self._release}"
@@ -137,8 +134,8 @@ class ChosenWindow:
         return self._read(with_counts=True)
 
     def _read(self, with_counts: bool = False) -> ReferenceWindow | None:
-        with suppress(OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile), np.load(self._path) as kept:
-            about = json.loads(str(kept["about"]))
+        with suppress(OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile), np.load(self._path) as file:
+            about = json.loads(str(file["about"]))
             vocabulary, comparison = (tuple(map(date.fromisoformat, about[name])) for name in ("vocabulary", "comparison"))
             reference = Reference(date.fromisoformat(about["start"]), date.fromisoformat(about["end"]), vocabulary, comparison)
             return ReferenceWindow(
@@ -147,7 +144,7 @@ class ChosenWindow:
                 about["counted_with"],
                 about["files"],
                 {date.fromisoformat(day): count for day, count in about["rows"].items()},
-                {day: kept[day.isoformat()] for day in comparison if with_counts},
+                {day: file[day.isoformat()] for day in comparison if with_counts},
                 tuple(about["instead_of"]),
             )
         return None

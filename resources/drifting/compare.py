@@ -1,11 +1,5 @@
 """Compares windows of days with the reference window: every test on every window, and which of them alarm (Holm's procedure).
 
-    comparison = WindowComparison(reference, counts, columns, settings)
-    results = comparison.of_day(date(2026, 7, 1), counts)            # one Result for each window and test
-    decided = holm([0.2, 1e-6, 0.01], rate=0.001)       # HolmDecision(alarm=False, level=...), HolmDecision(alarm=True, ...),
-    ...
-    weighted = sessions_alike(counts, columns)          # the columns of each test sum to 1 in every session that it counts in
-
 Guarantee: on a day on which nothing has changed, the probability of any alarm is at most `rate`, under any dependence between
 tests, windows and days: each p-value is valid for its window alone, and Holm's procedure needs no more (Holm 1979). So at most
 1,000 times `rate` of 1,000 quiet days are expected to alarm, on average over reference windows. A sum of expectations needs no
@@ -88,8 +82,8 @@ class WindowComparison:
     @cached_property
     def dispersions(self) -> dict[str, Dispersion | None]:
         """How much the reference's days differ, by test."""
-        found = dispersion(self._counts, list(self._counts), self.columns, self._rng(self.reference.end, 0))
-        return {each.name: days for each, days in zip(self.columns, found, strict=True)}
+        by_test = dispersion(self._counts, list(self._counts), self.columns, self._rng(self.reference.end, 0))
+        return {each.name: days for each, days in zip(self.columns, by_test, strict=True)}
 
     def of_day(self, day: date, counts: Counts) -> list[Result]:
         """Every test on every window that ends with `day`. counts: of the days of these windows.
@@ -121,14 +115,14 @@ class WindowComparison:
             able = [each for each in seen if _can_differ(each, [*inside, *outside])]
             results += [replace(blank, test=each.name, value=0.0, p=1.0) for each in seen if each not in able]
             if able:
-                found = permutation_tests(inside, outside, able, self._rng(day, length), self._least_p)
-                for each, permutation in zip(able, found, strict=True):
+                tests = permutation_tests(inside, outside, able, self._rng(day, length), self._least_p)
+                for each, permutation in zip(able, tests, strict=True):
                     tested.append((len(results), each, permutation))
                     results.append(replace(blank, test=each.name))
         return self._decided(results, tested)
 
     def _weighted(self, counts: Counts) -> Counts:
-        return {day: sessions_alike(found, self.columns) for day, found in counts.items()}
+        return {day: sessions_alike(of_day, self.columns) for day, of_day in counts.items()}
 
     @property
     def _least_p(self) -> float:
@@ -137,18 +131,18 @@ class WindowComparison:
 
     def _decided(self, results: list[Result], tested: list[tuple[int, Columns, PermutationTest]]) -> list[Result]:
         p_values = []
-        for _, each, found in tested:
+        for _, each, test in tested:
             days = self.dispersions[each.name]
-            p_values.append(max(found.p, day_level_p(found, each, days)) if days else found.p)
-        for (place, each, found), p, decision in zip(tested, p_values, holm(p_values, self.rate), strict=True):
+            p_values.append(max(test.p, day_level_p(test, each, days)) if days else test.p)
+        for (place, each, test), p, decision in zip(tested, p_values, holm(p_values, self.rate), strict=True):
             days = self.dispersions[each.name]
             results[place] = replace(
                 results[place],
-                value=found.value,
+                value=test.value,
                 p=p,
                 level=decision.level,
                 alarm=decision.alarm,
-                bound=bound_of(found, each, days, self.rate / len(tested)),
+                bound=bound_of(test, each, days, self.rate / len(tested)),
                 dispersion=days.factor if days else None,
             )
         return results

@@ -1,10 +1,5 @@
 """Which days are the reference window, which are compared with it, and which days each is compared with.
 
-    reference = reference_of(days_with_traffic, settings.reference_days, today)    # None: not full yet
-    reference.vocabulary         # days that say which categories and n-grams are known
-    reference.comparison         # days that windows are compared with
-    strata_of(window, reference.comparison)          # [(days of the window, days of the reference), ...]
-
 The reference is cut in two because what is known must not be read from the days that are compared: a rare category that is
 chosen because the reference has it is rarer anywhere else, and an n-gram of the reference is never new to it. Given the first
 part, sessions of the second and of later days are exchangeable as long as nothing changes.
@@ -72,8 +67,8 @@ def strata_of(window: Sequence[date], comparison: Sequence[date]) -> list[Stratu
         ([day for day in window if day.weekday() == weekday], [day for day in comparison if day.weekday() == weekday])
         for weekday in range(7)
     ]
-    found = [(inside, outside) for inside, outside in by_weekday if inside]
+    strata = [(inside, outside) for inside, outside in by_weekday if inside]
     span = (max(comparison) - min(comparison)).days + 1
-    if span < 7 * WEEKS_FOR_WEEKDAYS or any(len(outside) < WEEKS_FOR_WEEKDAYS for _, outside in found):
+    if span < 7 * WEEKS_FOR_WEEKDAYS or any(len(outside) < WEEKS_FOR_WEEKDAYS for _, outside in strata):
         return [(list(window), list(comparison))]
-    return found
+    return strata

@@ -1,10 +1,5 @@
 """How much a workload's days differ from each other beyond their sessions, measured on the reference's own days.
 
-    found = dispersion(counts, comparison, columns, rng)[0]         # Dispersion(factor=1.1, days=14), or None
-    day_level_p(permuted, found)                                      # p-value of a window, given that days differ so much
-    upper_tail(5.3, 3, 20)          # P(F > 5.3) with 3 and 20 degrees of freedom, which may be fractions
-    f_quantile(1e-4, 3, 20)         # the value that F exceeds with probability 1e-4
-
 Sessions of one day may be alike for a reason of that day: an outage, a campaign, a batch job. A permutation test over sessions
 calls this a difference. Each day of the reference is therefore compared with the others of its stratum as a window would be.
 `factor` is the mean of the squared statistics over what random splits give: 1 where days differ by their sessions only. A
@@ -49,7 +44,7 @@ def dispersion(
 
     counts: [sessions, columns] of each day.
     """
-    found: dict[str, list[PermutationTest]] = {each.name: [] for each in columns}
+    results: dict[str, list[PermutationTest]] = {each.name: [] for each in columns}
     groups = set()
     for day in comparison:
         [(inside, outside)] = strata_of([day], [other for other in comparison if other != day]) or [([], [])]
@@ -59,8 +54,8 @@ def dispersion(
         groups.add(tuple(sorted([day, *outside])))
         for each, result in zip(columns, permutation_tests([here], [there], columns, rng, 1 / SPLITS), strict=True):
             if result.usual > 0:
-                found[each.name].append(result)
-    return [_of(found[each.name], each, len(groups)) for each in columns]
+                results[each.name].append(result)
+    return [_of(results[each.name], each, len(groups)) for each in columns]
 
 
 def _of(results: list[PermutationTest], columns: Columns, groups: int) -> Dispersion | None:
@@ -71,36 +66,36 @@ def _of(results: list[PermutationTest], columns: Columns, groups: int) -> Disper
     return Dispersion(float(np.mean(ratios)), days)
 
 
-def day_level_p(found: PermutationTest, columns: Columns, days: Dispersion) -> float:
+def day_level_p(test: PermutationTest, columns: Columns, days: Dispersion) -> float:
     """p-value of a window whose days may differ as the reference's do. A change in the wrong direction has p = 1."""
-    if found.usual <= 0 or days.factor <= 0:
+    if test.usual <= 0 or days.factor <= 0:
         return 1.0
-    if columns.kind != "shares" and found.value <= 0:
+    if columns.kind != "shares" and test.value <= 0:
         return 1.0
-    ratio = float(squared(np.array([found.value]), columns.kind)[0]) / found.usual / days.factor
-    tail = upper_tail(ratio, *_degrees(found, days))
+    ratio = float(squared(np.array([test.value]), columns.kind)[0]) / test.usual / days.factor
+    tail = upper_tail(ratio, *_degrees(test, days))
     return max(tail if columns.kind == "shares" else tail / 2, 1e-300)
 
 
-def bound_of(found: PermutationTest, columns: Columns, days: Dispersion | None, level: float) -> float | None:
+def bound_of(test: PermutationTest, columns: Columns, days: Dispersion | None, level: float) -> float | None:
     """The value from which on the p-value is about `level`: of random splits or of days, the larger one. Shown; p decides."""
-    if found.usual <= 0:
+    if test.usual <= 0:
         return None
     tail = min(1.0, level if columns.kind == "shares" else 2 * level)
-    above = _degrees_above(found)
-    bound = found.usual * f_quantile(tail, above, 1e6)
+    above = _degrees_above(test)
+    bound = test.usual * f_quantile(tail, above, 1e6)
     if days is not None and days.factor > 0:
-        bound = max(bound, found.usual * days.factor * f_quantile(tail, *_degrees(found, days)))
+        bound = max(bound, test.usual * days.factor * f_quantile(tail, *_degrees(test, days)))
     return float(bound if columns.kind == "shares" else np.sqrt(bound))
 
 
-def _degrees_above(found: PermutationTest) -> float:
+def _degrees_above(test: PermutationTest) -> float:
     """Degrees of freedom of a scaled chi-squared variable with this mean and variance."""
-    return max(1.0, 2 * found.usual**2 / found.spread) if found.spread > 0 else 1.0
+    return max(1.0, 2 * test.usual**2 / test.spread) if test.spread > 0 else 1.0
 
 
-def _degrees(found: PermutationTest, days: Dispersion) -> tuple[float, float]:
-    above = _degrees_above(found)
+def _degrees(test: PermutationTest, days: Dispersion) -> tuple[float, float]:
+    above = _degrees_above(test)
     return above, above * days.days
 
 
@@ -146,17 +141,17 @@ def _incomplete_beta(x: float, a: float, b: float) -> float:
 
 def _continued_fraction(x: float, a: float, b: float) -> float:
     c, d = 1.0, 1 / _not_zero(1 - (a + b) * x / (a + 1))
-    found = d
+    fraction = d
     for step in range(1, STEPS):
         for numerator in (
             step * (b - step) * x / ((a + 2 * step - 1) * (a + 2 * step)),
             -(a + step) * (a + b + step) * x / ((a + 2 * step) * (a + 2 * step + 1)),
         ):
             d, c = 1 / _not_zero(1 + numerator * d), _not_zero(1 + numerator / c)
-            found *= c * d
+            fraction *= c * d
         if abs(c * d - 1) < 1e-12:
-            return found
-    return found
+            return fraction
+    return fraction
 
 
 def _not_zero(value: float) -> float:

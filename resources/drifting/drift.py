@@ -1,9 +1,5 @@
 """Compares each day of a workload's traffic with the reference window, and keeps every value in the table `drift`.
 
-    report = compare_traffic(tables, "math-tutor", settings, DriftInputs(), served_release(lake, "math-tutor"))
-    report.alarms            # rows of the newest day that alarm
-    report.notes             # what was not compared, and why, in words
-
 A day is compared once it is over (UTC) and again when its files changed: late logs, feedback or judgements, rows that were
 cleaned or erased. The reference window stays the one that was chosen first, also when its rows leave the lake. The bound on
 false alarms is shared by the traffic's tests and the chart of acceptance, half each, if servers report acceptance.
@@ -25,8 +21,8 @@ from resources.digests import partition_key, source_digest
 from resources.drifting.acceptance_chart import HourlyDrafts, acceptance
 from resources.drifting.chosen_window import TEXT_TESTS, ChosenWindow, ReferenceChoice, ReferenceWindow, without_texts
 from resources.drifting.compare import Result, WindowComparison
+from resources.drifting.count_cache import CountCache, Counts, DayFiles
 from resources.drifting.days import Reference, window_of
-from resources.drifting.kept_counts import CountCache, Counts, DayFiles
 from resources.drifting.release_reference import NO_RELEASE, ServedRelease
 from resources.drifting.session_counts import TESTS, DriftInputs, SessionCounts
 from resources.drifting.settings import DriftSettings
@@ -118,7 +114,7 @@ class DriftRun:
         chosen = ChosenWindow(
             self._tables.lake, self._workload, report.release, settings.reference_days, _counted_with(self._seen)
         )
-        choice = chosen.choose(self._rows, self._now.date(), self._release.made)
+        choice = chosen.choose(self._rows, self._now.date(), self._release.released_on)
         report.reference, report.window = choice.reference, choice.text
         report.notes += choice.notes
         if choice.reference is None:

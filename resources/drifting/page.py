@@ -1,8 +1,5 @@
 """Writes what the table `drift` has of a workload as one HTML page without network: <lake>/drift/<workload>.html.
 
-    path = write_drift_page(tables, "math-tutor", report, settings)
-    pictures = plots(rows)          # {"novelty": b"PNG...", ...}: each compared test by day, with its bound and its alarms
-
 The page shows numbers and names of tests only, no text of users. It is made again by every comparison, on the machine that
 compares; in a bucket lies the table alone.
 """

@@ -1,9 +1,5 @@
 """Permutation tests over sessions: is a window further from the reference than a random split of all sessions?
 
-    found = permutation_tests(window, reference, columns, rng, least_p=1e-5)     # one PermutationTest for each test
-    population_stability(chosen, rest)        # PSI: 0 means the same shares
-    rise(chosen, rest)                        # share of the first column in `chosen`, minus that in `rest`
-
 Every test of one window uses the same random splits. Sessions are exchanged within their stratum only (the day of the week),
 so a week's pattern is no difference. If sessions of window and reference are exchangeable within each stratum, P(p <= x) <= x
 holds exactly, whatever the lengths of sessions and however the rows of one session depend on each other.

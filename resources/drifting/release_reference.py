@@ -1,7 +1,4 @@
-"""The release whose reference window traffic is compared with: the champion of the endpoint.
-
-served = served_release(lake, "math-tutor")        # ServedRelease("3f2a...", made=date(2026, 7, 1)), or NO_RELEASE
-"""
+"""The release whose reference window traffic is compared with: the champion of the endpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ class ServedRelease:
 
     name: str = ""
     """Its version."""
-    made: date | None = None
+    released_on: date | None = None
     """The day on which it was made, before which its reference window ends."""
     problem: str = ""
     """Why it is not known; then the first full window of the logs is the reference, as without a release."""
@@ -34,7 +31,7 @@ def served_release(lake: LakeLayout, workload: str) -> ServedRelease:
         _, aliases = Endpoint(lake, workload).seen()
         if aliases.champion is None:
             return NO_RELEASE
-        made = read_manifest(lake.artefacts("release") / workload / aliases.champion).created_at
+        released_at = read_manifest(lake.artefacts("release") / workload / aliases.champion).created_at
     except (EndpointError, EndpointLogError, ManifestError) as error:
         return ServedRelease(problem=f"the served release cannot be read ({error})")
-    return ServedRelease(aliases.champion, made.date())
+    return ServedRelease(aliases.champion, released_at.date())

@@ -1,11 +1,5 @@
 """What each session of a day counts in every test: read from the lake, a day at a time.
 
-    counts = SessionCounts(tables, "math-tutor", reference, settings, DriftInputs(judge=..., scales=...))
-    counts.columns                          # the tests, and which columns are theirs
-    counts.of_day(date(2026, 7, 1))         # float64 [sessions, columns]
-    known = vocabulary(texts, size=3)                        # sorted hashes of word n-grams, each once
-    new, old = novelty(texts, known, size=3)                 # n-grams of each text that are new, and that are known
-
 SQL counts (sql/drifting.sql); n-grams are counted by the kernels of resources.curating.shingles. What is distinguished (shapes,
 languages, tools, tenths of lengths, known n-grams) comes from the reference's vocabulary days. A text with fewer words than an
 n-gram has none.
@@ -86,20 +80,20 @@ class SessionCounts:
     @property
     def columns(self) -> list[Columns]:
         """The tests, in the order of TESTS."""
-        found, first = [], 0
+        columns, first = [], 0
         for test, (kind, _) in self._tests.items():
             width = len(self._categories[test])
-            found.append(Columns(test, kind, first, width))
+            columns.append(Columns(test, kind, first, width))
             first += width
-        return found
+        return columns
 
     @cached_property
     def _known(self) -> tuple[dict[str, list[str]], dict[str, list[int]], np.ndarray]:
         """Categories, edges of lengths, and n-grams of the vocabulary days."""
         if self._given is not None:
             return (
-                {test: list(found) for test, found in self._given.categories.items()},
-                {name: list(found) for name, found in self._given.edges.items()},
+                {test: list(values) for test, values in self._given.categories.items()},
+                {name: list(values) for name, values in self._given.edges.items()},
                 np.zeros(0, np.uint64),
             )
         with self._traffic(self._vocabulary_days) as connection:
@@ -109,7 +103,7 @@ class SessionCounts:
             edges = rows(connection, "drifting/edges").to_pylist()[0]
             known = vocabulary(rows(connection, "drifting/known_texts")["new_text"], NGRAM)
         categories = {test: [*fixed] or [*chosen.get(test, []), OTHERS] for test, (_, fixed) in self._tests.items()}
-        return categories, {name: [int(edge) for edge in found or []] for name, found in edges.items()}, known
+        return categories, {name: [int(edge) for edge in values or []] for name, values in edges.items()}, known
 
     @property
     def _categories(self) -> dict[str, list[str]]:
@@ -153,8 +147,8 @@ class SessionCounts:
             if "novelty" in self._tests:
                 texts = rows(connection, "drifting/new_texts")
                 numbers = texts["number"].to_numpy()
-                found = novelty(texts["new_text"], known, NGRAM)
-                for name, amounts in zip(("new", "known"), found, strict=True):
+                new_and_known = novelty(texts["new_text"], known, NGRAM)
+                for name, amounts in zip(("new", "known"), new_and_known, strict=True):
                     counts[:, places.index(("novelty", name))] = np.bincount(numbers, amounts, len(counts))
         return counts
 

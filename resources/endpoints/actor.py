@@ -1,8 +1,5 @@
 """Who acts on an endpoint or a lake, and why: recorded in every entry of an endpoint's log.
 
-    by = Actor.of_command("held-out answers read by two people")     # the person who runs this command
-    by.name, by.identity_from, by.reason
-
 The person's name is, in this order: MILLRACE_USER, git's user.email, the system account's name. The entry records the source
 of the name, because only MILLRACE_USER is set for this purpose.
 """

@@ -1,12 +1,5 @@
 """Approvals: decisions of people, or of a recipe, on releases. Each is an entry of the endpoint's log.
 
-    done = approve_release(lake, directory, by, seen)   # recorded, and served once enough people approved
-    done.aliases                                        # None while more people have to approve
-    approve(lake, directory, by)                        # recorded after a re-check; no alias moves
-    withdraw(lake, directory, by)
-    promote_to(lake, directory, "canary", by, seen)     # a further alias names an approved release
-    approvals = approvals_of(lake, directory)           # approvals.counted, approvals.missing, approvals.refused
-
 `millrace approve` and the jobs of the Dagster UI call these, so both record the same entries under the same policies. `by` is
 who decides; `seen` are the endpoint's aliases that the decision was based on: if they changed since, nothing is recorded.
 """

@@ -1,9 +1,5 @@
 """The append-only log of one endpoint: who changed it, when and why.
 
-    log = EndpointLog(lake, "math-tutor")
-    log.entries()             # oldest first; raises if an entry was changed or is missing
-    log.append(entry)         # under the endpoint's lock
-
 `<lake>/endpoints/log/<workload>/000001.json` and so on: one file per entry, written to a temporary file and renamed, so that a
 killed process leaves a whole entry or none. Each entry has the sha256 of its own content and of the previous entry: a changed,
 inserted or removed entry breaks the chain (except removal of the last). The digests have no key, so the chain shows errors and
@@ -105,19 +101,19 @@ class EndpointLog:
     def stored(self) -> list[LogFile]:
         """Every file of the log with its problem."""
         self._mirror.pull_folder(self.folder)
-        found: list[LogFile] = []
+        files: list[LogFile] = []
         before, expected = "", 1
         for path in sorted(path for path in self.folder.glob("*.json") if path.stem.isdecimal()):
             try:
                 content = json.loads(path.read_text(encoding="utf-8"))
                 entry, digest = EndpointLogEntry.model_validate(content), entry_digest(content)
             except (OSError, ValueError, TypeError, AttributeError, ValidationError):
-                found.append(LogFile(None, self._broken(f"entry {path.name} cannot be read")))
+                files.append(LogFile(None, self._broken(f"entry {path.name} cannot be read")))
                 before, expected = "", int(path.stem) + 1
                 continue
-            found.append(LogFile(entry, self._problem(path, entry, digest, before, expected)))
+            files.append(LogFile(entry, self._problem(path, entry, digest, before, expected)))
             before, expected = entry.sha256, int(path.stem) + 1
-        return found
+        return files
 
     def write(self, entries: Sequence[EndpointLogEntry], **fields: Any) -> EndpointLogEntry:
         """Writes the entry that follows `entries`, signed if this process has a key, and returns it. The caller holds the
@@ -158,9 +154,11 @@ def next_entry(entries: Sequence[EndpointLogEntry], key: SigningKey | None = Non
     """The next entry: numbered, dated now by default, and chained to the last one. The endpoint's state is the last entry's
     unless `fields` change it. key: signs it."""
     last = entries[-1] if entries else None
-    kept = {name: getattr(last, name) for name in ("generation", "candidate", "champion", "previous", "named")} if last else {}
+    unchanged = (
+        {name: getattr(last, name) for name in ("generation", "candidate", "champion", "previous", "named")} if last else {}
+    )
     chained = {"number": last.number + 1 if last else 1, "at": datetime.now(UTC), "before": last.sha256 if last else ""}
-    entry = EndpointLogEntry.model_validate({**chained, **kept, **fields})
+    entry = EndpointLogEntry.model_validate({**chained, **unchanged, **fields})
     if key is not None:
         entry = entry.model_copy(update={"envelope": sealed(_stated(entry), ENTRY, key)})
     return entry.model_copy(update={"sha256": entry_digest(entry.model_dump(mode="json"))})

@@ -220,8 +220,8 @@ class Endpoint:
     def _repaired(self) -> tuple[list[EndpointLogEntry], int, Aliases, Aliases]:
         """All entries including unwritten ones, the number of written entries, the aliases that agree with them, and those of
         the file."""
-        entries, found = self._log.entries(), self.read()
-        aliases, stored = found, len(entries)
+        entries, on_disk = self._log.entries(), self.read()
+        aliases, stored = on_disk, len(entries)
         # a process was killed after the entry and before the file, or another program wrote the file
         if entries and entries[-1].generation >= aliases.generation and _state(entries[-1]) != _state(aliases):
             last = entries[-1].generation
@@ -239,18 +239,19 @@ class Endpoint:
                     **aliases.model_dump(include={"generation", "candidate", "champion", "previous", "named"}),
                 )
             )
-        return entries, stored, aliases, found
+        return entries, stored, aliases, on_disk
 
     @contextmanager
     def _repaired_under_lock(self, seen: Aliases | None = None) -> Iterator[tuple[list[EndpointLogEntry], Aliases]]:
         """Takes the lock, repairs what a killed process left, and compares the aliases with `seen`."""
         with self._lock():
-            entries, stored, aliases, found = self._repaired()
+            entries, stored, aliases, on_disk = self._repaired()
             if seen is not None and aliases.generation != seen.generation:
                 raise EndpointError(f"{self._workload}: the endpoint was changed meanwhile; try again")
             for entry in entries[stored:]:
                 self._log.append(entry)
-            if aliases != found:  # not the file as it is now: another machine may have read a longer log, and replaced it since
+            # not the file as it is now: another machine may have read a longer log, and replaced it since
+            if aliases != on_disk:
                 self._write_file(aliases)
             yield entries, aliases
 
@@ -273,13 +274,13 @@ class Endpoint:
 def standing(entries: Sequence[EndpointLogEntry], release: ReleaseRef) -> Literal["approved", "withdrawn"] | None:
     """The last decision on a release; None if there is none on exactly these files (for a reference without a digest: on this
     version)."""
-    found: Literal["approved", "withdrawn"] | None = None
+    decided: Literal["approved", "withdrawn"] | None = None
     for entry in decisions_on(entries, release.release):
         if entry.action != "approved":
-            found = "withdrawn"
+            decided = "withdrawn"
         elif release.digest in ("", entry.digest):
-            found = "approved"
-    return found
+            decided = "approved"
+    return decided
 
 
 def workloads_with_endpoints(lake: LakeLayout) -> list[str]:
@@ -312,14 +313,14 @@ def _unsigned(entries: Sequence[EndpointLogEntry]) -> list[str]:
     for keys that cannot be read."""
     if (trusted := trusted_keys()) is None:
         return []
-    found = []
+    unsigned = []
     for entry in entries:
         if entry.envelope or entry.action == "approved":
             try:
                 signer_of(entry, trusted, entry.at.date())
             except EnvelopeError as error:
-                found.append(f"{entry.workload}: entry {entry.number} ({entry.action} by {entry.by}): {error}")
-    return found
+                unsigned.append(f"{entry.workload}: entry {entry.number} ({entry.action} by {entry.by}): {error}")
+    return unsigned
 
 
 def _not_naming(named: dict[str, str], release: str) -> dict[str, str]:

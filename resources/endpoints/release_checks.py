@@ -1,9 +1,5 @@
 """Checks a release again before an alias moves: a check that stopped one run of the graph does not stop a later one.
 
-    problems = recheck(lake, directory)       # one sentence each; none where it may be served
-    disagreements(lake, directory)            # drafter, target and report must belong together; the result never changes
-    superseded(lake, directory)               # everything behind it must be current; changes with the next training
-
 The gates hold for what was measured, so the report must be about the released weights, made from the current data and models.
 """
 
@@ -62,7 +58,7 @@ def disagreements(lake: LakeLayout, directory: Path) -> list[str]:
         parts = {item.name.rpartition("/")[2]: item for item in release.inputs}
         report = _manifest_of(lake, parts.pop("evaluation_report", None))
         drafter = parts.pop("speculator", None)
-        made_from = _manifest_of(lake, drafter).inputs if drafter else []
+        learnt_from = _manifest_of(lake, drafter).inputs if drafter else []
     except ManifestError as error:
         return [str(error)]
     if report is None:
@@ -76,7 +72,7 @@ def disagreements(lake: LakeLayout, directory: Path) -> list[str]:
         if part.digest not in measured
     ]
     for target in targets if drafter else []:
-        if target.digest not in {item.digest for item in made_from}:
+        if target.digest not in {item.digest for item in learnt_from}:
             name = target.name.rpartition("/")[2]
             problems.append(
                 f"the drafter {drafter.version} was trained for another target than {name} {target.version}: "

@@ -1,9 +1,5 @@
 """Rollback: makes an earlier champion the champion again.
 
-    target = rollback_target(lake, "math-tutor")     # the last champion that was not withdrawn or rolled back
-    roll_back(lake, "math-tutor", directory_of_target, by)
-    rollback_of(entries, "3f2a91c0d4e5")             # the log's entry: who, when, why; None if it was not rolled back last
-
 A release that was rolled back is never chosen automatically: it must be named, which approves it again. Weights that learnt
 rows which were erased since come back only if a person says so.
 """

@@ -67,9 +67,9 @@ def rows_in_artefacts(lake: LakeLayout, selection: Selection) -> Iterator[Hit]:
             files = [path for path in files if path.name in SAMPLED]
         names = [path.relative_to(directory).as_posix() for path in files]
         for path, relative in zip(files, names, strict=True):
-            if found := ids.count(path):
+            if count := ids.count(path):
                 learnt = kind == "dataset" and erased.is_learnt(relative, names)
-                yield Hit(f"{kind}:{workload}/{name}@{version}", directory, relative, found, learnt)
+                yield Hit(f"{kind}:{workload}/{name}@{version}", directory, relative, count, learnt)
 
 
 def erase_rows(hit: Hit, selection: Selection, erasure: str, counts_only: bool = False) -> None:
@@ -110,19 +110,20 @@ def texts_of(hits: Iterable[Hit], selection: Selection) -> Iterator[str]:
 
 def shapes_of(hits: Iterable[Hit], selection: Selection) -> pa.Table:
     """The prompt shapes in these files, and whether erased rows or others have them: rows (prompt_shape, is_erased)."""
-    ids, found = _Ids(selection), set()
+    ids = _Ids(selection)
+    shapes: set[tuple[str | None, bool]] = set()
     for hit in hits:
         with pq.ParquetFile(hit.directory / hit.path) as file:
             if SHAPE not in file.schema_arrow.names:
                 continue
             for batch in file.iter_batches(BATCH_ROWS, columns=[*ids.columns(file.schema_arrow), SHAPE]):
-                found.update(zip(batch[SHAPE].to_pylist(), ids.in_batch(batch).to_pylist(), strict=True))
-    return pa.Table.from_pylist([{SHAPE: shape, "is_erased": erased} for shape, erased in found], schema=_SHAPES)
+                shapes.update(zip(batch[SHAPE].to_pylist(), ids.in_batch(batch).to_pylist(), strict=True))
+    return pa.Table.from_pylist([{SHAPE: shape, "is_erased": erased} for shape, erased in shapes], schema=_SHAPES)
 
 
-def kept_under(lake: LakeLayout, selection: Selection) -> dict[str, set[str]]:
+def answer_keys(lake: LakeLayout, selection: Selection) -> dict[str, set[str]]:
     """By workload, the keys of teachers' answers to erased rows, and under "" all keys that any finished dataset names."""
-    found: dict[str, set[str]] = {"": set()}
+    keys: dict[str, set[str]] = {"": set()}
     ids = _Ids(selection)
     for path in sorted(lake.root.glob("datasets/*/*/*/*.parquet")):
         with pq.ParquetFile(path) as file:
@@ -130,10 +131,10 @@ def kept_under(lake: LakeLayout, selection: Selection) -> dict[str, set[str]]:
                 continue
             columns = [*ids.columns(file.schema_arrow), "request_sha256"]
             for batch in file.iter_batches(BATCH_ROWS, columns=columns):
-                found[""].update(batch["request_sha256"].to_pylist())
+                keys[""].update(batch["request_sha256"].to_pylist())
                 theirs = batch["request_sha256"].filter(ids.in_batch(batch)).to_pylist()
-                found.setdefault(path.parts[-4], set()).update(theirs)
-    return found
+                keys.setdefault(path.parts[-4], set()).update(theirs)
+    return keys
 
 
 class _Ids:
@@ -155,11 +156,11 @@ class _Ids:
 
     def in_batch(self, batch: pa.RecordBatch) -> pa.Array:
         """Whether each row of a batch is erased."""
-        found = pa.array([False] * len(batch))
+        erased_rows = pa.array([False] * len(batch))
         for name in self.columns(batch.schema):
             sought = self._sessions if name == "session_id" else self._rows
-            found = pc.or_(found, _holds(batch[name], sought, len(batch)))
-        return found
+            erased_rows = pc.or_(erased_rows, _holds(batch[name], sought, len(batch)))
+        return erased_rows
 
 
 def _names_rows(field: pa.Field) -> bool:
@@ -175,10 +176,10 @@ def _holds(column: pa.Array, sought: pa.Array, rows: int) -> pa.Array:
         return pc.fill_null(pc.is_in(column, value_set=sought.cast(column.type)), False)
     parents = pc.list_parent_indices(column)
     hits = parents.filter(pc.is_in(pc.list_flatten(column), value_set=sought))
-    found = [False] * rows
+    holds = [False] * rows
     for row in hits.to_pylist():
-        found[row] = True
-    return pa.array(found)
+        holds[row] = True
+    return pa.array(holds)
 
 
 @dataclass(frozen=True)
@@ -192,16 +193,16 @@ class Answers:
 def answers_to_erase(
     lake: LakeLayout, workloads: Collection[str], keys: Mapping[str, Collection[str]], sought: ErasedTexts
 ) -> dict[Path, Answers]:
-    """Files with answers to erase. keys: of artefact_rows.kept_under."""
-    found = {}
+    """Files with answers to erase. keys: of artefact_rows.answer_keys."""
+    answers = {}
     for workload in sorted(workloads):
         path = lake.root / "answers" / f"{workload}.jsonl"
         if path.exists():
             with path.open("rb") as lines:
                 whose = [_whose(line, keys.get(workload, ()), keys[""], sought) for line in lines]
             if any(whose):
-                found[path] = Answers(whose.count("theirs"), whose.count("unattributed"))
-    return found
+                answers[path] = Answers(whose.count("theirs"), whose.count("unattributed"))
+    return answers
 
 
 def erase_answers(path: Path, keys: Mapping[str, Collection[str]], sought: ErasedTexts) -> None:

@@ -41,8 +41,8 @@ def rows_with_text(lake: LakeLayout, workload: str, sources: Sequence[str]) -> d
     with workbench() as connection:
         for name in ("interactions", "feedback", "quarantine", "objects"):
             attach_files(connection, name, SCHEMAS[name], tables.files(name), PARTITIONS[name])
-        found = rows(connection, "erasing/retention/rows_with_text", workload=workload, sources=list(sources)).to_pylist()
-    return {row["table_name"]: row["rows"] for row in found if row["rows"]}
+        counts = rows(connection, "erasing/retention/rows_with_text", workload=workload, sources=list(sources)).to_pylist()
+    return {row["table_name"]: row["rows"] for row in counts if row["rows"]}
 
 
 def keep_counts_only(lake: LakeLayout, workload: str, sources: Sequence[str]) -> ErasurePlan:

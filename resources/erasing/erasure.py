@@ -30,10 +30,10 @@ from resources.erasing import journal
 from resources.erasing.artefact_rows import (
     Answers,
     Hit,
+    answer_keys,
     answers_to_erase,
     erase_answers,
     erase_rows,
-    kept_under,
     rows_in_artefacts,
     shapes_of,
     texts_of,
@@ -166,7 +166,7 @@ def _held(lake: LakeLayout) -> Iterator[None]:
 def _planned(lake: LakeLayout, selection: Selection, asked: ErasureTarget) -> ErasurePlan:
     files = list(rows_in_artefacts(lake, selection))
     sought = _sought(selection, asked, files)
-    answers = answers_to_erase(lake, selection.workloads, kept_under(lake, selection), sought)
+    answers = answers_to_erase(lake, selection.workloads, answer_keys(lake, selection), sought)
     now = datetime.now(UTC)
     rows: dict[str, int] = {}
     for hit in files:
@@ -202,7 +202,7 @@ def _erase(lake: LakeLayout, request: PendingErasure) -> ErasurePlan:
         _clear_interrupted_writes(lake)
         files = list(rows_in_artefacts(lake, selection))
         sought = _sought(selection, request.asked, files)
-        keys = kept_under(lake, selection)
+        keys = answer_keys(lake, selection)
         plan = ErasurePlan(
             kind=request.kind,
             interactions=selection.interactions,
@@ -288,8 +288,8 @@ def _bury(tables: Tables, request: PendingErasure, selection: Selection) -> None
 def _known(tables: Tables) -> set[tuple[str, str]]:
     """Kind and hash of the tombstones that count in every workload."""
     table = tables.open("erasures") if tables.files("erasures") else None
-    kept = table.to_pyarrow_table(columns=["workload", "kind", "sha256"]).to_pylist() if table is not None else []
-    return {(row["kind"], row["sha256"]) for row in kept if row["workload"] == EVERYWHERE}
+    tombstones = table.to_pyarrow_table(columns=["workload", "kind", "sha256"]).to_pylist() if table is not None else []
+    return {(row["kind"], row["sha256"]) for row in tombstones if row["workload"] == EVERYWHERE}
 
 
 def _sought(selection: Selection, asked: ErasureTarget, files: list[Hit]) -> ErasedTexts:
@@ -313,15 +313,15 @@ def _clear_interrupted_writes(lake: LakeLayout) -> None:
 def _serving(lake: LakeLayout, taints: list[Taint]) -> list[str]:
     """`tutor: champion 1a2b...`, for each alias that names a tainted release."""
     releases = {(taint.directory.parent.name, taint.version) for taint in taints if taint.kind == "release"}
-    found = []
+    named = []
     for workload in workloads_with_endpoints(lake) if releases else ():
         try:
             aliases = Endpoint(lake, workload).read()
         except EndpointError:
             continue
-        found += [
+        named += [
             f"{workload}: {alias} {version}"
             for alias in ("champion", "candidate", "previous")
             if (version := getattr(aliases, alias)) and (workload, version) in releases
         ]
-    return found
+    return named

@@ -24,8 +24,8 @@ def near_ids(tables: Tables, kind: Kind, identifier: str) -> Iterator[str]:
         for name in ("interactions", "retired"):
             attach_files(connection, name, SCHEMAS[name], tables.files(name), PARTITIONS[name])
         run(connection, "erasing/known_interactions")
-        found = rows(connection, "erasing/ids_near", kind=kind, hashes=list(hashes), asked=identifier.strip())
-    for row in found.to_pylist():
+        near_rows = rows(connection, "erasing/ids_near", kind=kind, hashes=list(hashes), asked=identifier.strip())
+    for row in near_rows.to_pylist():
         near = hashes.get(row["id"], row["id"])
         yield f"another {kind} of almost this id has {counted(row['rows'], 'row')}: --{kind} {shlex.quote(near)}"
 

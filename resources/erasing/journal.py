@@ -56,15 +56,15 @@ def ask_for(tables: Tables, kind: Kind, identifier: str) -> ErasureTarget:
     with workbench() as connection:
         files = tables.files("interactions")
         attach_files(connection, "interactions", SCHEMAS["interactions"], files, PARTITIONS["interactions"])
-        found = rows(connection, "erasing/interactions_named", identifier=identifier).to_pylist()
-    exact = [row["interaction_id"] for row in found if row["exact"]]
-    if not exact and len(found) > 1:
+        named = rows(connection, "erasing/interactions_named", identifier=identifier).to_pylist()
+    exact = [row["interaction_id"] for row in named if row["exact"]]
+    if not exact and len(named) > 1:
         raise ForgetError(
-            f"{identifier} may be any of {len(found)} interactions ({found[0]['interaction_id'][:16]}, "
-            f"{found[1]['interaction_id'][:16]}, ...): give more of the id"
+            f"{identifier} may be any of {len(named)} interactions ({named[0]['interaction_id'][:16]}, "
+            f"{named[1]['interaction_id'][:16]}, ...): give more of the id"
         )
     return ErasureTarget(
-        kind, tuple(keyed_hash(each) for each in exact or [row["interaction_id"] for row in found] or [identifier])
+        kind, tuple(keyed_hash(each) for each in exact or [row["interaction_id"] for row in named] or [identifier])
     )
 
 
@@ -106,16 +106,16 @@ def done(lake: LakeLayout, request: PendingErasure) -> None:
 
 def unfinished(lake: LakeLayout) -> list[PendingErasure]:
     """Erasures that were begun and have not ended. Raises LakeError for a file that cannot be read."""
-    found = []
+    requests = []
     for path in sorted((lake.root / ".erasing").glob("*.json")):
         try:
-            found.append(PendingErasure.model_validate_json(path.read_text(encoding="utf-8")))
+            requests.append(PendingErasure.model_validate_json(path.read_text(encoding="utf-8")))
         except ValueError as error:
             raise LakeError(
                 f"{path} records an erasure that was not finished, and cannot be read: delete it and run the same "
                 "millrace forget again"
             ) from error
-    return sorted(found, key=lambda request: request.at)
+    return sorted(requests, key=lambda request: request.at)
 
 
 def _path(lake: LakeLayout, request: PendingErasure) -> Path:

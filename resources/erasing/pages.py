@@ -1,6 +1,6 @@
 """Erases what reports, logs and Dagster's history show of erased rows.
 
-    for page in pages_showing(lake, sought): page.path, page.found
+    for page in pages_showing(lake, sought): page.path, page.match
     clean_page(page, sought, erasure)
 
 All files of the lake are searched but tables, Parquet files, weights and the catalog, and Dagster's folder wherever it lies.
@@ -45,7 +45,7 @@ class ReportFile:
     """A file that shows erased rows."""
 
     path: Path
-    found: SearchMatch
+    match: SearchMatch
     model: bool = False
     """Whether the file belongs to a model: it is named, not changed."""
     rated: bool = False
@@ -61,8 +61,8 @@ def pages_showing(lake: LakeLayout, sought: ErasedTexts) -> Iterator[ReportFile]
         beside = path.with_name(f"{path.name}-wal")
         if content.startswith(_DATABASE) and beside.exists():
             content += beside.read_bytes()
-        if found := sought.in_bytes(content):
-            yield ReportFile(path, found, lake.artefacts("model") in path.parents, lake.root / CHATS in path.parents)
+        if match := sought.in_bytes(content):
+            yield ReportFile(path, match, lake.artefacts("model") in path.parents, lake.root / CHATS in path.parents)
 
 
 def is_searched(path: Path, size: int) -> bool:
@@ -119,7 +119,7 @@ def _artefact(path: Path) -> Path | None:
 def _cleaned(page: ReportFile, sought: ErasedTexts) -> str:
     text = page.path.read_text(encoding="utf-8", errors="replace")
     ending = page.path.suffix.lower()
-    if ending in (".md", ".html") and (page.found.text or page.path.stem in SHOW_ROWS):
+    if ending in (".md", ".html") and (page.match.text or page.path.stem in SHOW_ROWS):
         return NOTE
     if ending == ".json":
         try:

@@ -36,13 +36,13 @@ def named_in_logs(lake: LakeLayout, identifier: str, everywhere: bool) -> Iterat
     """
     tables = Tables(lake)
     unread = unread_in(tables)
-    if not (unread or (everywhere and tables.files("objects"))):
-        return
     table = tables.open("objects")
+    if table is None or not (unread or (everywhere and tables.files("objects"))):
+        return
     there = table.schema().to_arrow().names  # an older table has no unread_keys
     columns = [name for name in ("source", "uri", "etag", "bytes", "unread_keys") if name in there]
     listed = table.to_pyarrow_table(columns=columns).to_pylist()
-    found: Counter[tuple[str, str, str, bool]] = Counter()
+    records_by_place: Counter[tuple[str, str, str, bool]] = Counter()
     first: dict[tuple[str, str, str], str] = {}
     searched = 0
     paths: dict[str, set[str]] = {}  # of a source, because a pair lists the keys of its request with the response's object
@@ -58,12 +58,12 @@ def named_in_logs(lake: LakeLayout, identifier: str, everywhere: bool) -> Iterat
         try:
             for path, row, written, leads in _places(item, paths[item.source], asked, everywhere):
                 spelled = asked if user_of(written) == asked else written  # one line for all spellings of the asked user
-                found[item.source, path, spelled, leads] += 1
+                records_by_place[item.source, path, spelled, leads] += 1
                 first.setdefault((item.source, path, spelled), f"{item.uri}:{row}")
         except OSError as error:
             if not isinstance(error, FileNotFoundError):  # an object that is gone names no user
                 yield f"{item.uri} could not be searched for keys that nothing reads: {error}"
-    for (source, path, written, leads), records in found.items():
+    for (source, path, written, leads), records in records_by_place.items():
         where = f"{counted(records, 'record')} ({first[source, path, written]} first)"
         if path == _TEXT:
             yield f"source {source}: the address stands in the texts of {where}: forget their sessions if these must go"

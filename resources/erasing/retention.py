@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from model_ops.jobs import Settings
-from resources.artefacts import current_manifests, kept_seconds
+from resources.artefacts import current_manifests, keep_seconds
 from resources.catalog import publish
 from resources.erasing.counts_only import is_learnt, keep_counts_only, rows_with_text
 from resources.erasing.old_files import old_bytes, remove_old_files
@@ -134,43 +134,43 @@ class Old:
 def old_data(lake: LakeLayout, workload: str, settings: RetentionSettings, now: datetime | None = None) -> Old:
     """What `remove_old_data` would remove. Writes nothing."""
     now, tables = now or datetime.now(UTC), Tables(lake)
-    found = Old(old_bytes=old_bytes(lake))
+    old = Old(old_bytes=old_bytes(lake))
     if (first := _since(settings.days_of_rows, now)) is not None:
-        found.rows = {name: count for name in BY_DAY if (count := sum(_old_days(tables, name, workload, first).values()))}
+        old.rows = {name: count for name in BY_DAY if (count := sum(_old_days(tables, name, workload, first).values()))}
         if decisions := sum(_old_decisions(tables, workload, first).values()):
-            found.rows["decisions"] = decisions
+            old.rows["decisions"] = decisions
         if quarantined := _quarantine(tables, workload, first)[1]:
-            found.rows["quarantine"] = quarantined
-    if settings.days_of_texts is not None:
-        found.emptied = rows_to_empty(tables, workload, _since(settings.days_of_texts, now), first)
-    found.versions = [_named(manifest) for manifest, _ in _old_versions(lake, workload, settings, now)]
-    found.chats = len(old_chats(lake.root, workload, _since(settings.raw_days or settings.rows_days, now)))
+            old.rows["quarantine"] = quarantined
+    if (emptied := _since(settings.days_of_texts, now)) is not None:
+        old.emptied = rows_to_empty(tables, workload, emptied, first)
+    old.versions = [_named(manifest) for manifest, _ in _old_versions(lake, workload, settings, now)]
+    old.chats = len(old_chats(lake.root, workload, _since(settings.raw_days or settings.rows_days, now)))
     if settings.counts_only:
-        found.counts_only = rows_with_text(lake, workload, settings.counts_only)
-        found.unlearnt = bool(found.counts_only) and not is_learnt(lake, workload)
-    return found
+        old.counts_only = rows_with_text(lake, workload, settings.counts_only)
+        old.unlearnt = bool(old.counts_only) and not is_learnt(lake, workload)
+    return old
 
 
 def remove_old_data(lake: LakeLayout, workload: str, settings: RetentionSettings, now: datetime | None = None) -> Old:
     """Removes it. What was removed before a kill stays removed; the next call removes the rest. Raises LakeInUse while a run
     is at work."""
     now, tables = now or datetime.now(UTC), Tables(lake)
-    found = old_data(lake, workload, settings, now)
-    if found.counts_only and not found.unlearnt:
+    old = old_data(lake, workload, settings, now)
+    if old.counts_only and not old.unlearnt:
         keep_counts_only(lake, workload, settings.counts_only)
     with alone(lake, "run millrace retain"), ingesting(lake):
         if (first := _since(settings.days_of_rows, now)) is not None:
             _remove_rows(tables, workload, first)
-        if settings.days_of_texts is not None:
-            empty_rows(tables, workload, _since(settings.days_of_texts, now))
+        if (emptied := _since(settings.days_of_texts, now)) is not None:
+            empty_rows(tables, workload, emptied)
         remove_chats(lake.root, workload, _since(settings.raw_days or settings.rows_days, now))
         versions = list(_old_versions(lake, workload, settings, now))
-        found.versions = [_named(manifest) for manifest, place in versions if _remove(lake, place)]
-        if (keep_s := kept_seconds()) is not None:
+        old.versions = [_named(manifest) for manifest, place in versions if _remove(lake, place)]
+        if (keep_s := keep_seconds()) is not None:
             lake.mirror.remove_unfinished(keep_s)
-        found.old_bytes = remove_old_files(lake, settings.old_files_days * 24)
+        old.old_bytes = remove_old_files(lake, settings.old_files_days * 24)
         publish(lake)
-    return found
+    return old
 
 
 def _since(days: int | None, now: datetime) -> date | None:
@@ -185,8 +185,8 @@ def _old_days(tables: Tables, name: str, workload: str, first: date) -> dict[dat
 def _old_decisions(tables: Tables, workload: str, first: date) -> dict[str, int]:
     with workbench() as connection:
         attach_slice(connection, tables, "decisions", workload)
-        found = rows(connection, "erasing/retention/old_decisions", workload=workload, first_day=first).to_pylist()
-    return {row["stage"]: row["decisions"] for row in found}
+        stages = rows(connection, "erasing/retention/old_decisions", workload=workload, first_day=first).to_pylist()
+    return {row["stage"]: row["decisions"] for row in stages}
 
 
 def _quarantine(tables: Tables, workload: str, first: date):
@@ -194,9 +194,9 @@ def _quarantine(tables: Tables, workload: str, first: date):
     with workbench() as connection:
         for name in ("objects", "quarantine"):
             attach_slice(connection, tables, name, workload)
-        found = rows(connection, "erasing/retention/quarantine_since", workload=workload, first_day=first)
-    old = pc.sum(found["is_old"]).as_py() or 0
-    return found.filter(pc.invert(found["is_old"])).drop_columns("is_old"), old
+        records = rows(connection, "erasing/retention/quarantine_since", workload=workload, first_day=first)
+    old = pc.sum(records["is_old"]).as_py() or 0
+    return records.filter(pc.invert(records["is_old"])).drop_columns("is_old"), old
 
 
 def _remove_rows(tables: Tables, workload: str, first: date) -> None:
@@ -212,11 +212,11 @@ def _remove_rows(tables: Tables, workload: str, first: date) -> None:
     for stage in _old_decisions(tables, workload, first):
         with workbench() as connection:
             attach_slice(connection, tables, "decisions", workload)
-            kept = stream(connection, "erasing/retention/decisions_since", workload=workload, stage=stage, first_day=first)
-            tables.replace("decisions", kept, workload=workload, stage=stage)
-    kept, old = _quarantine(tables, workload, first)
+            left = stream(connection, "erasing/retention/decisions_since", workload=workload, stage=stage, first_day=first)
+            tables.replace("decisions", left, workload=workload, stage=stage)
+    left, old = _quarantine(tables, workload, first)
     if old:
-        tables.replace("quarantine", kept, workload=workload)
+        tables.replace("quarantine", left, workload=workload)
 
 
 def _old_versions(
@@ -225,22 +225,22 @@ def _old_versions(
     """Datasets and models that are old enough and that nothing kept was made from."""
     if settings.versions_days is None:
         return
-    kept = _kept(lake)
+    needed = _needed(lake)
     for kind in ("models", "datasets"):
         for place in sorted((lake.root / kind / workload).glob("*/*/manifest.json")):
             with suppress(ManifestError):
                 manifest = read_manifest(place.parent)
-                if place.parent not in kept and manifest.created_at < now - timedelta(days=settings.versions_days):
+                if place.parent not in needed and manifest.created_at < now - timedelta(days=settings.versions_days):
                     yield manifest, place.parent
 
 
-def _kept(lake: LakeLayout) -> set[Path]:
+def _needed(lake: LakeLayout) -> set[Path]:
     """Directories of current artefacts and releases of every workload, and of all that they were made from."""
     waiting = [manifest for home in _workloads(lake) for manifest in current_manifests(lake, home).values()]
     for place in lake.root.glob("releases/*/*/manifest.json"):
         with suppress(ManifestError):
             waiting.append(read_manifest(place.parent))
-    found: set[Path] = set()
+    places: set[Path] = set()
     while waiting:
         manifest = waiting.pop()
         place = (
@@ -248,14 +248,14 @@ def _kept(lake: LakeLayout) -> set[Path]:
             / (manifest.name.split("/")[0] if manifest.kind == "release" else manifest.name)
             / manifest.version
         )
-        if place in found:
+        if place in places:
             continue
-        found.add(place)
+        places.add(place)
         for item in manifest.inputs:
             if item.kind in ("dataset", "model"):
                 with suppress(ManifestError):
                     waiting.append(read_manifest(lake.artefacts(item.kind) / item.name / item.version))
-    return found
+    return places
 
 
 def _workloads(lake: LakeLayout) -> set[str]:
@@ -302,9 +302,9 @@ def empty_rows(tables: Tables, workload: str, first: date) -> None:
         with workbench() as connection:
             attach_slice(connection, tables, "feedback", workload, [day])
             tables.replace("feedback", stream(connection, "erasing/retention/uncommented"), workload=workload, dt=[day])
-    kept, emptied = _emptied_rows_quarantine(tables, workload, first)
+    left, emptied = _emptied_rows_quarantine(tables, workload, first)
     if emptied:
-        tables.replace("quarantine", kept, workload=workload)
+        tables.replace("quarantine", left, workload=workload)
 
 
 def _days_to_empty(tables: Tables, workload: str, first: date, since: date | None = None) -> dict[date, int]:
@@ -331,5 +331,5 @@ def _emptied_rows_quarantine(tables: Tables, workload: str, first: date, since: 
     with workbench() as connection:
         for name in ("objects", "quarantine"):
             attach_slice(connection, tables, name, workload)
-        found = rows(connection, "erasing/retention/quarantine_emptied", workload=workload, first_day=first, since=since)
-    return found.drop_columns("is_emptied"), pc.sum(found["is_emptied"]).as_py() or 0
+        records = rows(connection, "erasing/retention/quarantine_emptied", workload=workload, first_day=first, since=since)
+    return records.drop_columns("is_emptied"), pc.sum(records["is_emptied"]).as_py() or 0

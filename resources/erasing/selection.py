@@ -101,8 +101,8 @@ class Selection:
         ]
         if not files:
             return frozenset()
-        found = rows(self.connection, "erasing/seeds_repeating", files=files, user_hash_key=hash_key())
-        return frozenset(found["row_id"].to_pylist())
+        seeds = rows(self.connection, "erasing/seeds_repeating", files=files, user_hash_key=hash_key())
+        return frozenset(seeds["row_id"].to_pylist())
 
     @cached_property
     def other_ids(self) -> frozenset[str]:
@@ -121,8 +121,8 @@ class Selection:
     @cached_property
     def shared(self) -> tuple[int, int]:
         """Sessions that other users take part in, and the rows of these users in them."""
-        found = rows(self.connection, "erasing/shared_sessions").to_pylist()[0]
-        return found["sessions"], found["rows_of_others"]
+        counts = rows(self.connection, "erasing/shared_sessions").to_pylist()[0]
+        return counts["sessions"], counts["rows_of_others"]
 
     @property
     def further_tombstones(self) -> pa.Table:
@@ -156,21 +156,21 @@ class Selection:
         """Numbers of rows of a table that are erased or emptied, by workload and partition."""
         if table not in self._changes:  # the selection reads the files that were there when it began
             run(self.connection, f"erasing/marked/{table}", **({"user_hash_key": hash_key()} if table in _WITH_KEY else {}))
-            found = self.connection.execute(_about(table, "affected")).fetchall()
-            self._changes[table] = {(workload, part): changed for workload, part, changed in found}
+            affected = self.connection.execute(_about(table, "affected")).fetchall()
+            self._changes[table] = {(workload, part): changed for workload, part, changed in affected}
         return self._changes[table]
 
     def remaining(self, table: str, workload: str, parts: list[Any]) -> pa.RecordBatchReader:
         """The rows of some partitions after the erasure. Call `changes` of the table first."""
-        found = self.connection.sql(_about(table, "remaining"), params={"workload": workload, "parts": parts})
-        return found.to_arrow_reader(10_000)
+        left = self.connection.sql(_about(table, "remaining"), params={"workload": workload, "parts": parts})
+        return left.to_arrow_reader(10_000)
 
     def _ids_in(self, table: str) -> frozenset[str]:
         return frozenset(self.connection.table(table).to_arrow_table()["interaction_id"].to_pylist())
 
     def _named(self, kind: str) -> list[str]:
-        found = self.connection.table("erased_ids").to_arrow_table().to_pylist()
-        return [row["id"] for row in found if row["kind"] == kind]
+        erased_ids = self.connection.table("erased_ids").to_arrow_table().to_pylist()
+        return [row["id"] for row in erased_ids if row["kind"] == kind]
 
 
 @contextmanager

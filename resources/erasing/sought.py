@@ -73,7 +73,7 @@ class ErasedTexts:
     ) -> ErasedTexts:
         """texts: messages and answers, as JSON. others: those of other interactions. shapes: names of prompt shapes."""
         pieces = {piece for text in texts for said in _said(text) for piece in _some(list(pieces_of(said)))}
-        common = _Needles(piece.encode("utf-8", "surrogatepass") for piece in pieces).found_in(
+        common = _Needles(piece.encode("utf-8", "surrogatepass") for piece in pieces).present_in(
             "\n".join(others).encode("utf-8", "surrogatepass")
         )
         return cls({piece for piece in pieces if piece.encode("utf-8", "surrogatepass") not in common}, ids, shapes)
@@ -101,10 +101,10 @@ class ErasedTexts:
     def cleaned_text(self, text: str) -> str:
         """A string; as a whole replaced by a note if it shows erased text, or, of several lines, an erased id: a page of rows
         whose texts are not known any more."""
-        found = self.in_bytes(text.encode("utf-8", "surrogatepass"))
-        if found.text or (found.ids and text.count("\n") >= PAGE_LINES):
+        match = self.in_bytes(text.encode("utf-8", "surrogatepass"))
+        if match.text or (match.ids and text.count("\n") >= PAGE_LINES):
             return NOTE
-        return self.without_ids(text) if found.ids else text
+        return self.without_ids(text) if match.ids else text
 
     def without_ids(self, text: str) -> str:
         return self._any_id.sub(NOTE, text) if self._any_id else text
@@ -169,7 +169,7 @@ class _Needles:
         """Whether any of them is in the content."""
         return next(self._all_in(content), None) is not None
 
-    def found_in(self, content: bytes) -> set[bytes]:
+    def present_in(self, content: bytes) -> set[bytes]:
         """Those that are in the content."""
         return set(self._all_in(content))
 

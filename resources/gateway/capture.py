@@ -1,10 +1,5 @@
 """The capture layer around a front: journal, shipper, feedback, status.
 
-    with Capture(CaptureSettings("s3://logs/capture")) as capture:
-        with Front("127.0.0.1", 8000, watcher=capture.recorder, answers=capture.answers) as front:
-            ...
-    run_capture("http://127.0.0.1:8000", settings, "127.0.0.1", 8080, 60.0, print)     # `millrace capture`: one foreign server
-
 GET /capture/status says what was kept, what was not and why, what waits for the store, and whether the store takes objects.
 `News` says it to the log: once when trouble begins, and once when it is over.
 """
@@ -122,9 +117,9 @@ class Capture:
         waiting = segments(self.journal_directory, READY)
         return {
             "captured_paths": sorted(CAPTURED),
-            "kept": self.journal.kept - self._feedback.kept,
-            "feedback": self._feedback.kept,
-            "not_kept": dict(self.journal.not_kept),
+            "kept": self.journal.written - self._feedback.written,
+            "feedback": self._feedback.written,
+            "not_kept": dict(self.journal.lost),
             "left_out": dict(self.recorder.left_out),
             "asks_for_token_ids": self.recorder.ask_for_ids,
             "waiting": {"bytes": self.journal.waiting_bytes, "segments": len(waiting), "most_bytes": self.journal.most_bytes},
@@ -178,7 +173,7 @@ class Capture:
             self.journal.tick()
             if time.monotonic() >= tell_at:
                 tell_at = time.monotonic() + NEWS_EVERY_S
-                for sentence in news.of(self._shipped().get("problem", ""), sum(self.journal.not_kept.values())):
+                for sentence in news.of(self._shipped().get("problem", ""), sum(self.journal.lost.values())):
                     self._say(sentence)
             if self._shipper.poll() is not None and backoff.is_over:
                 self._shipper, self._restarts = self._start_shipper(), self._restarts + 1
@@ -198,27 +193,27 @@ class News:
     """place: the store's."""
 
     def __init__(self, place: str):
-        self._place, self._problem, self._not_kept, self._is_losing = place, "", 0, False
+        self._place, self._problem, self._lost, self._is_losing = place, "", 0, False
 
-    def of(self, problem: str, not_kept: int) -> list[str]:
-        """Sentences since the last call. problem: why the store took nothing; "" if it did. not_kept: exchanges that were lost
+    def of(self, problem: str, lost: int) -> list[str]:
+        """Sentences since the last call. problem: why the store took nothing; "" if it did. lost: exchanges that were lost
         since the start."""
-        found = []
+        sentences = []
         if bool(problem) != bool(self._problem):
-            found.append(
+            sentences.append(
                 f"{self._place} takes no objects ({problem}): they wait in the journal"
                 if problem
                 else f"{self._place} takes objects again"
             )
-        is_losing = not_kept > self._not_kept
+        is_losing = lost > self._lost
         if is_losing != self._is_losing:
-            found.append(
+            sentences.append(
                 "exchanges are not kept now: /capture/status says how many and why"
                 if is_losing
-                else f"exchanges are kept again; {not_kept:,} were not since the start"
+                else f"exchanges are kept again; {lost:,} were not since the start"
             )
-        self._problem, self._not_kept, self._is_losing = problem, not_kept, is_losing
-        return found
+        self._problem, self._lost, self._is_losing = problem, lost, is_losing
+        return sentences
 
 
 SWITCH_INTERVAL_S = 0.0005
@@ -261,11 +256,11 @@ def run_capture(to: str, settings: CaptureSettings, host: str, port: int, drain_
 
 def require_another_server(to: str, host: str, port: int) -> None:
     """Raises CaptureError if `to` is the address at which the capture layer listens: it would ask itself for ever."""
-    found = urlsplit(server_url(to))
+    server = urlsplit(server_url(to))
     if (
         port
-        and port == (found.port or {"https": 443}.get(found.scheme, 80))
-        and _addresses(found.hostname or "")
+        and port == (server.port or {"https": 443}.get(server.scheme, 80))
+        and _addresses(server.hostname or "")
         & {*_addresses(host), *(("127.0.0.1", "::1", *_addresses(socket.gethostname())) if host in EVERYWHERE else ())}
     ):
         raise CaptureError(f"--to {to} is the address that this command listens at: name the server's own, or another --port")
@@ -273,7 +268,7 @@ def require_another_server(to: str, host: str, port: int) -> None:
 
 def _addresses(host: str) -> set[str]:
     try:
-        return {str(found[4][0]) for found in socket.getaddrinfo(host, None)}
+        return {str(address[4][0]) for address in socket.getaddrinfo(host, None)}
     except OSError:
         return set()
 
@@ -281,12 +276,12 @@ def _addresses(host: str) -> set[str]:
 def server_url(to: str) -> str:
     """The address to which a request's path is added: clients write /v1, so `to` may end with it. Raises CaptureError."""
     try:
-        found = urlsplit(to)
-        usable = found.scheme in ("http", "https") and bool(found.hostname) and found.port != 0
+        parts = urlsplit(to)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
     if not usable:
         raise CaptureError(f"--to {to!r} is no address of a server such as http://127.0.0.1:8000")
-    if found.username or found.password:
+    if parts.username or parts.password:
         raise CaptureError("--to contains credentials: clients send their own key, which is passed on")
     return to.rstrip("/").removesuffix("/v1")

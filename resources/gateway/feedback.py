@@ -38,10 +38,10 @@ class FeedbackError(Exception):
 
 
 class FeedbackDoor:
-    """Answers POST /feedback. kept: how many were written."""
+    """Answers POST /feedback. written: how many were."""
 
     def __init__(self, journal: Journal, rules: KeyRules):
-        self.journal, self.rules, self.kept = journal, rules, 0
+        self.journal, self.rules, self.written = journal, rules, 0
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """202 with {"kept": true}; 400 for what is no feedback; 503 where it cannot be kept, so that it may be sent again."""
@@ -58,7 +58,7 @@ class FeedbackDoor:
             return error_response(
                 503, "the feedback cannot be kept now: send it again later", "server_error", {"Retry-After": "30"}
             )
-        self.kept += 1
+        self.written += 1
         return web.json_response({"kept": True}, status=202)
 
 

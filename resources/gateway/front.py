@@ -1,10 +1,5 @@
 """The front of an endpoint: one address for clients, whatever server answers behind it.
 
-    with Front("127.0.0.1", 8000, wait_s=120) as front:      # requests wait so long for a server, then they get 503
-        front.switch([Route(old)])
-        front.switch([Route(new)])                   # returns when no new request goes to `old`
-    own_host("0.0.0.0")           # "127.0.0.1": where this machine reaches it
-
 It runs in a thread with its own event loop. /health says 200 and which releases answer, or 503. Other paths are passed on if
 they begin with one of PASSED, or of those that `passes` names; paths that change a server's adapters are not.
 """

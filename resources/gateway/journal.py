@@ -1,9 +1,5 @@
 """The journal: answered exchanges on the local disk, until they lie in the store.
 
-    journal = Journal(Path(".journal"), run="20261125T184500-4711")
-    journal.append({"kind": "exchange", ...}, request, [part, part])     # False: not kept, and counted in journal.not_kept
-    for frame in frames(path): frame.meta, frame.request, frame.answer
-
 A frame is written with one call of the operating system, so it survives the end of this process at any moment; the shipper
 flushes the files to the disk every second, which is what a power failure can take. Segments are written as <run>-<n>.open and
 renamed to .ready when they are full or old; the shipper (shipper.py) turns .ready segments into objects and deletes them.
@@ -55,8 +51,8 @@ class Frame:
 class Journal:
     """Writes frames. Methods may be called from any thread.
 
-    run: begins the names of this journal's segments; unique to this process. kept: frames of exchanges and feedback that were
-    written. not_kept: how many were not, by reason: `journal_full` (most_bytes), `disk` (the disk refused a write).
+    run: begins the names of this journal's segments; unique to this process. written: frames of exchanges and feedback.
+    lost: how many were not, by reason: `journal_full` (most_bytes), `disk` (the disk refused a write).
     """
 
     def __init__(
@@ -69,7 +65,7 @@ class Journal:
     ):
         self.directory, self.run, self.most_bytes = directory, run, most_bytes
         self.segment_bytes, self.segment_s = segment_bytes, segment_s
-        self.kept, self.not_kept = 0, Counter[str]()
+        self.written, self.lost = 0, Counter[str]()
         self._untold, self._untold_since = Counter[str](), 0.0
         self._backoff = Backoff()  # between two notes of a journal that is full
         self._lock = threading.Lock()
@@ -84,7 +80,7 @@ class Journal:
                 return self._lose("journal_full")
             if (self._untold and not self._tell()) or not self._write([head, *parts]):
                 return self._lose("disk")
-            self.kept += 1
+            self.written += 1
             if self._size >= self.segment_bytes:
                 self._close_segment()
             return True
@@ -122,7 +118,7 @@ class Journal:
     def _lose(self, reason: str) -> bool:
         if not self._untold:
             self._untold_since = time.time()
-        self.not_kept[reason] += 1
+        self.lost[reason] += 1
         self._untold[reason] += 1
         return False
 
@@ -182,8 +178,8 @@ def frames(segment: Path) -> Iterator[Frame]:
         frame, end = _frame_at(content, place)
         if frame is None:
             damaged += 1
-            found = content.find(MAGIC, place + 1)
-            place = found if found >= 0 else len(content)
+            following = content.find(MAGIC, place + 1)
+            place = following if following >= 0 else len(content)
             continue
         yield frame
         place = end
@@ -220,9 +216,9 @@ def segments(directory: Path, suffix: str, run: str = "") -> list[Path]:
 
 
 def _bytes_in(directory: Path, *suffixes: str) -> int:
-    found = 0
+    size = 0
     for path in directory.iterdir():
         if path.suffix in (suffixes or (OPEN, READY)):
             with contextlib.suppress(FileNotFoundError):
-                found += path.stat().st_size
-    return found
+                size += path.stat().st_size
+    return size

@@ -1,10 +1,5 @@
 """One of several models of a server: what clients call it, what the server calls it, and the change of names in between.
 
-    naming = Naming("tutor", "tutor@3f2a91c0d4e5", "millrace-3f2a91c0d4e5-<digest>", "millrace-base-<digest>")
-    naming.asked(body)                       # the request with the server's name
-    answer = naming.answer()
-    answer.part(data) + answer.rest()        # the answer with the client's name and the release's fingerprint
-
 An answer is changed as it passes, without being parsed: the JSON fields `model` and `system_fingerprint` are replaced where
 they stand. A quotation mark inside of a JSON string is escaped, so text that a model wrote is never taken for such a field.
 """

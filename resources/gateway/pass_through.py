@@ -1,9 +1,5 @@
 """Passes HTTP requests on to one of several servers, answers untouched, streams included.
 
-    passing = PassThrough()                       # in a running event loop
-    passing.routes = Routes([Route(backend)])     # a switch: requests in flight stay where they are, new ones go here
-    response = await passing.answer(request)      # an aiohttp request
-
 What decides (`routes.py`) is apart from what passes on. A request's body is held in memory. An answer is written
 as it arrives; a short one whose length is known is written at once.
 
@@ -184,41 +180,41 @@ class PassThrough:
             allow_redirects=False,
         )
         try:
-            found = await asked
+            answer = await asked
         except SERVER_FAILED as error:
             refused = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
             raise _NotAnswered(sent=not refused) from error
-        async with found:
-            headers = _passed_on(found.headers)
+        async with answer:
+            headers = _passed_on(answer.headers)
             if backend.release:
                 headers[RELEASE_HEADER] = backend.release
             if backend.digest:
                 headers[TARGET_HEADER] = backend.digest
-            length = found.content_length
+            length = answer.content_length
             most = CHANGED_BYTES if exchange is not None and exchange.wants_whole else WHOLE_BYTES
             try:
                 is_short = length is not None and length <= most
-                first = await (found.read() if is_short else found.content.readany())
-                if length is None and most == CHANGED_BYTES and found.content_type == JSON:
-                    first, is_short = await _read_up_to(found, first, most)
+                first = await (answer.read() if is_short else answer.content.readany())
+                if length is None and most == CHANGED_BYTES and answer.content_type == JSON:
+                    first, is_short = await _read_up_to(answer, first, most)
             except SERVER_FAILED as error:
                 raise _NotAnswered(sent=True) from error
-            if found.status >= 500 and is_short and backend.release and not await self._is_healthy(backend):
+            if answer.status >= 500 and is_short and backend.release and not await self._is_healthy(backend):
                 raise _NotAnswered(sent=True)
             if exchange is not None:
-                exchange.starts(backend, found.status, headers, length if renamed is None else None)
+                exchange.starts(backend, answer.status, headers, length if renamed is None else None)
             if is_short:
                 if exchange is not None and exchange.asks_again(first):
                     raise _NotAnswered(sent=False)
                 first = renamed.part(first) + renamed.rest() if renamed is not None else first
                 if exchange is not None:
                     first = exchange.whole(first)
-                return web.Response(body=first, status=found.status, reason=found.reason, headers=headers)
-            response = web.StreamResponse(status=found.status, reason=found.reason, headers=headers)
+                return web.Response(body=first, status=answer.status, reason=answer.reason, headers=headers)
+            response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=headers)
             response.content_length = length if renamed is None else None
             try:
                 await response.prepare(request)
-                await self._write(response, first, found, request, exchange, renamed)
+                await self._write(response, first, answer, request, exchange, renamed)
             finally:
                 if exchange is not None:
                     exchange.ends("the client left")  # does nothing where the answer is over
@@ -227,8 +223,8 @@ class PassThrough:
     async def _is_healthy(self, backend: Backend) -> bool:
         """Whether a server that did not answer a request goes on. One that is too busy to say so does."""
         try:
-            async with self._client.get(f"{backend.url}/health", timeout=aiohttp.ClientTimeout(HEALTH_WITHIN_S)) as found:
-                return found.status < 500
+            async with self._client.get(f"{backend.url}/health", timeout=aiohttp.ClientTimeout(HEALTH_WITHIN_S)) as answer:
+                return answer.status < 500
         except TimeoutError:
             return True
         except aiohttp.ClientError:
@@ -238,7 +234,7 @@ class PassThrough:
         self,
         response: web.StreamResponse,
         part: bytes,
-        found: aiohttp.ClientResponse,
+        answer: aiohttp.ClientResponse,
         request: web.Request,
         exchange: Exchange | None,
         renamed: NameReplacer | None,
@@ -248,7 +244,7 @@ class PassThrough:
         while part:
             await self._pass(response, part if renamed is None else renamed.part(part), exchange)
             try:
-                part = await found.content.readany()
+                part = await answer.content.readany()
             except SERVER_FAILED:
                 self.broken += 1
                 if exchange is not None:
@@ -270,11 +266,11 @@ class PassThrough:
         await response.write(part)
 
 
-async def _read_up_to(found: aiohttp.ClientResponse, first: bytes, most: int) -> tuple[bytes, bool]:
+async def _read_up_to(answer: aiohttp.ClientResponse, first: bytes, most: int) -> tuple[bytes, bool]:
     """What came of an answer, and whether that is all of it. Ends once there is more than `most`."""
     parts, size = [first], len(first)
     while size <= most:
-        part = await found.content.readany()
+        part = await answer.content.readany()
         if not part:
             return b"".join(parts), True
         parts.append(part)

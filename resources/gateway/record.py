@@ -1,7 +1,5 @@
 """Turns a frame of the journal into a log record: a line of the formats openai_pairs, anthropic, feedback or capture_note.
 
-    record_of(frame)      # {"timestamp": ..., "request": {...}, "response": {...}, "latency_ms": ..., ...}
-
 A streamed answer is put together. The user is hashed with MILLRACE_USER_HASH_KEY; his id, metadata and keys are taken out of
 the request, and out of an answer that repeats them. Raises Unreadable where request or answer cannot be read.
 """
@@ -158,12 +156,12 @@ def user_and_session(request: dict[str, Any]) -> tuple[str | None, str | None]:
 
 def _object(text: bytes, reason: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise Unreadable(reason)
-    return found
+    return value
 
 
 def plain(body: bytes, encoding: str) -> bytes:

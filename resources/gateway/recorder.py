@@ -1,12 +1,5 @@
 """Writes what passes through a front into the journal: the watcher of the capture layer.
 
-    recorder = TrafficRecorder(journal, read_rules(None), ask_for_ids=True)
-    Front("127.0.0.1", 8000, watcher=recorder)
-    end = StreamEnd("messages")
-    end.seen(part)                    # True once the stream's last event is complete: the parts so far are the whole answer
-    asking(b'{"model": ...}')         # the body with "return_token_ids": true; None where it asks already or must not be asked
-    without_ids(answer)               # a whole answer without the ids that the client did not ask for
-
 In the front's event loop an exchange costs a few dictionaries, a checksum and one write to a file in the page cache. The frame
 is written before the client can see the end of the answer (the last event of a stream, the last byte of an answer of known
 length), so what was answered is in the journal. Nothing of a request with `keep: false` is written.

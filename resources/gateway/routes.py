@@ -1,11 +1,5 @@
 """Which server answers a request: the servers in use, the share of each, the choice by session, and who watches (`Watcher`).
 
-    routes = Routes([Route(stable, 0.9), Route(canary, 0.1)])
-    routes.choose(session="s-17")                   # the same server for every request of a session
-    routes.choose(session=None)                     # by chance
-    routes.choose(session="s-17", without=[canary]) # after canary refused the connection
-    session_of(headers, body)                       # "s-17", or None
-
 Routes never change: a switch replaces the whole object. The session is read, in this order, from the header X-Session-Id, and
 in a JSON body from `session_id`, `metadata.session_id`, `prompt_cache_key` and `user`. A body is parsed only by callers that
 have more than one server to choose from.
@@ -115,12 +109,12 @@ def session_of(headers: Mapping[str, str], body: bytes) -> str | None:
     if not isinstance(said, dict):
         return None
     metadata = said.get("metadata")
-    found: list[Any] = [
+    candidates: list[Any] = [
         said.get(FIELDS[0]),
         metadata.get(FIELDS[0]) if isinstance(metadata, dict) else None,
         *(said.get(name) for name in FIELDS[1:]),
     ]
-    return next((text for text in found if isinstance(text, str) and text), None)
+    return next((text for text in candidates if isinstance(text, str) and text), None)
 
 
 class Exchange(Protocol):

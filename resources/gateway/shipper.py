@@ -59,8 +59,8 @@ def ship(segment: Path, store: Store) -> tuple[int, Counter[str]]:
             note = Frame({"kind": "note", "not_kept": {reason: count}, "since": at, "at": at}, b"", b"")
             lines[_place(note, segment)].append(json_text(record_of(note)))
     compressor = zstandard.ZstdCompressor(level=LEVEL, write_content_size=True)
-    for name, found in sorted(lines.items()):
-        store.put(name, compressor.compress("".join(f"{line}\n" for line in found).encode("utf-8", "surrogatepass")))
+    for name, records in sorted(lines.items()):
+        store.put(name, compressor.compress("".join(f"{line}\n" for line in records).encode("utf-8", "surrogatepass")))
     segment.unlink(missing_ok=True)
     return sum(map(len, lines.values())), unreadable
 

@@ -1,8 +1,5 @@
 """Where captured objects lie: a directory or a prefix on S3.
 
-    store = open_store("s3://logs/capture")
-    store.put("dt=2026-06-01/hour=10/traffic-....jsonl.zst", content)     # whole or not at all
-
 put() may be repeated after a crash: the object has the same name and content then. Errors are OSErrors of one sentence;
 CaptureError is what a person has to change before traffic can be captured.
 """

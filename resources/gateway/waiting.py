@@ -1,11 +1,4 @@
-"""Requests that wait in the front while no server answers: for how long, how many, and what wakes them.
-
-waiting = WaitingRoom(wait_s=120)                   # in a running event loop
-waited = waiting.begin("POST", "/v1/chat/completions", len(body))
-while await waited.again(): ...                 # after a pause, or as soon as the servers change; False: answer with 503
-waiting.wake()                                  # the servers changed
-waiting.end()                                   # the front ends: no request waits any more
-"""
+"""Requests that wait in the front while no server answers: for how long, how many, and what wakes them."""
 
 from __future__ import annotations
 

@@ -81,16 +81,57 @@ class Inspection:
         return taken / self.sample_rows if self.sample_rows else 0.0
 
 
-DRAFTER_ROWS = 2_000
-STUDENT_ROWS = 5_000
+@dataclass(frozen=True)
+class Threshold:
+    """A bound of a measure, and why it matters."""
+
+    measure: str
+    bound: float
+    why: str
+    unit: str = "f"
+    at_most: bool = False
+
+    def check(self, value: float, about: str = "", more: str = "") -> ThresholdCheck:
+        """about: before the value; more: goes on from `why`."""
+        wanted = f"at {'most' if self.at_most else 'least'} {self.bound:,.0{self.unit}}"
+        passed = value <= self.bound if self.at_most else value >= self.bound
+        return ThresholdCheck(self.measure, about + _apart(value, self.bound, self.unit), wanted, passed, self.why + more)
+
+
 FEW_ROWS = 500
-ANSWER_TOKENS = 32
-TOKENS_A_DAY = 1_000_000
 COPYING, SOME_COPYING = 1.5, 1.15
-NARROW_SHAPES, NARROW_SHARE = 20, 0.5
-MOST_DUPLICATES = 0.5
-MOST_FAILED = 0.2
-VOLUME = "answer tokens a day"
+NARROW_SHAPES = 20
+LEFT = "rows left after cleaning and duplicates"
+DRAFTER_ROWS = Threshold(LEFT, 2_000, "a one-layer drafter needs some thousand answers to follow its target")
+STUDENT_ROWS = Threshold(LEFT, 5_000, "a smaller model must see most kinds of requests in training")
+ANSWER_TOKENS = Threshold(
+    "tokens in an answer, on average", 32, "drafting saves decoding steps; a short answer spends its time on the prompt"
+)
+VOLUME = Threshold(
+    "answer tokens a day",
+    1_000_000,
+    "below it a GPU is mostly idle: faster or smaller weights save little money, though they may still save time",
+)
+FAILED = Threshold(
+    "requests that failed or hold no answer",
+    0.2,
+    "more than that is an error of the producer: fix it before training on the rest",
+    "%",
+    at_most=True,
+)
+NARROW = Threshold(
+    f"traffic in the {NARROW_SHAPES} most frequent prompt shapes",
+    0.5,
+    "narrow traffic is what a student can take over; this one is spread like ",
+    "%",
+)
+COPIES = Threshold(
+    "copies of other rows",
+    0.5,
+    "when most requests repeat, a cache in front of the model is the cheaper first step",
+    "%",
+    at_most=True,
+)
 
 
 def verdicts_of(inspection: Inspection) -> list[Verdict]:
@@ -101,102 +142,36 @@ def verdicts_of(inspection: Inspection) -> list[Verdict]:
         return [Verdict(question, "no rows", nothing, []) for question in ("a drafter", "a student")]
     usable = round(rows * inspection.usable_share)
     about = "at most about " if inspection.sampled else ""
-    days = max(inspection.totals["days"], 1)
-    a_day = inspection.totals["tokens_out"] / days
-    volume = _at_least(
-        VOLUME,
-        a_day,
-        TOKENS_A_DAY,
-        "below it a GPU is mostly idle: faster or smaller weights save little money, though they may still save time",
-    )
     failed = inspection.dropped("error", "unreadable", "empty", "prompt_only") if inspection.sample_rows else 1.0
-    health = _at_most(
-        "requests that failed or hold no answer",
-        failed,
-        MOST_FAILED,
-        "more than that is an error of the producer: fix it before training on the rest",
-    )
-    return [_drafter(inspection, usable, about, volume, health), _student(inspection, usable, about, volume, health)]
-
-
-def _drafter(inspection: Inspection, usable: int, about: str, volume: ThresholdCheck, health: ThresholdCheck) -> Verdict:
-    mean = inspection.totals["tokens_out"] / inspection.totals["rows"]
-    tau = inspection.acceptance.get("K3")
-    checks = [
-        _at_least(
-            "rows left after cleaning and duplicates",
-            usable,
-            DRAFTER_ROWS,
-            "a one-layer drafter needs some thousand answers to follow its target",
-            about=about,
-        ),
-        _at_least(
-            "tokens in an answer, on average",
-            mean,
-            ANSWER_TOKENS,
-            "drafting saves decoding steps; a short answer spends its time on the prompt",
-        ),
-        volume,
-        health,
+    shared = [VOLUME.check(inspection.totals["tokens_out"] / max(inspection.totals["days"], 1)), FAILED.check(failed)]
+    drafter = [DRAFTER_ROWS.check(usable, about), ANSWER_TOKENS.check(inspection.totals["tokens_out"] / rows), *shared]
+    answer, sentence = _answer(drafter, usable)
+    student = [STUDENT_ROWS.check(usable, about), *_of_a_student(inspection), *shared]
+    return [
+        Verdict("a drafter", answer, f"{sentence} {_copying(inspection.acceptance.get('K3'))}", drafter),
+        Verdict("a student", *_answer(student, usable), student),
     ]
+
+
+def _copying(tau: float | None) -> str:
     if tau is None:
-        copying = "No answer was long enough to measure an n-gram drafter."
-    elif tau >= COPYING:
-        copying = (
+        return "No answer was long enough to measure an n-gram drafter."
+    if tau >= COPYING:
+        return (
             f"Answers copy much: an n-gram drafter, which needs no training, would emit {tau:.2f} tokens a forward with "
             "K = 3. Switch that on first; a trained drafter must beat it."
         )
-    elif tau >= SOME_COPYING:
-        copying = f"Answers copy some: an n-gram drafter would emit {tau:.2f} tokens a forward; a trained one should give more."
-    else:
-        copying = f"Answers copy next to nothing (n-gram: {tau:.2f} tokens a forward): only a trained drafter can help."
-    answer, sentence = _answer(checks, usable)
-    return Verdict("a drafter", answer, f"{sentence} {copying}", checks)
+    if tau >= SOME_COPYING:
+        return f"Answers copy some: an n-gram drafter would emit {tau:.2f} tokens a forward; a trained one should give more."
+    return f"Answers copy next to nothing (n-gram: {tau:.2f} tokens a forward): only a trained drafter can help."
 
 
-def _student(inspection: Inspection, usable: int, about: str, volume: ThresholdCheck, health: ThresholdCheck) -> Verdict:
-    top = sum(shape["share"] for shape in inspection.shapes[:NARROW_SHAPES])
-    spread = (
-        math.exp(-sum(shape["share"] * math.log(shape["share"]) for shape in inspection.shapes)) if inspection.shapes else 0.0
-    )
-    copies = max(
-        1 - inspection.totals["different_rows"] / inspection.totals["rows"],
-        inspection.dropped("exact_duplicate", "near_duplicate"),
-    )
-    checks = [
-        _at_least(
-            "rows left after cleaning and duplicates",
-            usable,
-            STUDENT_ROWS,
-            "a smaller model must see most kinds of requests in training",
-            about=about,
-        ),
-        _at_least(
-            f"traffic in the {NARROW_SHAPES} most frequent prompt shapes",
-            top,
-            NARROW_SHARE,
-            f"narrow traffic is what a student can take over; this one is spread like {counted(round(spread), 'equal shape')}",
-            "%",
-        ),
-        _at_most(
-            "copies of other rows",
-            copies,
-            MOST_DUPLICATES,
-            "when most requests repeat, a cache in front of the model is the cheaper first step",
-        ),
-        volume,
-        health,
-    ]
-    return Verdict("a student", *_answer(checks, usable), checks)
-
-
-def _at_least(name: str, value: float, bound: float, why: str, unit: str = "f", about: str = "") -> ThresholdCheck:
-    wanted = f"at least {bound:,.0{unit}}"
-    return ThresholdCheck(name, about + _apart(value, bound, unit), wanted, value >= bound, why)
-
-
-def _at_most(name: str, share: float, bound: float, why: str) -> ThresholdCheck:
-    return ThresholdCheck(name, _apart(share, bound, "%"), f"at most {bound:z.0%}", share <= bound, why)
+def _of_a_student(inspection: Inspection) -> list[ThresholdCheck]:
+    totals, shares = inspection.totals, [shape["share"] for shape in inspection.shapes]
+    spread = math.exp(-sum(share * math.log(share) for share in shares)) if shares else 0.0
+    copies = max(1 - totals["different_rows"] / totals["rows"], inspection.dropped("exact_duplicate", "near_duplicate"))
+    narrow = NARROW.check(sum(shares[:NARROW_SHAPES]), more=counted(round(spread), "equal shape"))
+    return [narrow, COPIES.check(copies)]
 
 
 def _apart(value: float, bound: float, unit: str) -> str:
@@ -211,6 +186,6 @@ def _answer(checks: list[ThresholdCheck], usable: int) -> tuple[str, str]:
         return "yes", "All checks pass."
     if usable < FEW_ROWS:
         return "not yet", f"Too little to go by: {counted(usable, 'usable row')}. Collect more, or add seeds."
-    if missing == [VOLUME]:
+    if missing == [VOLUME.measure]:
         return "possible", "The rows suffice; at this volume it would save time rather than money."
     return "not yet", f"Against it: {'; '.join(missing)}."

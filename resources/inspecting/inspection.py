@@ -122,6 +122,7 @@ def _counted(
         def listed(name: str) -> list[dict[str, Any]]:
             return rows(connection, f"inspecting/{name}").to_pylist()
 
+        named = listed("by_name")
         inspection = Inspection(
             uris=uris,
             sampled=False,
@@ -130,9 +131,9 @@ def _counted(
             totals=listed("totals")[0],
             formats=listed("formats"),
             days=listed("days"),
-            workloads=listed("by_workload_name"),
-            clients=listed("by_client"),
-            models=listed("by_model"),
+            workloads=[item for item in named if item["kind"] == "workload"],
+            clients=[item for item in named if item["kind"] == "client"],
+            models=[item for item in named if item["kind"] == "model"],
             quarantined=listed("quarantined"),
             repeated=listed("repeated")[0],
             feedback=feedback_by_name(connection),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,19 @@ class InspectionTable:
     """One table with its note."""
 
     title: str
-    columns: tuple[str, ...]
+    heads: tuple[str, ...]
+    """Names of the columns, with > before a right-aligned one."""
     rows: Sequence[tuple[str, ...]]
     note: str = ""
-    right: frozenset[int] = field(default_factory=frozenset)
-    """Indices of the columns that are right-aligned."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(head.removeprefix(">") for head in self.heads)
+
+    @property
+    def right(self) -> frozenset[int]:
+        """Indices of the right-aligned columns."""
+        return frozenset(place for place, head in enumerate(self.heads) if head.startswith(">"))
 
 
 def write_page(inspection: Inspection, path: Path) -> None:
@@ -85,17 +93,8 @@ def sections(inspection: Inspection) -> list[InspectionTable]:
     """All non-empty tables, in reading order."""
     parts = [_formats(inspection), _quarantine(inspection), _unread(inspection)]
     if inspection.totals["rows"]:
-        parts += [
-            _health(inspection),
-            _names(inspection),
-            _sizes(inspection),
-            _decisions(inspection),
-            _examples(inspection),
-            _pii(inspection),
-            _languages(inspection),
-            _shapes(inspection),
-            _acceptance(inspection),
-        ]
+        more = (_health, _names, _sizes, _decisions, _examples, _pii, _languages, _shapes, _acceptance)
+        parts += [table(inspection) for table in more]
     parts.append(_feedback(inspection))
     return [part for part in parts if part.rows]
 
@@ -119,15 +118,13 @@ def _formats(inspection: Inspection) -> InspectionTable:
         note += f" {item['objects']:,} cannot be read, {item['first_object']} first: {item['problem']}."
     if far := far_days({item["day"]: item["rows"] for item in inspection.days}):
         note += f" {far}: {REMEDY}."
-    return InspectionTable(
-        "Files", ("format", "objects", "MB", "records", "first object"), rows, note.strip(), frozenset({1, 2, 3})
-    )
+    return InspectionTable("Files", ("format", ">objects", ">MB", ">records", "first object"), rows, note.strip())
 
 
 def _quarantine(inspection: Inspection) -> InspectionTable:
     rows = [(item["code"], f"{item['lines']:,}", item["first_place"], item["message"]) for item in inspection.quarantined]
-    columns = ("code", "lines", "first place", "what is wrong there")
-    return InspectionTable("Lines and files that cannot be read", columns, rows, "", frozenset({1}))
+    columns = ("code", ">lines", "first place", "what is wrong there")
+    return InspectionTable("Lines and files that cannot be read", columns, rows, "")
 
 
 def _unread(inspection: Inspection) -> InspectionTable:
@@ -142,9 +139,7 @@ def _unread(inspection: Inspection) -> InspectionTable:
             rows.append((f"and {len(keys) - MOST_NAMED:,} more", "", ""))
         if fields := fields_of(keys):
             notes.append(f"A guess to check, for the source {uri} of a recipe: {fields_line(fields)}.")
-    return InspectionTable(
-        "Keys that nothing reads", ("key", "records", "what would read it"), rows, " ".join(notes), frozenset({1})
-    )
+    return InspectionTable("Keys that nothing reads", ("key", ">records", "what would read it"), rows, " ".join(notes))
 
 
 def _health(inspection: Inspection) -> InspectionTable:
@@ -160,10 +155,9 @@ def _health(inspection: Inspection) -> InspectionTable:
     ]
     return InspectionTable(
         "Health",
-        ("", "rows", "share"),
+        ("", ">rows", ">share"),
         [(name, f"{count:,}", _share(count, rows)) for name, count in counts],
         "Exact, over all rows.",
-        frozenset({1, 2}),
     )
 
 
@@ -191,11 +185,7 @@ def _names(inspection: Inspection) -> InspectionTable:
         else (f"Tokens are the log's own on {logged:z.0%} of the rows; elsewhere estimated at 4 characters of JSON text each.")
     )
     return InspectionTable(
-        "Workloads, clients, models",
-        ("", "name", "rows", "share", "tokens in", "tokens out", "failed"),
-        rows,
-        note,
-        frozenset({2, 3, 4, 5, 6}),
+        "Workloads, clients, models", ("", "name", ">rows", ">share", ">tokens in", ">tokens out", ">failed"), rows, note
     )
 
 
@@ -222,7 +212,7 @@ def _sizes(inspection: Inspection) -> InspectionTable:
             f" {_share(totals['at_midnight'], totals['rows'])} of the requests seem to have no time of "
             "their own: they count under their file's day, so figures by day are unreliable."
         )
-    return InspectionTable("Sizes and times", ("", "median", "90 %", "99 %"), rows, note.strip(), frozenset({1, 2, 3}))
+    return InspectionTable("Sizes and times", ("", ">median", ">90 %", ">99 %"), rows, note.strip())
 
 
 def _decisions(inspection: Inspection) -> InspectionTable:
@@ -236,7 +226,7 @@ def _decisions(inspection: Inspection) -> InspectionTable:
             f" On a sample of {inspection.sample_rows:,} rows in whole sessions: it has both copies of a pair less often "
             "than one of them, so the share of duplicates is a lower bound."
         )
-    return InspectionTable("If it were curated", ("decision", "stage", "rows", "share"), rows, note, frozenset({2, 3}))
+    return InspectionTable("If it were curated", ("decision", "stage", ">rows", ">share"), rows, note)
 
 
 def _examples(inspection: Inspection) -> InspectionTable:
@@ -251,7 +241,7 @@ def _pii(inspection: Inspection) -> InspectionTable:
         for item in inspection.pii
     ]
     note = "Counts only; curation puts placeholders in their place."
-    return InspectionTable("Personal data", ("kind", "values", "rows", "share"), rows, note, frozenset({1, 2, 3}))
+    return InspectionTable("Personal data", ("kind", ">values", ">rows", ">share"), rows, note)
 
 
 def _languages(inspection: Inspection) -> InspectionTable:
@@ -259,7 +249,7 @@ def _languages(inspection: Inspection) -> InspectionTable:
         (item["language"] or "(unknown)", f"{item['rows']:,}", f"{item['share']:z.1%}")
         for item in inspection.languages[:MOST_NAMED]
     ]
-    return InspectionTable("Languages", ("language", "rows", "share"), rows, "Of answers that did not fail.", frozenset({1, 2}))
+    return InspectionTable("Languages", ("language", ">rows", ">share"), rows, "Of answers that did not fail.")
 
 
 def _shapes(inspection: Inspection) -> InspectionTable:
@@ -271,11 +261,10 @@ def _shapes(inspection: Inspection) -> InspectionTable:
         )
     note = (
         f"{counted(len(inspection.shapes), 'shape')}: what the session asks for, past its greeting, or the tool whose result a "
-        "turn brings, and a hash of client, instructions and tools. The drafter's acceptance is measured from 20 answers "
-        "on."
+        "turn brings, and a hash of client, instructions and tools. The drafter's acceptance is measured from 20 answers on."
     )
-    columns = ("shape", "rows", "share", *(f"tau, K = {k}" for k in DRAFTS))
-    return InspectionTable("Prompt shapes", columns, rows, note, frozenset({1, 2, 3, 4}))
+    columns = ("shape", ">rows", ">share", *(f">tau, K = {k}" for k in DRAFTS))
+    return InspectionTable("Prompt shapes", columns, rows, note)
 
 
 def _tau(value: float | None) -> str:
@@ -303,7 +292,7 @@ def _acceptance(inspection: Inspection) -> InspectionTable:
         "Acceptance length (tokens emitted per forward) of prompt lookup along the logged answers, "
         f"{' and '.join(filter(None, (how, pieces)))}. It needs no training: a trained drafter must beat it."
     )
-    return InspectionTable("An n-gram drafter", ("workload", *(f"tau, K = {k}" for k in DRAFTS)), rows, note, frozenset({1, 2}))
+    return InspectionTable("An n-gram drafter", ("workload", *(f">tau, K = {k}" for k in DRAFTS)), rows, note)
 
 
 def _feedback(inspection: Inspection) -> InspectionTable:
@@ -338,10 +327,9 @@ def _feedback(inspection: Inspection) -> InspectionTable:
         notes.append(f"Less of {', '.join(scales)} is better: it counts for nothing unless `curation.feedback.most` has it.")
     return InspectionTable(
         "Feedback",
-        ("name", "records", "mean", "below zero", "about one request", "about several", "about none read"),
+        ("name", ">records", ">mean", ">below zero", ">about one request", ">about several", ">about none read"),
         rows,
         " ".join(notes),
-        frozenset(range(1, 7)),
     )
 
 

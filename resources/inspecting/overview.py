@@ -43,11 +43,12 @@ PROBLEMS = 1_000
 
 @dataclass
 class FirstLook:
-    objects: int = 0
+    """What `check`, `init`, `inspect` and the forecast of `run` know of a source: its objects, and their first records."""
+
+    listed: list[LogObject] = field(default_factory=list)
+    """The first objects."""
     has_more: bool = False
-    bytes: int = 0
     opened: int = 0
-    first_uri: str = ""
     days: tuple[date, date] | None = None
     """The first and last day in keys, else of the objects' times."""
     formats: Counter[str] = field(default_factory=Counter)
@@ -65,8 +66,6 @@ class FirstLook:
     """Sampled records by the workload that they name."""
     characters: list[int] = field(default_factory=list)
     """Characters of the records' JSON."""
-    uris: frozenset[str] = frozenset()
-    """Uris of the listed objects."""
     record_days: Counter[date] = field(default_factory=Counter)
     """Sampled records by the day that they name, else by that of their object's key."""
     token_ids: list[int] = field(default_factory=list)
@@ -76,6 +75,22 @@ class FirstLook:
     """(uri, sentence) of opened objects without a readable record."""
     proposed: dict[str, str] = field(default_factory=dict)
     """`fields` that would read the records of no known format, if any."""
+
+    @property
+    def objects(self) -> int:
+        return len(self.listed)
+
+    @property
+    def bytes(self) -> int:
+        return sum(item.bytes for item in self.listed)
+
+    @property
+    def first_uri(self) -> str:
+        return self.listed[0].uri if self.listed else ""
+
+    @property
+    def uris(self) -> frozenset[str]:
+        return frozenset(item.uri for item in self.listed)
 
     @property
     def holds_logs(self) -> bool:
@@ -94,13 +109,7 @@ def first_look(name: str, source: SourceSettings, listed: int = LISTED, opened: 
 
 def look_at(items: list[LogObject], source: SourceSettings, has_more: bool = False, opened: int = OPENED) -> FirstLook:
     """Describes objects that were listed already."""
-    look = FirstLook(
-        len(items),
-        has_more,
-        sum(item.bytes for item in items),
-        first_uri=items[0].uri if items else "",
-        uris=frozenset(item.uri for item in items),
-    )
+    look = FirstLook(items, has_more)
     keyed = [day for item in items for day in days_in(item.uri)]
     days = keyed or [item.modified.astimezone(UTC).date() for item in items]
     look.days, look.names_days = (min(days), max(days)) if days else None, bool(keyed)

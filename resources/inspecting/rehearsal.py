@@ -57,6 +57,8 @@ class Asked:
     rl_prompts: RlPromptSettings | None = None
     first_day: date | None = None
     last_day: date | None = None
+    listed: Mapping[str, list[LogObject]] = field(default_factory=dict)
+    """Objects of sources that a first look has listed; the others are listed here."""
 
 
 @dataclass
@@ -83,12 +85,12 @@ class Rehearsal:
 
 
 def rehearse(asked: Asked, folder: Path) -> Rehearsal | None:
-    """folder: an empty one, where the datasets stay: sft, preference, rl_prompts. None where no part can be read, or the part
+    """folder: an empty one, where the datasets stay, by their names. None where no part can be read, or the part
     that is read leaves nothing to train on.
 
     Raises what a run would raise: DatasetError where nothing is left to train on, and the errors of sources, suites and seeds.
     """
-    sources, share = _within(asked.sources, folder / "heads")
+    sources, share = _within(asked, folder / "heads")
     try:
         return _rehearsed(asked, sources, share, folder) if sources else None
     except DatasetError:
@@ -126,12 +128,13 @@ def _rehearsed(asked: Asked, sources: dict[str, SourceSettings], share: float, f
     seeds = {name: seed for name, seed in asked.seeds.items() if seed.uri is not None}
     import_seeds(seeds, folder / "seeds")
     sft = build_sft_dataset(
-        folder / "curated" / "curated.parquet", folder / "seeds" / "seeds.parquet", folder / "sft", asked.sft
+        folder / "curated" / "curated.parquet", folder / "seeds" / "seeds.parquet", folder / "sft_dataset", asked.sft
     )
     rehearsal.rows = {split: round(count / share) for split, count in sft.rows.items()}
     if asked.preference is not None:
+        output = folder / "preference_dataset"
         summary = build_preferences(
-            tables, asked.workload, folder / "preference", asked.preference, asked.sft, curation, "curated", items, sft.lent
+            tables, asked.workload, output, asked.preference, asked.sft, curation, "curated", items, sft.lent
         )
         rehearsal.pairs = {split: round(count / share) for split, count in summary["rows"].items()}
         rehearsal.unpaired = {split: round(count / share) for split, count in summary["unpaired"].items()}
@@ -148,19 +151,21 @@ def _rehearsed(asked: Asked, sources: dict[str, SourceSettings], share: float, f
         )
         rehearsal.prompts = summary["rows"]
     with workbench() as connection:
-        file = str(folder / "sft" / "train.parquet")
+        file = str(folder / "sft_dataset" / "train.parquet")
         sizes = rows(connection, "inspecting/row_characters", file=file, most=MEASURED_ROWS)
         rehearsal.characters = sizes["characters"].to_pylist()
         if any(rehearsal.pairs.values()):
-            file = str(folder / "preference" / "train.parquet")
+            file = str(folder / "preference_dataset" / "train.parquet")
             (pair,) = rows(connection, "inspecting/pair_characters", file=file).to_pylist()
             rehearsal.pair_characters = pair["characters"] or 0.0
     return rehearsal
 
 
-def _within(sources: Mapping[str, SourceSettings], folder: Path) -> tuple[dict[str, SourceSettings], float]:
+def _within(asked: Asked, folder: Path) -> tuple[dict[str, SourceSettings], float]:
     """The sources, or parts of them as sources of their own, named SOURCE/N, and the share of the bytes that they hold."""
-    listed = [item for name, source in sources.items() for item in islice(list_objects(name, source), LISTED)]
+    sources, listed = asked.sources, list[LogObject]()
+    for name, source in sources.items():
+        listed += asked.listed.get(name) or islice(list_objects(name, source), LISTED)
     total = sum(item.bytes for item in listed)
     if total <= MOST_BYTES and len(listed) < LISTED:
         return dict(sources), 1.0

@@ -1,6 +1,5 @@
-"""A lake on a disk or in a bucket: its layout (lake.py), its Delta tables (tables.py) and their columns (schemas.py), SQL files
-over slices of them (sql_files.py), and who may work on it at a time (lake_use.py). Every other room reads and writes tables
-through it. It knows nothing of what rows mean.
+"""A lake on a disk or in a bucket: its layout, its Delta tables and their columns, SQL files over slices of them, and who may
+work on it at a time. It knows nothing of what rows mean.
 """
 
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ if TYPE_CHECKING:
     from resources.lake.lake_use import LakeInUse, alone, at_work
     from resources.lake.schemas import PARTITIONS, SCHEMAS
     from resources.lake.sql_files import (
+        SQL,
         attach_files,
         attach_parquet,
         attach_slice,
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
         naming_damage,
         rows,
         run,
+        sections,
         slice_files,
+        sql_text,
         stream,
         workbench,
         write_rows,
     )
-    from resources.lake.sql_sections import SQL, sections, sql_text
     from resources.lake.tables import MANY_FILES, Tables, slice_stamp, sql_literal
     from stores.lake_error import LakeError
 

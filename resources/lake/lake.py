@@ -1,19 +1,6 @@
-"""The layout of a lake, on a disk or in a bucket.
-
-    <lake>/tables/<name>/                       Delta tables that grow
-    <lake>/datasets/<workload>/<name>/<version>/    immutable Parquet + manifest.json
-    <lake>/models/<workload>/<name>/<version>/      Hugging Face layout + manifest.json
-    <lake>/releases/<workload>/<version>/       what an endpoint needs, by reference and digest
-    <lake>/endpoints/<workload>.json            aliases: candidate, champion, previous
-    <lake>/catalog.duckdb                       views over all of it
-    <lake>/.dagster/                            Dagster's own history
-
-`<lake>/lake.json` has the layout version; another version is refused before anything is written. Once ids are
-hashed, it has the fingerprint of their key (resources/reading/erasures.py).
-
-A lake in a bucket (s3://BUCKET/PREFIX) has the same layout there. A machine works in its mirror of it, a local directory:
-`root` is that directory, and `mirror` brings it up to date and publishes what was made (stores/mirror/). Dagster's history
-stays local.
+"""The layout of a lake, on a disk or in a bucket; docs/architecture.md lists its folders. `lake.json` has the layout version:
+another one is refused before anything is written. For a lake in a bucket, `root` is this machine's mirror, and `mirror` brings
+it up to date and publishes what was made (stores/mirror/).
 """
 
 from __future__ import annotations

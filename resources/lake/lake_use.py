@@ -1,17 +1,10 @@
-"""Who works on a lake: many runs at a time, or one erasure alone.
+"""Who works on a lake: many runs at a time, or one erasure alone. A kernel lock on `<lake>/.in_use` ends with its process, so a
+killed run never blocks a lake; a lake in a bucket has a lease there too. Datasets, releases and answers that were finished here
+and not in the bucket kept the rows that an erasure on another machine took from it, so they are removed, and the next run makes
+them again. Models stay: they count as tainted.
 
-    with at_work(lake): ...        # a run, a sweep: waits while an erasure or a removal of old rows is at work
+    with at_work(lake): ...                  # a run: waits while an erasure or a removal of old rows is at work
     with alone(lake, "forget"): ...          # raises LakeInUse at once if anything is at work
-    drop_before_erasure(lake)                # before what is here is published
-
-A kernel lock on `<lake>/.in_use`: it ends with its process, so a killed run never blocks a lake. On a lake in a bucket also a
-lease there, for other machines (stores/mirror/leases.py); the mirror is brought up to date first, and what was written is
-published last.
-
-Datasets, releases and answers that were finished here and not in the bucket kept the rows that an erasure on another machine
-took from it, so they are removed. The next run makes datasets and releases again, from the rows that are left, and asks a
-teacher again. Models stay: their weights are never rewritten, and they count as tainted by the dataset that they were made
-from. A lake on a disk has nothing unpublished.
 """
 
 from __future__ import annotations
@@ -137,15 +130,15 @@ def _last_erasure(lake: LakeLayout) -> datetime | None:
 def _is_before(line: bytes, erased_at: datetime) -> bool:
     """Whether an answer with text was given before; what cannot be read counts as such."""
     try:
-        kept = json.loads(line)
-        return kept["answer"]["finish_reason"] != "judge" and _time(kept["asked_at"]) < erased_at
+        answer = json.loads(line)
+        return answer["answer"]["finish_reason"] != "judge" and _time(answer["asked_at"]) < erased_at
     except (ValueError, KeyError, TypeError):
         return True
 
 
 def _time(given: str | datetime) -> datetime:
-    found = datetime.fromisoformat(given) if isinstance(given, str) else given
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    time = datetime.fromisoformat(given) if isinstance(given, str) else given
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 def _say(message: str) -> None:

@@ -1,24 +1,19 @@
-"""Runs the statements of sql/ in DuckDB, over slices of the lake's tables.
+"""Runs the statements of sql/ in DuckDB, over slices of the lake's tables. A slice is a view of the same name as its table.
+DuckDB and Arrow seldom say which file is damaged: naming_damage reads the files again after an error.
 
     with workbench() as connection:
         attach_slice(connection, tables, "interactions", workload="math-tutor", days=[date(2026, 6, 1)])
-        run(connection, "inspecting/sized")                      # the section `sized` of sql/inspecting.sql
         rows(connection, "inspecting/sample", share=0.1)         # with named parameters bound, as an Arrow table
-    with naming_damage(lambda: files):                           # an error names the damaged Parquet file
-        rows(connection, "composing/diff/changes")
-
-A slice is a view of the same name as its table. DuckDB works in memory and spills to a folder of its own.
-
-DuckDB and Arrow seldom say which file is damaged; the files are read again only after an error. A file whose bytes changed and
-still decode is not found here: `millrace verify` compares digests.
 """
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +24,29 @@ import pyarrow.parquet as pq
 from model_ops.files import bare, replaced
 from model_ops.jobs import CheckFailed
 from resources.lake.schemas import PARTITIONS, SCHEMAS
-from resources.lake.sql_sections import sql_text
 from resources.lake.tables import Tables, sql_literal
+
+SQL = Path(__file__).resolve().parents[2] / "sql"
+
+
+def sql_text(name: str) -> str:
+    """The text of a statement. Raises LookupError if there is no such file or section."""
+    file, _, section = name.rpartition("/")
+    try:
+        return sections(SQL / f"{file}.sql")[section]
+    except (FileNotFoundError, KeyError):
+        raise LookupError(f"there is no statement {name}: add the section `-- name: {section}` to sql/{file}.sql") from None
+
+
+@cache
+def sections(path: Path) -> dict[str, str]:
+    """The statements of a file, by section, in their order. Raises ValueError for a name that occurs twice."""
+    _, *parts = re.split(r"^-- name: (\w+)\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    names, texts = parts[::2], [text.strip() + "\n" for text in parts[1::2]]
+    if len(set(names)) < len(names):
+        raise ValueError(f"{path} has two sections of one name: give one of {', '.join(names)} another")
+    return dict(zip(names, texts, strict=True))
+
 
 HIVE_TYPES = {"workload": "varchar", "dt": "date", "stage": "varchar"}
 
@@ -85,8 +101,8 @@ def attach_files(
         connection.execute(f"drop view if exists {name}")
         connection.register(name, schema.empty_table())
         return
-    found = {column: (held, types) for column, held, types in run(connection, "tables/columns", files=list(files)).fetchall()}
-    alike = all(found.get(column) == (len(files), 1) for column in schema.names if column not in partitions)
+    columns = {column: (held, types) for column, held, types in run(connection, "tables/columns", files=list(files)).fetchall()}
+    alike = all(columns.get(column) == (len(files), 1) for column in schema.names if column not in partitions)
     create_view(
         connection,
         "tables/slice",

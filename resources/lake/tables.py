@@ -1,20 +1,14 @@
-"""The lake's Delta tables, and how they are committed (delta-rs). Their columns are in schemas.py.
+"""The lake's Delta tables, and how they are committed (delta-rs). A commit replaces whole partitions or appends; readers see
+one version or the next. Delta predicates cannot take bound parameters: they are built by `sql_literal`, the project's one
+quoting function. Tables stay open: a log of many partitions is long, so later only what was committed since is read.
 
-    tables = Tables(lake)
     tables.replace("interactions", rows, workload="math-tutor", dt=[date(2026, 6, 1)])   # that partition, atomically
-    tables.files("interactions")                      # for DuckDB's read_parquet
-    slice_stamp(tables, "drift", "math-tutor")        # changes with every commit that touches the workload's files
-
-A commit replaces whole partitions or appends; readers see one version or the next. Delta predicates cannot take bound
-parameters: they are built by `sql_literal`, the project's one quoting function. Tables stay open: a log of many partitions is
-long, and a run asks for the same tables at every step, so later only what was committed since is read.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from itertools import chain
 from pathlib import Path
@@ -34,7 +28,7 @@ _OPENED = threading.local()
 
 def opened(place: Path) -> DeltaTable | None:
     """The table at `place` at its newest version, or None where there is none."""
-    known: dict[Path, tuple[DeltaTable, tuple[int, int]]] = _OPENED.__dict__.setdefault("tables", {})
+    known: dict[Path, tuple[DeltaTable, tuple[int, int] | None]] = _OPENED.__dict__.setdefault("tables", {})
     table, stamp = known.get(place, (None, None))
     try:
         if table is not None and stamp is not None and stamp == _stamp(place, table):
@@ -54,10 +48,10 @@ def _stamp(place: Path, table: DeltaTable) -> tuple[int, int] | None:
     """Identity of the newest known commit's file; it differs, or is missing, if the table was removed and created again. None
     if that commit is only in a checkpoint."""
     try:
-        found = _commit(place, table.version()).stat()
+        status = _commit(place, table.version()).stat()
     except FileNotFoundError:
         return None
-    return found.st_ino, found.st_mtime_ns
+    return status.st_ino, status.st_mtime_ns
 
 
 def _commit(place: Path, version: int) -> Path:
@@ -107,9 +101,9 @@ class Tables:
         filters = [(column, operator, value) for column, (operator, value) in where.items()] or None
         place, prefix = self.lake.table(name), table.table_uri.removeprefix("file://")
         # delta-rs percent-encodes the table's own path, and leaves the files' names below it as they are on the disk
-        found = sorted(f"{place}/{uri.removeprefix(prefix)}" for uri in table.file_uris(file_pruning_predicate=filters))
-        self.lake.mirror.fetch_files(Path(file) for file in found)
-        return found
+        files = sorted(f"{place}/{uri.removeprefix(prefix)}" for uri in table.file_uris(file_pruning_predicate=filters))
+        self.lake.mirror.fetch_files(Path(file) for file in files)
+        return files
 
     def rows_by_day(self, name: str, workload: str) -> dict[date, int]:
         """Number of rows of each of a workload's days, from the commit log alone."""
@@ -126,11 +120,11 @@ class Tables:
     def files_by_day(self, name: str, workload: str) -> dict[date, list[str]]:
         """The Parquet files of each of a workload's days, as the commit log names them."""
         table = self.open(name)
-        found: dict[date, list[str]] = {}
+        files: dict[date, list[str]] = {}
         for part in _parts(table, "partition.workload", "partition.dt", "path") if table is not None else ():
             if part["partition.workload"] == workload:
-                found.setdefault(part["partition.dt"], []).append(part["path"])
-        return found
+                files.setdefault(part["partition.dt"], []).append(part["path"])
+        return files
 
     def written_at(self, name: str, workload: str) -> datetime | None:
         """When the newest of a workload's files was written, from the commit log alone; None if there is none."""
@@ -176,9 +170,9 @@ class Tables:
 
     def append(self, name: str, rows: Rows) -> None:
         """Adds rows in one commit; without rows there is no commit."""
-        self._write(name, rows, mode="append")
+        self._write(name, rows)
 
-    def replace(self, name: str, rows: Rows, **where: Sequence[Any] | Any) -> None:
+    def replace(self, name: str, rows: Rows, **where: Any) -> None:
         """Replaces, in one commit, the rows that match `where` (column=value, or column=[values]) by `rows`.
 
         Every new row must match `where` too: delta-rs refuses the commit otherwise.
@@ -189,26 +183,27 @@ class Tables:
             if not values:
                 return
             clauses.append(f"{column} in ({', '.join(sql_literal(item) for item in values)})")
-        self._write(name, rows, mode="overwrite", predicate=" and ".join(clauses))
+        self._write(name, rows, " and ".join(clauses))
 
-    def _write(self, name: str, rows: Rows, mode: str, predicate: str | None = None) -> None:
+    def _write(self, name: str, rows: Rows, predicate: str | None = None) -> None:
+        """Commits rows. predicate: which rows they replace; None: none."""
         schema = bare(SCHEMAS[name])
         batches = rows.to_batches() if isinstance(rows, pa.Table) else rows
         batches = (part for batch in batches for part in _as_written(batch, schema))
         first = next(batches, None)
-        if mode == "append" and first is None:
+        if predicate is None and first is None:
             return
         if self.open(name) is None:
-            mode, predicate = "append", None
+            predicate = None
+        mode: dict[str, Any] = {"mode": "append"} if predicate is None else {"mode": "overwrite", "predicate": predicate}
         with self.lake.mirror.committing(self.lake.table(name)) as (place, settings):
             write_deltalake(
                 place,
                 pa.RecordBatchReader.from_batches(schema, chain([first] if first else [], batches)),
-                mode=mode,
-                predicate=predicate,
                 partition_by=PARTITIONS[name],
                 writer_properties=_WRITTEN,
                 schema_mode="merge",  # a table that lacks a newer column gets it with its next commit
+                **mode,
                 **settings,
             )
 
@@ -227,7 +222,7 @@ def _as_written(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.RecordBatch
     return pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches()
 
 
-_KNOWN: dict[Path, tuple[tuple[str, int], dict[str, str]]] = {}
+_KNOWN: dict[Path, tuple[tuple[Any, int], dict[str, str]]] = {}
 _LOCK = threading.Lock()
 
 

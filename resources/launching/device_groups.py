@@ -1,9 +1,5 @@
 """The accelerators that workers of this machine share: MILLRACE_DEVICES, groups of CUDA device numbers.
 
-    MILLRACE_DEVICES="0;1"          # two workers at a time, each with one device
-    MILLRACE_DEVICES="0,1;2,3"      # two workers at a time, each with two
-    with leased_devices(): ...      # CUDA_VISIBLE_DEVICES of this process, and of what it starts, is one group
-
 Without it, one worker at a time sees all devices. Dagster assigns no devices to steps, so a worker takes the first group that
 no other has, by a kernel lock that ends with the process that took it.
 """

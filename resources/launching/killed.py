@@ -1,7 +1,4 @@
-"""Error messages for a process that was killed by a signal, with the memory that was in use.
-
-killed_sentence("the worker", "SIGKILL") + memory_sentence(peak_mb=21_500)
-"""
+"""Error messages for a process that was killed by a signal, with the memory that was in use."""
 
 from __future__ import annotations
 

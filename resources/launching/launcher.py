@@ -1,7 +1,5 @@
 """The launcher interface: runs jobs in workers, here or elsewhere.
 
-    launcher.run(Job(operation="sft", ...), context)     # the operation's metrics, once it is done
-
 A job is the same JSON everywhere (`model_ops.jobs.job.Job`); local_launcher.py runs it on this machine. Another launcher (a
 cluster, a queue) gives the workshop the same two methods and raises the same errors.
 """

@@ -1,8 +1,5 @@
 """Runs workers on this machine, keeps one warm between steps, and asks for one more try of a run whose worker was killed.
 
-    with LocalLauncher() as launcher:
-        metrics = launcher.run(Job(operation="sft", ...), context)
-
 A worker is `python -m model_ops.worker --stdin`: it pays for importing torch once, then takes one job after another.
 A job whose settings have a mesh of several processes gets new processes, through torchrun (model_ops.parallel.launch); only
 the first process reports events. A process that dies ends the job with its own error, unless the mesh's `restarts` allow all

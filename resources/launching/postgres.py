@@ -1,8 +1,5 @@
 """The database that holds Dagster's history for teams: MILLRACE_POSTGRES, postgresql://millrace:PASSWORD@db.example:5432/millrace.
 
-    postgres.url()         # as SQLAlchemy takes it; "" where the history is in SQLite
-    postgres.require()     # raises PostgresError for a database that cannot be reached
-
 The URL, which holds a password, is written into no file: dagster.yaml names the variable.
 """
 
@@ -38,15 +35,15 @@ def url() -> str:
     if not given:
         return ""
     try:
-        found = urlsplit(given)
-        usable = bool(found.hostname or found.query) and len(found.path) > 1 and found.port != 0
+        parts = urlsplit(given)
+        usable = bool(parts.hostname or parts.query) and len(parts.path) > 1 and parts.port != 0
     except ValueError:
         usable = False
-    if not usable or found.scheme not in ("postgres", "postgresql", SCHEME):
+    if not usable or parts.scheme not in ("postgres", "postgresql", SCHEME):
         raise PostgresError(
             f"{VARIABLE} is no address of a database: it looks like postgresql://USER:PASSWORD@HOST:5432/DATABASE"
         )
-    return given.replace(f"{found.scheme}://", f"{SCHEME}://", 1)
+    return given.replace(f"{parts.scheme}://", f"{SCHEME}://", 1)
 
 
 def require() -> None:

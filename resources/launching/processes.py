@@ -1,9 +1,5 @@
 """Starts a module of this project as a process of its own, from a checkout or a wheel, and recognises a process later.
 
-    subprocess.Popen(python_module("model_ops.worker", "--stdin"), env=child_environment(MPLBACKEND="Agg"))
-    stamp = this_process()              # "4711@1764712345.67": pid and start time; a later process differs, with the same pid
-    is_same_process(stamp)              # whether it still runs
-
 The child keeps the user's current folder, so relative paths in its environment mean what they meant to the user. That
 folder is not on the child's module path (`python -P`): a file sql.py or a folder assets/ there hides nothing.
 """
@@ -26,10 +22,10 @@ def python_module(module: str, *words: str) -> list[str]:
 
 def child_environment(**more: str) -> dict[str, str]:
     """This process's environment for a child that imports the same project files, plus `more`."""
-    found = {**os.environ, "PYTHONSAFEPATH": "1", **more}
+    environment = {**os.environ, "PYTHONSAFEPATH": "1", **more}
     if str(PROJECT) not in {*site.getsitepackages(), site.getusersitepackages()}:  # a checkout need not be installed
-        found["PYTHONPATH"] = os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return found
+        environment["PYTHONPATH"] = os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return environment
 
 
 def this_process() -> str:

@@ -1,11 +1,5 @@
 """Speed and remaining time of a worker's phase, from its progress events, and their way to the terminal that started the run.
 
-    pace = PhasePace()
-    pace.hear(event)            # {"event": "progress", "phase": ..., "done": ..., "total": ..., "unit": ..., "at": seconds}
-    pace.rate, pace.left_s      # None until enough was measured
-    pace.sentence()             # "sft: 120 of 800 steps, 14 min left, loss 2.100, 3,100 tokens/s"
-    relay({"event": "note", "message": "..."})     # one JSON object per line, into the file that MILLRACE_PROGRESS names
-
 A phase is `starting` until enough was measured after its first report: at least 2 s, and three reports, 2 % of the work or a
 minute.
 Measuring begins with the first report, since the time before it (compilation, a dry run) does not recur. Rates are over the

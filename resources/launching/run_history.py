@@ -1,8 +1,5 @@
 """Reads Dagster's history of a lake without writing: runs in progress, and the duration of each step of a run.
 
-    for run in running(lake): run.run_id, run.job, run.started_at, run.is_alive
-    seconds_of_steps(lake, run_id)          # {"sft_model": 12.3, ...}
-
 Reads the SQLite files of <lake>/.dagster (MILLRACE_HOME moves it) that the shipped dagster.yaml makes Dagster keep, or, for
 teams, the database of MILLRACE_POSTGRES (postgres.py). Opening a DagsterInstance would create and migrate the tables, and
 takes seconds. Missing or unreadable files count as no runs.
@@ -69,9 +66,9 @@ def runs(lake: LakeLayout, limit: int = 200) -> list[RunRecord]:
     """The newest runs, newest first."""
     asked = {"tag": PROCESS_TAG, "host": HOST_TAG, "of": JOB_TAG, "submitted": RUN_TAG, "count": limit}
     if postgres.url():
-        found = _postgres_rows("history/postgres/runs", **asked)
+        records = _postgres_rows("history/postgres/runs", **asked)
     else:
-        found = _rows(home_of(lake) / "history" / "runs.db", "history/runs", **asked)
+        records = _rows(home_of(lake) / "history" / "runs.db", "history/runs", **asked)
     return [
         RunRecord(
             run_id,
@@ -85,7 +82,7 @@ def runs(lake: LakeLayout, limit: int = 200) -> list[RunRecord]:
             submitted or "",
             bool(submitted) and is_copied(home_of(lake) / SUBMITTED / submitted),
         )
-        for run_id, job, status, started, ended, process, host, of, submitted in found
+        for run_id, job, status, started, ended, process, host, of, submitted in records
     ]
 
 

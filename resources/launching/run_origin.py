@@ -1,8 +1,5 @@
 """Where a run comes from: a code location that the daemon has loaded, or `millrace run`, which only names its own.
 
-    origin_of("my_bot", "train")      # with it, the UI's overview shows a run of the command line
-    is_launched(run)                  # whether the daemon launched it
-
 Dagster has no public name for origins: this is the one file that imports its private ones.
 """
 

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from model_ops.files import write_text
 from model_ops.jobs import CheckFailed
+from resources.stages import STAGES
 
 ERASED = "erased.json"
 TAINTED = "tainted.json"
@@ -31,9 +32,9 @@ BESIDE = frozenset({ERASED, TAINTED, ELSEWHERE, SIGNATURE, SIGNED_PROVENANCE})
 APPROVAL_PAGE = "approval.html"
 PAGES = frozenset({"report.md", "report.html", APPROVAL_PAGE})
 """Pages of a release that show rows, and that an erasure may therefore rewrite."""
-SAMPLED = frozenset({"sampled.parquet", "rollouts.parquet"})
+SAMPLED = frozenset(each.own_answers for each in STAGES if each.own_answers)
 """Of a model: answers that it gave while it was trained, with ids and grades, of which an erasure may take rows."""
-WITH_TEXT = frozenset({"rollouts.parquet"})
+WITH_TEXT = frozenset(each.own_answers for each in STAGES if each.answers_show_text)
 """Of these, what shows text. No signature, package or push takes it."""
 
 SPLITS = frozenset({"train", "validation", "test"})

@@ -41,7 +41,7 @@ class ManifestError(CheckFailed):
 class Input(BaseModel):
     """One input of an operation: another artefact, a slice of a table, or an external directory."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", validate_by_name=True, serialize_by_alias=True)
 
     kind: Literal["dataset", "model", "release", "table", "external"]
     name: str
@@ -50,7 +50,7 @@ class Input(BaseModel):
     pinned: bool = False
     """Whether an earlier version is meant, such as the champion that an evaluation compares with: a newer current version does
     not make the artefact outdated."""
-    kept: bool = False
+    taken_as_is: bool = Field(False, alias="kept")
     """Whether it was taken as it is, although its own inputs had newer versions then, as a drafter's target where only the
     drafter learns new rows: the artefact is outdated by another version of it, not by what that is made from."""
 
@@ -95,16 +95,16 @@ def artefact_version(op: str, source_digest: str, config: dict[str, Any], inputs
 
 def files_under(directory: Path) -> list[Path]:
     """Every file of an artefact's directory except the manifest, records of erasures and the scratch folder, sorted by path."""
-    found = []
+    files = []
     for folder, folders, names in os.walk(directory):
         folders[:] = [name for name in folders if name != SCRATCH]
-        found += [
+        files += [
             path
             for name in names
             if not name.startswith(".")  # .x is an interrupted write
             and (path := Path(folder) / name).relative_to(directory).as_posix() not in ("manifest.json", *BESIDE)
         ]
-    return sorted(found, key=lambda path: path.relative_to(directory).as_posix())
+    return sorted(files, key=lambda path: path.relative_to(directory).as_posix())
 
 
 def describe_files(directory: Path) -> list[File]:
@@ -140,9 +140,9 @@ def changed_files(directory: Path, manifest: Manifest) -> list[str]:
     Files that an erasure rewrote have the digest that it recorded, or, if it was killed, still that of the manifest.
     """
     before, after = read_written(directory).files, after_erasure(directory, manifest.kind, manifest.files)
-    found = {(file.path, file.sha256) for file in describe_files(directory)}
+    now = {(file.path, file.sha256) for file in describe_files(directory)}
     either = {(file.path, file.sha256) for file in (*before, *after)}
-    return sorted({path for path, _ in found - either} | {file.path for file in after} - {path for path, _ in found})
+    return sorted({path for path, _ in now - either} | {file.path for file in after} - {path for path, _ in now})
 
 
 def file_problems(directory: Path, manifest: Manifest) -> list[str]:

@@ -1,7 +1,6 @@
-"""Reads new log objects into the lake: `ingest` takes batch by batch from sources, checks rows, joins records in two parts,
-refuses erased ids, and commits decisions, quarantine, feedback and interactions, in this order, then the ledger (commit.py).
-What a killed run had not finished, the next one reads again and replaces, so every record counts once. How a record becomes
-rows is in records/, which objects there are in sources/. Start with ingestion.py, then batches.py.
+"""Reads new log objects into the lake: `ingest` stages objects batch by batch, decides what becomes of each row, commits
+decisions, quarantine, feedback and interactions, in this order, then the ledger. What a killed run had not finished, the next
+one reads again and replaces. Start with ingestion.py.
 """
 
 from typing import TYPE_CHECKING

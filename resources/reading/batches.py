@@ -1,12 +1,9 @@
-"""Reads log objects into DuckDB, batch by batch: checked rows with ids and hashes. It commits nothing to the lake.
+"""Reads log objects into DuckDB, batch by batch: checked rows with ids and hashes. It commits nothing to the lake. A reading
+thread opens the objects and sorts their records by format (`routing`), `Extraction` turns them into rows, and parts of one
+record that lie in different objects are joined (`pairing`, `span_events`).
 
     with staging(workload, sources) as stage:
-        for batch in stage.batches(entries):      # the tables staged, staged_feedback and quarantined are complete
-            batch.read, batch.failed              # entries of the ledger
-
-A reading thread opens the objects and sorts their records by format (`routing`), a format's SQL turns them into rows
-(`extraction`), and requests and responses that lie in different objects are joined (`pairing`), and so are spans and their log
-records (`span_events`). Records of many small objects are parsed together; those of a large object a part at a time.
+        for batch in stage.batches(entries): ...      # the tables staged, staged_feedback and quarantined are complete
 """
 
 from __future__ import annotations
@@ -47,17 +44,9 @@ PROBLEMS_TOGETHER = 1024
 """Problems of the line reader that are inserted into the quarantine at a time."""
 
 BATCH_TABLES = (
-    "batch",
-    "quarantined",
-    "skipped",
-    "pair_sides",
-    "span_sides",
-    "staged",
-    "staged_feedback",
-    "no_interactions",
-    "no_feedback",
-    "unread_keys",
-)
+    "batch", "quarantined", "skipped", "pair_sides", "span_sides", "staged", "staged_feedback", "no_interactions",
+    "no_feedback", "unread_keys",
+)  # fmt: skip
 
 _QUARANTINED = pa.schema(
     [("object", pa.int32()), ("row", pa.int64()), ("error_code", pa.string()), ("message", pa.string()), ("raw", pa.binary())]
@@ -159,15 +148,15 @@ class BatchBuilder:
 
     def add(self, part: ObjectPart) -> None:
         """Takes the next part of an object."""
-        if isinstance(part.found, RecordProblem):
-            self._add_problem(part.index, part.found)
-        elif isinstance(part.found, Records):
-            self._add_records(part.index, part.format, part.found)
+        if isinstance(part.content, RecordProblem):
+            self._add_problem(part.index, part.content)
+        elif isinstance(part.content, Records) and part.format is not None:
+            self._add_records(part.index, part.format, part.content)
         else:
             staged = self._object(part.index)
             staged.content_sha256 = part.content_sha256
-            if part.found is not None:
-                staged.problem = _reason(part.found, staged.entry.uri)
+            if isinstance(part.content, OSError):
+                staged.problem = _reason(part.content, staged.entry.uri)
 
     def build(self) -> StagedBatch:
         """Completes the tables: pairs and spans are joined, and objects that failed leave no row."""

@@ -1,7 +1,4 @@
-"""Rated answers of `millrace chat`: log objects in the lake itself, which every run reads beside the recipe's sources.
-
-with_chats(lake.root, "tutor", recipe.sources)       # with "millrace_chat": SourceSettings(uri="<lake>/chats/tutor")
-"""
+"""Rated answers of `millrace chat`: log objects in the lake itself, which every run reads beside the recipe's sources."""
 
 from __future__ import annotations
 
@@ -29,8 +26,9 @@ def with_chats(root: Path, workload: str, sources: Mapping[str, SourceSettings])
 
 def old_chats(root: Path, workload: str, first: date | None) -> list[Path]:
     """The rated answers of the days before `first`."""
-    found = chats_of(root, workload).glob("dt=*/*.jsonl") if first is not None else ()
-    return [path for path in found if path.parent.name < f"dt={first.isoformat()}"]
+    if first is None:
+        return []
+    return [path for path in chats_of(root, workload).glob("dt=*/*.jsonl") if path.parent.name < f"dt={first.isoformat()}"]
 
 
 def remove_chats(root: Path, workload: str, first: date | None) -> None:

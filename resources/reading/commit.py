@@ -1,12 +1,7 @@
 """Decides what becomes of a staged batch's rows, and commits them to interactions, feedback, quarantine and decisions.
-
-    find_earlier_rows(tables, connection, entries, workloads)     # once, before the first batch of these objects
-    decide(tables, batch, workloads)        # what identifies a record, which copy of it stays, what was erased
-    commit(tables, batch)
-
-Partitions that only gain rows are appended to; partitions that lose rows (of an object that is read again, or a copy that is
-replaced) are rewritten. Decisions are committed first, the ledger last. After a crash between two commits, affected objects
-are unread in the ledger, or are named by a committed decision, and are read again.
+Partitions that only gain rows are appended to; partitions that lose rows are rewritten. Decisions are committed first, the
+ledger last: after a crash between two commits, affected objects are unread in the ledger, or are named by a committed decision,
+and are read again.
 """
 
 from __future__ import annotations

@@ -1,13 +1,6 @@
-"""Tombstones: the table `erasures`, which keeps erased records from coming back when their sources are read again.
-
-    keep_key(tables)                               # refuse_other_key, and from now on the lake has this process's key
-    hash_erased(connection, tables, workloads)     # the table erased_hashes, for anti-joins; False if there are none
-    add_tombstones(tables, hashes)                 # of ids by which feedback may name what was erased
-
-A tombstone has no id, only sha256(MILLRACE_USER_HASH_KEY, unit separator, id), as `user_hash` has. kind: user, session,
-interaction, or about (any id that feedback may name: of a request, a trace, a session). With another key
-no tombstone and no user_hash would match: erased rows would come back, and one person would be two. So lake.json has the key's
-fingerprint from the first ingest on, and whoever hashes ids refuses another.
+"""Tombstones: the table `erasures`, which keeps erased records from coming back when their sources are read again. A tombstone
+has no id, only sha256(MILLRACE_USER_HASH_KEY, unit separator, id), as `user_hash` has. With another key no tombstone and no
+user_hash would match, so lake.json has the key's fingerprint from the first ingest on, and whoever hashes ids refuses another.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Sentences about an ingest for its log: objects that left no row and why, moved objects, mixed workloads, feedback without
 interaction.
-
-    for note in notes_on(report): print(note)
 """
 
 from __future__ import annotations
@@ -23,11 +21,11 @@ def notes_on(report: IngestReport) -> Iterator[str]:
     if report.failures:
         yield (
             f"{counted(len(report.failed_objects), 'object')} could not be read, and the next run tries again:"
-            f"{_told(list(report.failures.values()))}"
+            f"{_listed(list(report.failures.values()))}"
         )
     if report.set_aside:
         count = sum(reason.objects for reason in report.set_aside.values())
-        yield f"{counted(count, 'object')} went to quarantine as a whole:{_told(list(report.set_aside.values()))}"
+        yield f"{counted(count, 'object')} went to quarantine as a whole:{_listed(list(report.set_aside.values()))}"
     if lines := report.total.quarantined - sum(reason.objects for reason in report.set_aside.values()):
         yield (
             f"{counted(lines, 'record')} went to quarantine "
@@ -67,7 +65,7 @@ def moved_note(count: int) -> str:
     return f"{counted(count, 'object')} moved since the last run: the tables have the new uri, and nothing is read again"
 
 
-def _told(reasons: list[Reason]) -> str:
+def _listed(reasons: list[Reason]) -> str:
     left = len(reasons) - MOST_REASONS
     more = (
         [

@@ -1,12 +1,8 @@
-"""Ingests logs in place into the tables interactions, feedback, quarantine, decisions and objects.
+"""Ingests logs in place into the tables interactions, feedback, quarantine, decisions and objects. A changed object's rows are
+replaced as a whole, and the ledger is written last: a run that is killed anywhere and started again gives the same tables. Of
+rows with the same id one is kept, independent of the order of reading. Every run checks read = kept + dropped + quarantined.
 
-    observe(tables, "math-tutor", sources)                           # new objects, and the days that have records
-    ingest(tables, "math-tutor", sources)                            # reads what was not read yet
     ingest(tables, "math-tutor", sources, days=[date(2026, 6, 1)])   # only objects of these days
-
-A changed object's rows are replaced as a whole; the ledger is written last. So a run that is killed anywhere and started
-again gives the same tables, and ingesting twice equals ingesting once. Of rows with the same id one is kept, independent of
-the order of reading. Every run checks read = kept + dropped + quarantined.
 """
 
 from __future__ import annotations
@@ -287,7 +283,7 @@ class _IngestRun:
     def _with_removed_copies(self, entries: list[LedgerEntry]) -> list[LedgerEntry]:
         """Further objects, with a record that was dropped as a copy of a record in these, which may no longer have it."""
         known = {entry.uri for entry in entries}
-        waiting, dependents = set(known), set()
+        waiting, dependents = set(known), set[str]()
         with workbench() as connection:
             attach(connection, self._tables, "decisions", self._workloads_of(entries))
             while waiting:
@@ -305,11 +301,11 @@ class _IngestRun:
 def _update(ledger: Ledger, sources: dict[str, SourceSettings], look_for_days: bool) -> tuple[int, int]:
     """Brings the ledger up to date with the sources and saves it. Returns the counts of new or changed and of moved objects."""
     new, moved = ledger.update(sources)
-    found_days = False
+    has_new_days = False
     for dayless in ledger.portions(sources, dayless=True) if look_for_days else ():
         _find_days(ledger, sources, dayless)
-        found_days = True
-    if new or moved or found_days or ledger.touched:
+        has_new_days = True
+    if new or moved or has_new_days or ledger.touched:
         ledger.save()
     return new, moved
 

@@ -1,14 +1,9 @@
-"""Joins records in two parts, which may lie in different objects: the requests and responses of a batch API, which share a
-`custom_id`, and those of vLLM's log, which share the request's id.
+"""Joins records in two parts, which may lie in different objects: requests and responses of a batch API, by `custom_id`, and of
+vLLM's log, by the request's id. Files pair up within a folder; words such as inputs/ or _output are left out of path and name,
+and where a folder has several requests with one id, the file name decides. All such files of a folder are read in one batch, so
+the order in which objects arrive does not matter.
 
-    folder, stem = pairing_key("s3://logs/batches/2026-06-01/outputs/b1_output.jsonl")     # .../2026-06-01, b1
-
-    pairing = Pairing(connection, extraction)
-    joined = pairing.pair(form, entries, failed)      # rows into `staged`; joined.partners: objects that must be read together
-
-Files pair up within a folder; words such as inputs/, outputs/ or _output are left out of path and name. Where a folder has
-several requests with one custom_id, the file name decides. Both keys depend on the uri alone, and all batch files of a folder
-are read in one batch, so the order in which objects arrive does not matter.
+    pairing_key("s3://logs/batches/2026-06-01/outputs/b1_output.jsonl")     # .../2026-06-01, b1
 """
 
 from __future__ import annotations

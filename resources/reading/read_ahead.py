@@ -1,8 +1,5 @@
-"""Runs an iterator in a thread, a few items ahead of its consumer, so that reading and computing overlap.
-
-    for part in read_ahead(parts(), items=2): ...
-
-An exception of the iterator is raised where its next item would have come. A consumer that stops early stops the thread.
+"""Runs an iterator in a thread, a few items ahead of its consumer, so that reading and computing overlap. An exception of the
+iterator is raised where its next item would have come. A consumer that stops early stops the thread.
 """
 
 from __future__ import annotations

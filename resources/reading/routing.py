@@ -1,12 +1,6 @@
-"""Chooses the format that reads each record of an object: the recipe's, or the first that recognises the record.
-
-    for part in read_objects(entries, sources):      # in a reading thread: it touches no DuckDB
-        part.index, part.format, part.found          # Records of one format, or a Problem for quarantine
-
-A file whose first records are all of one format is read as that format. For a record that the format's SQL cannot extract,
-`format_of_faulty` looks for another format: a uniform file costs nothing, and an odd line does not become an incomplete row.
-If no format recognises the first records, the file's first part is searched. Lines of streamed answers are joined wherever
-they are.
+"""Chooses the format that reads each record of an object: the recipe's, or the first that recognises the record. A file whose
+first records are all of one format is read as that format; for a record that its SQL cannot extract, `format_of_faulty` looks
+for another. It runs in a reading thread and touches no DuckDB.
 """
 
 from __future__ import annotations
@@ -44,14 +38,14 @@ class ObjectPart:
     index: int
     format: Format | None
     """The format of Records."""
-    found: Records | RecordProblem | OSError | None
+    content: Records | RecordProblem | OSError | None
     """In the last part of an object: None, or the OSError that ended the reading."""
     content_sha256: str = ""
     """Of the object's bytes, in its last part; "" if not all were read."""
 
     @property
     def ends_object(self) -> bool:
-        return not isinstance(self.found, Records | RecordProblem)
+        return not isinstance(self.content, Records | RecordProblem)
 
 
 def named_format(entry: LedgerEntry, sources: Mapping[str, SourceSettings]) -> Format | None:
@@ -75,8 +69,8 @@ def _read(index: int, entry: LedgerEntry, opened: Opened, source: SourceSettings
     router = ObjectRouter(named, source.fields)
     with opened() as raw:
         file = DigestReader(raw)
-        for found in read_object(file, entry.uri, named is not None and named.plain_text):
-            for form, part in [(None, found)] if isinstance(found, RecordProblem) else router.add(found):
+        for piece in read_object(file, entry.uri, named is not None and named.plain_text):
+            for form, part in [(None, piece)] if isinstance(piece, RecordProblem) else router.add(piece):
                 yield ObjectPart(index, form, part)
             if router.hopeless:
                 return file.digest()
@@ -120,7 +114,7 @@ class ObjectRouter:
         if self._first is self._named is self._fields is None:
             self._fields = next(filter(None, map(wrapped_fields, part.sample)), None)
         if self._fields:
-            yield from self._by_fields(part)
+            yield from self._by_fields(part, self._fields)
             return
         if self._first is None:
             self._first, sample = _first_of(part, self._named)
@@ -140,16 +134,16 @@ class ObjectRouter:
         else:
             yield self._first, part
 
-    def _by_fields(self, part: Records) -> Iterator[tuple[Format | None, Records | RecordProblem]]:
-        found = list(by_fields(part, self._fields))
-        if self._first is None and not self._fold and not any(form for form, _ in found):
+    def _by_fields(self, part: Records, fields: FieldMapping) -> Iterator[tuple[Format | None, Records | RecordProblem]]:
+        pieces = list(by_fields(part, fields))
+        if self._first is None and not self._fold and not any(form for form, _ in pieces):
             self.hopeless = True
-            first = next(each for _, each in found if isinstance(each, RecordProblem))
+            first = next(each for _, each in pieces if isinstance(each, RecordProblem))
             message = f"none of the first {len(part.rows)} records can be read, the first because {first.message}"
             yield None, RecordProblem(0, "unknown_format", message, first.raw)
             return
-        self._first = self._first or next((form for form, _ in found if form), CHUNKS)
-        yield from found
+        self._first = self._first or next((form for form, _ in pieces if form), CHUNKS)
+        yield from pieces
 
 
 def _has_corrections(part: Records) -> bool:

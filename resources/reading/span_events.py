@@ -1,13 +1,6 @@
-"""Joins OpenTelemetry spans without content with the log records that have it, which may lie in other objects of their source.
-
-    joining = SpanEvents(connection, extraction, "math-tutor")
-    joined = joining.join(entries, failed)       # rows into `staged`; joined.partners: objects that must be read together
-    apart.objects_to_join(ledger, sources)       # objects that were read apart and may have parts of one call
-
-Span and log records meet by trace and span id, in whatever order their objects arrive. The joined row is at the place of the
-span. The ledger keeps, as an object's format, whether its spans or log records still wait for the others. Of the objects that
-were read before, those are read again when an object of the same days brings the other side; and so are objects that made rows
-of spans for which further log records come.
+"""Joins OpenTelemetry spans without content with the log records that have it, by trace and span id, in whatever order their
+objects arrive. The ledger keeps, as an object's format, whether its spans or log records still wait for the others: such
+objects are read again when an object of neighbouring days brings the other side.
 """
 
 from __future__ import annotations

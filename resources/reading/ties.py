@@ -1,13 +1,8 @@
-"""Ties feedback to its interaction, whichever of them was read first, and counts how.
+"""Ties feedback to its interaction, whichever of them was read first. The most specific id of a record decides: interaction,
+else request, trace, session. Where the id belongs to one interaction, `interaction_id` gets it; else `tie` says why not. Every
+run ties all feedback again, and only days that changed are written.
 
-    tied = tie(tables, {"math-tutor"})           # at the end of an ingest, over all that is in the tables
-    tied.days["math-tutor"][date(2026, 6, 1)]    # {"request": 12, "several": 1, "unknown": 2}
-    ties_of(tables, "math-tutor", {"math-tutor", "other"})     # counted again only if feedback or interactions were written
-
-The most specific id of a record decides: interaction, else request, trace, session. Curation uses the same views
-(resources/curating/row_feedback.py). Where the id belongs to exactly one interaction, `interaction_id` gets it; where it
-belongs to several (a session, a request with two choices) or to none, the record stays untied and `tie` says why. Every run
-ties all feedback again, so the order of reading does not matter; only days that changed are written.
+    tie(tables, {"math-tutor"}).days["math-tutor"][date(2026, 6, 1)]    # {"request": 12, "several": 1, "unknown": 2}
 """
 
 from __future__ import annotations
@@ -59,34 +54,33 @@ def tie(tables: Tables, workloads: Collection[str]) -> Ties:
         attach_feedback_ids(connection)
         for query in ("ties", "tied"):
             run(connection, f"reading/ties/{query}")
-        found = run(connection, "reading/ties/changed_days").fetchall()
-        changed = {workload: [day for _, day in rows] for workload, rows in groupby(found, key=lambda row: row[0])}
+        changes = run(connection, "reading/ties/changed_days").fetchall()
+        changed = {workload: [day for _, day in group] for workload, group in groupby(changes, key=lambda row: row[0])}
         counted: dict[str, dict[date, dict[str, int]]] = {workload: {} for workload in with_feedback}
         for workload, days in counted.items():
             for day, by, records in run(connection, "reading/ties/counts", workload=workload).fetchall():
                 days.setdefault(day, {})[by] = records
-        for workload, days in changed.items():
-            tables.replace(
-                "feedback",
-                stream(connection, "reading/ties/feedback_of_days", workload=workload, days=days),
-                workload=workload,
-                dt=days,
-            )
+        for workload, dates in changed.items():
+            rows = stream(connection, "reading/ties/feedback_of_days", workload=workload, days=dates)
+            tables.replace("feedback", rows, workload=workload, dt=dates)
     return Ties(counted, changed)
 
 
 def ties_of(tables: Tables, workload: str, workloads: Collection[str]) -> Ties:
     """Ties the feedback of some workloads (`ties.tie`). If neither table was written to since the last call for `workload`,
     returns the remembered counts and no changed day."""
-    memory = AnswerCache(tables.lake, f"ties/{workload}", made_by=source_digest("resources/reading/ties.py"))
-    if (kept := memory.get(_key(tables, workloads))) is not None:
+    memory = AnswerCache(tables.lake, f"ties/{workload}", code=source_digest("resources/reading/ties.py"))
+    if (remembered := memory.get(_key(tables, workloads))) is not None:
         return Ties(
-            {of: {date.fromisoformat(day): counts for day, counts in days.items()} for of, days in json.loads(kept).items()}
+            {
+                of: {date.fromisoformat(day): counts for day, counts in days.items()}
+                for of, days in json.loads(remembered).items()
+            }
         )
-    found = tie(tables, workloads)
-    days = {of: {day.isoformat(): counts for day, counts in of_days.items()} for of, of_days in found.days.items()}
+    ties = tie(tables, workloads)
+    days = {of: {day.isoformat(): counts for day, counts in of_days.items()} for of, of_days in ties.days.items()}
     memory.keep({_key(tables, workloads): json.dumps(days)})
-    return found
+    return ties
 
 
 def _key(tables: Tables, workloads: Collection[str]) -> str:

@@ -1,8 +1,4 @@
-"""Keys of log records that nothing reads, and the `fields` that would read them.
-
-unread_text(keys)     # "2 keys are read by nothing: actor.login (300 records), ...; fields: {...} would read ..."
-unread_in(tables)     # from the ledger, by workload and source
-"""
+"""Keys of log records that nothing reads, and the `fields` that would read them."""
 
 from __future__ import annotations
 
@@ -36,11 +32,11 @@ class UnreadKey(BaseModel):
 
 def summed(keys: Iterable[UnreadKey]) -> list[UnreadKey]:
     """One entry a path: first those that a field would read, then those that most records have."""
-    found: dict[str, UnreadKey] = {}
+    by_path: dict[str, UnreadKey] = {}
     for key in keys:
-        known = found.get(key.path, key.model_copy(update={"records": 0}))
-        found[key.path] = UnreadKey(path=key.path, field=known.field or key.field, records=known.records + key.records)
-    return sorted(found.values(), key=lambda key: (not key.field, -key.records, key.path))
+        known = by_path.get(key.path, key.model_copy(update={"records": 0}))
+        by_path[key.path] = UnreadKey(path=key.path, field=known.field or key.field, records=known.records + key.records)
+    return sorted(by_path.values(), key=lambda key: (not key.field, -key.records, key.path))
 
 
 def fields_of(keys: Iterable[UnreadKey]) -> dict[str, str]:
@@ -74,8 +70,8 @@ def unread_in(tables: Tables) -> dict[tuple[str, str], list[UnreadKey]]:
     table = tables.open("objects") if tables.files("objects") else None
     if table is None or "unread_keys" not in table.schema().to_arrow().names:
         return {}
-    found: dict[tuple[str, str], list[UnreadKey]] = {}
+    keys_of: dict[tuple[str, str], list[UnreadKey]] = {}
     for row in table.to_pyarrow_table(columns=["workload", "source", "unread_keys"]).to_pylist():
         if row["unread_keys"]:
-            found.setdefault((row["workload"], row["source"]), []).extend(map(UnreadKey.of, json.loads(row["unread_keys"])))
-    return {place: summed(keys) for place, keys in found.items()}
+            keys_of.setdefault((row["workload"], row["source"]), []).extend(map(UnreadKey.of, json.loads(row["unread_keys"])))
+    return {place: summed(keys) for place, keys in keys_of.items()}

@@ -1,8 +1,4 @@
-"""Finds workloads that a source mixes: names in its records that the recipe's workload gets without being asked to.
-
-mixed = mixed_workloads("gateway", source, {"farm-help": 225, "shop-help": 75}, "farm-help")
-print(mixed)          # one sentence with the counts and the remedy; None where nothing is mixed
-"""
+"""Finds workloads that a source mixes: names in its records that the recipe's workload gets without being asked to."""
 
 from __future__ import annotations
 

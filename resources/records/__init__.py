@@ -1,8 +1,5 @@
-"""From the bytes of a log object to checked rows. objects/ splits any container (JSONL, JSON, CSV, Parquet, vLLM's log;
-compressed or not) into records; formats/ has one small file for each log format, which says how to recognise it; providers/
-turns the APIs of Anthropic, Gemini, Bedrock and others into OpenAI messages; extraction.py runs the format's SQL. A new log
-format goes into formats/ and sql/reading/formats/. Nothing here knows of tables. Start with formats/__init__.py and
-extraction.py.
+"""From the bytes of a log object to checked rows. objects/ splits any container into records, formats.py recognises them,
+providers/ turns APIs of providers into OpenAI messages, and extraction.py runs the format's SQL. Nothing here knows of tables.
 """
 
 from typing import TYPE_CHECKING
@@ -11,12 +8,10 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from resources.records import field_mapping, json_paths, streams, synonyms
-    from resources.records.choices import CHOICES, lines_of
+    from resources.records.example_prompts import CHOICES, lines_of
     from resources.records.extraction import LINES, Extraction
     from resources.records.field_mapping import FieldMapping
-    from resources.records.formats import BY_NAME, FORMATS, detect
-    from resources.records.formats.capture_note import CAPTURE_NOTE_KEY
-    from resources.records.formats.format import Format
+    from resources.records.formats import BY_NAME, CAPTURE_NOTE_KEY, FORMATS, Format, detect
     from resources.records.mapped_records import by_fields, mapped_format, wrapped_fields
     from resources.records.moments import is_moment
     from resources.records.objects.log_reader import LONGEST_BYTES, RAW_BYTES, RecordProblem, Records, record_of

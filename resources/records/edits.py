@@ -1,12 +1,8 @@
-"""Recognises an edit: what a model said, and what a person made of it, under any of their usual names.
+"""Recognises an edit: what a model said, and what a person made of it, under any of their usual names. A name that any program
+may write (`final`, `sent`, `expected_output`) is a correction only beside a text that is a model's by its name; `corrected` and
+the like are one beside any answer or id.
 
     sides_of({"request_id": "r1", "original": "It is Bern.", "corrected": "It is Rome."})     # ("It is Bern.", "It is Rome.")
-    is_edit({"run_id": "r1", "key": "correctness", "score": 0, "correction": {"output": "It is Rome."}})      # True
-    edit_of('{"id": "r1", "before": "It is Bern.", "after": "It is Rome."}')     # the facts of an edit as JSON text
-
-A name that any program may write (`final`, `sent`, `expected_output`) is a correction only beside a text that is a model's
-by its name; `corrected` and the like are one beside any answer or id. An edit whose id is of no single request is tied to it
-by what the model said (sql/reading/ties.sql). DuckDB calls edit_of; it never raises.
 """
 
 from __future__ import annotations

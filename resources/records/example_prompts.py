@@ -1,24 +1,40 @@
-"""Composes the prompt of a line of examples from every key that holds a part of it.
-
-    prompt_of('{"system": "Be kind.", "input": "Why?", "chosen": "...", "rejected": "..."}')
-    # '{"messages":[{"role":"system","content":"Be kind."},{"role":"user","content":"Why?"}],"edit":null,"problem":null}'
-
-In this order: the system prompt, the turns of `history`, the conversation or the question. The question is the first of
-QUESTIONS that the line has; `input` comes after it, a context after an instruction and before any other question, with a
-blank line between them, and `choices` below it, a line each. A key whose text stands in the prompt already adds nothing.
-Where the line has more than that, `problem` names the keys, and the record goes to quarantine. DuckDB calls it for
-fine-tuning and preference lines; it never raises.
+"""Composes the prompt of a line of examples from every key that holds a part of it, in this order: the system prompt, the turns
+of `history`, the conversation or the question (the first of QUESTIONS). `input` comes after another question, a context after
+an instruction and before any other question, `choices` below. A key whose text stands in the prompt already adds nothing; with
+more, `problem` names the keys, and the record goes to quarantine. DuckDB calls prompt_of; it never raises.
 """
 
 from __future__ import annotations
 
 import json
+from string import ascii_uppercase
 from typing import Any
 
 from model_ops.chat_apis import json_text, mapping
-from resources.records.choices import CHOICES, lines_of
 from resources.records.edits import sides_of
 from resources.records.json_paths import structure_in
+
+CHOICES = ("choices", "options")
+
+
+def lines_of(choices: Any, prompt: str) -> list[str]:
+    """The labelled texts of a list, of {"label", "text"}, or of an object by label; none where the prompt has each of them."""
+    labels: Any = ascii_uppercase
+    texts = choices
+    if isinstance(choices, dict):
+        labels, texts = choices.get("label"), choices.get("text")
+        if all(len(key) == 1 and key.isalnum() for key in choices):
+            labels, texts = list(choices), list(choices.values())
+    if not isinstance(texts, list) or not all(isinstance(text, str) and text.strip() for text in texts):
+        return []
+    if all(text in prompt for text in texts):
+        return []
+    labels = labels if isinstance(labels, list) and len(labels) == len(texts) else ascii_uppercase
+    return [
+        text if text.startswith((f"{label})", f"{label}.", f"({label})")) else f"{label}. {text}"
+        for label, text in zip(labels, texts, strict=False)
+    ]
+
 
 SYSTEMS = ("system", "system_prompt", "system_message")
 CONVERSATIONS = ("conversations", "conversation", "messages")
@@ -109,8 +125,8 @@ def _question(asked: Any, key: str, parts: dict[str, Any]) -> list[dict[str, Any
 def _opening(record: dict[str, Any]) -> list[dict[str, Any]]:
     """The conversation before a chosen answer that is a list with its prompt."""
     chosen = record.get("chosen")
-    told = chosen if isinstance(chosen, list) and chosen and isinstance(chosen[0], dict) else []
-    return told[:-1] if told and _speaker(told[0]) in ("user", "human", "system", "developer") else []
+    turns = chosen if isinstance(chosen, list) and chosen and isinstance(chosen[0], dict) else []
+    return turns[:-1] if turns and _speaker(turns[0]) in ("user", "human", "system", "developer") else []
 
 
 def _turns(history: Any) -> list[dict[str, Any]]:

@@ -1,14 +1,9 @@
 """Runs a format's SQL over log lines in DuckDB and checks the rows: into `staged`, `staged_feedback` and `quarantined`.
+sql/reading/formats/<format>.sql names the columns that the format has, sql/reading/extraction.sql adds what all share: ids,
+hashes and checks. For a record that fails a check, `route` may find another format.
 
     extraction = Extraction(connection, "math-tutor", ["math-tutor", "chat"])
-    for line in extraction.extract(FORMATS["messages"], lines, route):     # lines to read again by another format
-        ...
-    keys_read(FORMATS["openai_pairs"])     # {"timestamp", "request", "request.metadata.session_id", ...}, from its SQL
-    looks_beside(FORMATS["openai_pairs"])  # whether its records may hold columns under other names (synonyms.py)
-
-A format's own select names the columns that it has (sql/reading/formats/<format>.sql); sql/reading/extraction.sql adds what all
-formats share: ids, hashes and checks. For a record that fails a check, `route` may find another format. Python sees bytes and
-Arrow buffers; SQL parses the JSON.
+    for line in extraction.extract(FORMATS["messages"], lines, route): ...     # lines to read again by another format
 """
 
 from __future__ import annotations
@@ -25,6 +20,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from duckdb.func import SPECIAL
 
 from model_ops.chat_apis import finish_reason_of, json_text, mended, responses_api
 from resources.digests import hash_key, user_of
@@ -33,8 +29,7 @@ from resources.records.edits import edit_of
 from resources.records.example_prompts import KEYS as EXAMPLE
 from resources.records.example_prompts import prompt_of
 from resources.records.field_mapping import MEASURES, measure_key
-from resources.records.formats import BY_NAME
-from resources.records.formats.format import Format
+from resources.records.formats import BY_NAME, Format
 from resources.records.json_paths import steps_of
 from resources.records.moments import moment_of
 from resources.records.normal_messages import call_turns, normal_messages
@@ -47,6 +42,7 @@ from resources.records.providers.litellm_calls import provider_chat_of
 from resources.records.providers.otlp import joined_call_of, model_call_of
 from resources.records.synonyms import BESIDE, BODIES, Reader
 
+_TEXT: Any = "VARCHAR"
 BATCH_ROWS = 2048
 """Most rows of an Arrow batch: DuckDB's threads share a part's batches."""
 BATCH_BYTES = 4 << 20
@@ -56,48 +52,22 @@ LONG_LINE_BYTES = BATCH_BYTES // 64
 64 rows."""
 CALL_BYTES = 8 << 20
 
-MACROS = (
-    *(
-        f"reading/macros/{name}"
-        for name in (
-            "plain_moment",
-            "moment",
-            "time_problem",
-            "logged_time",
-            "names_nothing",
-            "record_digest",
-            "error_text",
-            "choice_number",
-            "parameters",
-            "served_digest",
-            "served_release",
-            "beyond_messages",
-            "placeholder_in",
-            "unread_in",
-            "is_weak_id",
-            "user_name",
-        )
-    ),
-    *(
-        f"reading/message_macros/{name}"
-        for name in (
-            "called",
-            "openai_role",
-            "openai_message",
-            "openai_messages",
-            "example_prompt",
-            "unpreferred",
-            "openai_tools",
-            "openai_tool_calls",
-            "otlp_call",
-            "otlp_items",
-            "transcript_messages",
-            "templated_messages",
-            "oasst_answers",
+MACROS = tuple(
+    f"reading/{file}/{name}"
+    for file, names in (
+        ("macros", (
+            "plain_moment", "moment", "time_problem", "logged_time", "names_nothing", "record_digest", "error_text",
+            "choice_number", "parameters", "served_digest", "served_release", "beyond_messages", "placeholder_in", "unread_in",
+            "is_weak_id", "user_name",
+        )),
+        ("message_macros", (
+            "called", "openai_role", "openai_message", "openai_messages", "example_prompt", "unpreferred", "openai_tools",
+            "openai_tool_calls", "otlp_call", "otlp_items", "transcript_messages", "templated_messages", "oasst_answers",
             "provider_calls",
-        )
-    ),
-)
+        )),
+    )
+    for name in names
+)  # fmt: skip
 
 LINES = pa.schema([("object", pa.int32()), ("row", pa.int64()), ("raw", pa.large_string())])
 """Lines of a batch: the index of their object, their row in it, their text."""
@@ -130,30 +100,19 @@ class Extraction:
     ):
         self._connection, self._workload, self._workloads = connection, workload, list(workloads)
         self._fields, self._readers = fields, dict[tuple[str, str], Reader]()
-        connection.create_function("beside_of", self._beside_of, ["VARCHAR", "VARCHAR", "VARCHAR"], "VARCHAR")
-        connection.create_function("user_of", user_of, ["VARCHAR"], "VARCHAR")
-        connection.create_function("moment_of", moment_of, ["VARCHAR"], "VARCHAR", null_handling="special")
-        connection.create_function(
-            "model_call_of", lambda item, source: model_call_of(item, self._reader(source, "otlp")), ["VARCHAR"] * 2, "VARCHAR"
-        )
-        connection.create_function(
-            "joined_call_of",
-            lambda span, events, source: joined_call_of(span, events, self._reader(source, "otlp")),
-            ["VARCHAR"] * 3,
-            "VARCHAR",
-            null_handling="special",
-        )
-        connection.create_function("call_turns", call_turns, ["VARCHAR"], "VARCHAR")
-        connection.create_function("chat_of", responses_api.chat_of, ["VARCHAR"], "VARCHAR")
-        connection.create_function("prompt_of", prompt_of, ["VARCHAR"], "VARCHAR")
-        connection.create_function("edit_of", edit_of, ["VARCHAR"], "VARCHAR")
-        connection.create_function("call_of", call_of, ["VARCHAR", "VARCHAR"], "VARCHAR")
-        connection.create_function("provider_chat_of", provider_chat_of, ["VARCHAR"], "VARCHAR")
-        connection.create_function("context_of", context_of, ["VARCHAR"], "VARCHAR", null_handling="special")
-        connection.create_function("finish_reason_of", finish_reason_of, ["VARCHAR"], "VARCHAR", null_handling="special")
-        connection.create_function("thumb_of", thumb_of, ["VARCHAR"], "DOUBLE", null_handling="special")
-        connection.create_function("label_of", label_of, ["VARCHAR"], "VARCHAR", null_handling="special")
-        connection.create_function("normal_messages", normal_messages, ["VARCHAR"], "VARCHAR")
+        one: tuple[Callable[..., Any], ...] = (
+            user_of, call_turns, responses_api.chat_of, prompt_of, edit_of, provider_chat_of, normal_messages,
+        )  # fmt: skip
+        for function in one:
+            connection.create_function(function.__name__, function, [_TEXT], _TEXT)
+        takes_null: tuple[Callable[..., Any], ...] = (moment_of, context_of, finish_reason_of, label_of)
+        for function in takes_null:
+            connection.create_function(function.__name__, function, [_TEXT], _TEXT, null_handling=SPECIAL)
+        connection.create_function("thumb_of", thumb_of, [_TEXT], "DOUBLE", null_handling=SPECIAL)
+        connection.create_function("call_of", call_of, [_TEXT] * 2, _TEXT)
+        connection.create_function("model_call_of", self._model_call_of, [_TEXT] * 2, _TEXT)
+        connection.create_function("joined_call_of", self._joined_call_of, [_TEXT] * 3, _TEXT, null_handling=SPECIAL)
+        connection.create_function("beside_of", self._beside_of, [_TEXT] * 3, _TEXT)
         self._attach(LINES.empty_table())  # DuckDB binds a macro that is a table when it is created
         for macro in MACROS:
             run(connection, macro)
@@ -229,6 +188,12 @@ class Extraction:
             reader = self._readers[source, form] = Reader(keys_read(BY_NAME[form]), fields)
         return reader
 
+    def _model_call_of(self, item: str, source: str) -> str:
+        return model_call_of(item, self._reader(source, "otlp"))
+
+    def _joined_call_of(self, span: str | None, events: str, source: str) -> str:
+        return joined_call_of(span, events, self._reader(source, "otlp"))
+
     def _beside_of(self, raw: str, source: str, form: str) -> str:
         reader = self._reader(source, form)
         try:
@@ -300,8 +265,8 @@ class Extraction:
     def _repair_surrogates(self, form: Format) -> list[ReroutedLine]:
         """Lines that are invalid JSON only because of a lone surrogate, with U+FFFD instead of it."""
         run(self._connection, "reading/extraction/lines_without_record")
-        found = run(self._connection, "reading/extraction/surrogate_lines").fetchall()
-        repaired = [ReroutedLine(index, row, whole, form) for index, row, text in found if (whole := mended(text)) is not None]
+        lines = run(self._connection, "reading/extraction/surrogate_lines").fetchall()
+        repaired = [ReroutedLine(index, row, whole, form) for index, row, text in lines if (whole := mended(text)) is not None]
         self._delete(repaired, "lines_without_record")
         return repaired
 
@@ -361,35 +326,20 @@ _LABELLED = frozenset(("prompt_completion", "messages", "alpaca", "sharegpt"))
 """Formats of data sets, which may say whether the last answer is wanted (KTO)."""
 LABELS = ("kto_tag", "label", "Label", "kto_label", "is_desirable", "desirable")
 """The keys that say it; so does the SQL of extracted_feedback."""
-_OWN = {
-    "stored_completions": frozenset(
-        (
-            "object",
-            "system_fingerprint",
-            "service_tier",
-            "seed",
-            "temperature",
-            "top_p",
-            "stream",
-            "store",
-            "usage",
-            "first_id",
-            "last_id",
-            "has_more",
-            "metadata.workload_id",
-            "metadata.client_id",
-        )
-    ),
+_OWN: dict[str, frozenset[str]] = {
+    "stored_completions": frozenset((
+        "object", "system_fingerprint", "service_tier", "seed", "temperature", "top_p", "stream", "store", "usage", "first_id",
+        "last_id", "has_more", "metadata.workload_id", "metadata.client_id",
+    )),
     "sglang": frozenset(("obj",)),
     "messages": EXAMPLE | {"parallel_tool_calls"},
-    "sharegpt": EXAMPLE,
     "anthropic": frozenset(("request.metadata.user_id",)),
     "langsmith": LANGSMITH,
-    "preferences": EXAMPLE
-    | {"score_chosen", "score_rejected", "chosen_score", "rejected_score", "chosen_rating", "rejected_rating", "status"},
-    "alpaca": EXAMPLE,
-    "prompt_completion": EXAMPLE,
-}
+    "preferences": EXAMPLE | {
+        "score_chosen", "score_rejected", "chosen_score", "rejected_score", "chosen_rating", "rejected_rating", "status",
+    },
+    **dict.fromkeys(("sharegpt", "alpaca", "prompt_completion"), EXAMPLE),
+}  # fmt: skip
 """What formats read, or know and leave, in other ways than a path in their SQL."""
 _BODY: dict[str, Any] = dict.fromkeys(sorted(BODIES - {"completion_tokens", "prompt_tokens"}))
 WITHOUT = json.dumps({**_BODY, "request": _BODY, "response": _BODY})
@@ -407,16 +357,16 @@ def keys_read(form: Format) -> frozenset[str]:
         return frozenset()
     name = form.rows_as or form.name
     text = sql_text(f"reading/formats/{name}/interactions")
-    found = {
+    paths = {
         path
         for spec in re.findall(r"json_transform\(\s*raw,\s*'(.*?)'\s*\)", text, re.S)
         for path in _paths(json.loads(spec.replace("''", "'")))
     }
-    found |= set(re.findall(r"(?:raw, |raw ->> )'\$\.([\w.]+)'", text))
+    paths |= set(re.findall(r"(?:raw, |raw ->> )'\$\.([\w.]+)'", text))
     if "provider_calls(" in text:
-        found |= {*ENVELOPE, *TIMES, *READ}
-    found |= {path.partition(".")[0] for path in found if path.startswith(("request.", "response."))}
-    return frozenset(found | BODIES | _OWN.get(name, frozenset()))
+        paths |= {*ENVELOPE, *TIMES, *READ}
+    paths |= {path.partition(".")[0] for path in paths if path.startswith(("request.", "response."))}
+    return frozenset(paths | BODIES | _OWN.get(name, frozenset()))
 
 
 def _paths(spec: Any, before: str = "") -> Iterator[str]:

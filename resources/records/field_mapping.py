@@ -1,12 +1,10 @@
-"""The recipe's `fields`: where records of no known format keep their request, answer, id, time, feedback and so on.
+"""The recipe's `fields`: where records of no known format keep their request, answer, id, time, feedback and so on. A mapped
+record has the keys of a known format, whose SQL reads it: `openai_pairs`, `messages`, or `feedback`; bodies of another
+provider's API stay as they are (`as_logged`). Without a request, the fields are columns of records that a known format reads
+(`adds`).
 
     fields = FieldMapping(request="payload.request", response="payload.reply", id="uuid", time="created")
     fields.mapped(record)      # {"request": ..., "response": ..., ...}; or a text that says what the record lacks
-
-A mapped record has the keys of a known format, whose SQL reads it: `openai_pairs` for a request and its answer, `messages`
-for a whole conversation, `feedback` for feedback alone. Bodies of another provider's API stay as they are (`as_logged`), so
-that the provider's format can read them. What else a record has goes along under BESIDE (`synonyms`). Without a request, the
-fields are columns of records that a known format reads (`adds`).
 """
 
 from __future__ import annotations
@@ -28,15 +26,8 @@ from resources.records.streams import CHUNK, is_chunk
 from resources.records.synonyms import BESIDE, mapped_feedback_name, measured, words_of
 
 ROLES = {
-    "human": "user",
-    "prompter": "user",
-    "customer": "user",
-    "gpt": "assistant",
-    "chatgpt": "assistant",
-    "ai": "assistant",
-    "bot": "assistant",
-    "model": "assistant",
-    "agent": "assistant",
+    **dict.fromkeys(("human", "prompter", "customer"), "user"),
+    **dict.fromkeys(("gpt", "chatgpt", "ai", "bot", "model", "agent"), "assistant"),
     "observation": "tool",
 }
 """The OpenAI role for other names of a speaker (the macro openai_role has those of published data sets)."""
@@ -44,14 +35,9 @@ ROLES = {
 
 BODIES = {"lc", "object", "role", "tool_calls"}
 MEASURES = {
-    "status": "status",
-    "cost": "cost_usd",
-    "latency": "latency_ms",
-    "ttft": "ttft_ms",
-    "prompt_tokens": "prompt_tokens",
-    "completion_tokens": "completion_tokens",
-    "feedback": "feedback",
-}
+    "status": "status", "cost": "cost_usd", "latency": "latency_ms", "ttft": "ttft_ms", "prompt_tokens": "prompt_tokens",
+    "completion_tokens": "completion_tokens", "feedback": "feedback",
+}  # fmt: skip
 """Fields whose value goes along under a name that has its unit."""
 LISTS = {"messages", "contents", "choices", "candidates", "generations"}
 """Keys of bodies and messages: JSON with one of them, or with objects in one of these lists, is not what somebody said."""
@@ -186,24 +172,25 @@ class FieldMapping(BaseModel):
         if not (self.request and self.response):
             return None
         try:
-            found = self._found(record)
-            told = self._told(found)
+            values = self._values(record)
+            beside = self._beside_bodies(values)
         except _MissingError:
             return None
-        told |= {BESIDE: self._others(record), "feedback": None}
-        found["response"] = joined(found["response"]) or found["response"]
+        beside |= {BESIDE: self._others(record), "feedback": None}
+        values["response"] = joined(values["response"]) or values["response"]
         bodies = {
-            name: structure_in(found[name]) if isinstance(found[name], str) else found[name] for name in ("request", "response")
+            name: structure_in(values[name]) if isinstance(values[name], str) else values[name]
+            for name in ("request", "response")
         }
-        return _without_none(told | bodies) if all(isinstance(body, dict) for body in bodies.values()) else None
+        return _without_none(beside | bodies) if all(isinstance(body, dict) for body in bodies.values()) else None
 
-    def _found(self, record: dict[str, Any]) -> dict[str, Any]:
+    def _values(self, record: dict[str, Any]) -> dict[str, Any]:
         return {name: value_at(record, steps) for name, steps in self._steps.items()}
 
-    def _told(self, found: dict[str, Any]) -> dict[str, Any]:
+    def _beside_bodies(self, values: dict[str, Any]) -> dict[str, Any]:
         """What a gateway writes next to a request and its response, in the keys of openai_pairs."""
         return {
-            key: self._word(found, name)
+            key: self._word(values, name)
             for key, name in (
                 ("request_id", "id"),
                 ("timestamp", "time"),
@@ -220,64 +207,66 @@ class FieldMapping(BaseModel):
         others = dict(record)
         for steps in self._steps.values():
             _without(others, steps)
-        for name in MEASURES:
-            if steps := self._steps.get(name):
-                others[measure_key(name, steps)] = measured(name, steps, value_at(record, steps))
+        for name, path in self._steps.items():
+            if name in MEASURES:
+                others[measure_key(name, path)] = measured(name, path, value_at(record, path))
         return _without_none(others) or None
 
     def _mapped(self, record: dict[str, Any]) -> dict[str, Any]:
-        found = self._found(record)
-        told = self._told(found)
+        values = self._values(record)
+        beside = self._beside_bodies(values)
         if self.adds:
             if self.feedback:
-                told["feedback"] = measured("feedback", self._steps["feedback"], told["feedback"])
-            return self._feedback_alone(told, found)
-        told |= {BESIDE: self._others(record), "feedback": None}
-        request = self._request(found)
-        request.update({name: value for name in ("model", "tools") if (value := self._extra(found, name)) is not None})
+                beside["feedback"] = measured("feedback", self._steps["feedback"], beside["feedback"])
+            return self._feedback_alone(beside, values)
+        beside |= {BESIDE: self._others(record), "feedback": None}
+        request = self._request(values)
+        request.update({name: value for name in ("model", "tools") if (value := self._extra(values, name)) is not None})
         if self.response or self.answer:
-            return _without_none(told | {"request": request, "response": self._response(found)})
+            return _without_none(beside | {"request": request, "response": self._response(values)})
         if "messages" not in request:
             raise self._missing("request", "a request without messages, and no response is named,")
-        metadata = _without_none({"user_id": told.pop("user_id")})
-        told |= {key: request.get(key) for key in ("messages", "tools", "model")}
-        return _without_none(told | {"id": told.pop("request_id"), "metadata": metadata})
+        metadata = _without_none({"user_id": beside.pop("user_id")})
+        beside |= {key: request.get(key) for key in ("messages", "tools", "model")}
+        return _without_none(beside | {"id": beside.pop("request_id"), "metadata": metadata})
 
-    def _feedback_alone(self, told: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    def _feedback_alone(self, beside: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
         if self.correction:
-            if not found["correction"]:
+            if not values["correction"]:
                 raise self._missing("correction")
-            return _without_none({**told, "original": found.get("original"), "corrected": found["correction"], "user_id": None})
+            return _without_none(
+                {**beside, "original": values.get("original"), "corrected": values["correction"], "user_id": None}
+            )
         if not self.feedback or not (self.id or self.session):
             raise _MissingError("is read by no known format, and fields names no request")
-        if told["feedback"] is None:
+        if beside["feedback"] is None:
             raise self._missing("feedback")
-        if told["request_id"] is None and told["session_id"] is None:
+        if beside["request_id"] is None and beside["session_id"] is None:
             raise self._missing("id" if self.id else "session")
         name = mapped_feedback_name(self._steps["feedback"])
-        return _without_none({**told, "name": name, "value": told["feedback"], "feedback": None})
+        return _without_none({**beside, "name": name, "value": beside["feedback"], "feedback": None})
 
     def _missing(self, name: str, why: str = "") -> _MissingError:
         return _MissingError(f"has {why or 'nothing'} at {getattr(self, name)} (fields: {name})")
 
-    def _word(self, found: dict[str, Any], name: str) -> Any:
+    def _word(self, values: dict[str, Any], name: str) -> Any:
         """A text, number, true or false; None where there is none or an empty text."""
-        value = found.get(name)
+        value = values.get(name)
         if isinstance(value, dict | list) and name != "time":
             raise self._missing(name, "an object or list, where a text or number is needed,")
         if isinstance(value, str):
             return value.strip() or None
         return value if value is None or name in ("time", "feedback") else str(value)
 
-    def _extra(self, found: dict[str, Any], name: str) -> Any:
+    def _extra(self, values: dict[str, Any], name: str) -> Any:
         if name == "model":
-            return self._word(found, name)
-        value = found.get(name)
+            return self._word(values, name)
+        value = values.get(name)
         return structure_in(value) if isinstance(value, str) else value
 
-    def _request(self, found: dict[str, Any]) -> dict[str, Any]:
+    def _request(self, values: dict[str, Any]) -> dict[str, Any]:
         name = next(name for name in ("request", "messages", "prompt") if getattr(self, name))
-        value = found[name]
+        value = values[name]
         if isinstance(value, str) and name != "prompt":
             value = request_in(structure_in(value)) or value
         if value is None or value == "":
@@ -295,10 +284,10 @@ class FieldMapping(BaseModel):
                     name, "neither an OpenAI request, a list of messages nor a text"
                 ),
             )
-        return self._with_system(body, found)
+        return self._with_system(body, values)
 
-    def _with_system(self, body: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-        system = self._word(found, "system")
+    def _with_system(self, body: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+        system = self._word(values, "system")
         if system is None:
             return body
         if "messages" not in body:
@@ -306,9 +295,9 @@ class FieldMapping(BaseModel):
         others = [message for message in body["messages"] if message.get("role") not in ("system", "developer")]
         return {**body, "messages": [{"role": "system", "content": system}, *others]}
 
-    def _response(self, found: dict[str, Any]) -> Any:
+    def _response(self, values: dict[str, Any]) -> Any:
         name = "response" if self.response else "answer"
-        value = joined(found[name]) or found[name] if name == "response" else found[name]
+        value = joined(values[name]) or values[name] if name == "response" else values[name]
         if isinstance(value, str) and name == "response" and CHUNK not in value:
             value = response_in(structure_in(value)) or value
         if value is None or value == "" or value == {}:
@@ -357,16 +346,16 @@ def unread(text: str) -> str:
             return what
     if (inner := _decoded(text)) and unread(inner):
         return "an encoded body"
-    found = structure_in(text) or _begun(text)
-    if found is None and re.match(r"""\s*"?\s*(\{\s*(\\*"|'|\}|$)|\[\s*([{\["']|\\+"|\]|$))""", text):
+    parsed = structure_in(text) or _begun(text)
+    if parsed is None and re.match(r"""\s*"?\s*(\{\s*(\\*"|'|\}|$)|\[\s*([{\["']|\\+"|\]|$))""", text):
         return "JSON that breaks off or does not parse (take a text as it is with prompt or answer)"
-    told = [found, *found] if isinstance(found, list) else [found]
-    told += [each for inner in told[1:] if isinstance(inner, list) for each in inner]
+    objects = [parsed, *parsed] if isinstance(parsed, list) else [parsed]
+    objects += [each for inner in objects[1:] if isinstance(inner, list) for each in inner]
     return (
         "JSON of a form that is not known"
         if any(
             isinstance(each, dict) and (each.keys() & BODIES or any(_objects(each.get(name)) for name in LISTS))
-            for each in told
+            for each in objects
         )
         else ""
     )
@@ -386,8 +375,8 @@ def _begun(text: str) -> Any:
     """The JSON object or list before prose or further JSON, or that in Python's notation; None for any other text."""
     for read in (lambda: json.JSONDecoder().raw_decode(text)[0], lambda: ast.literal_eval(text)):
         with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            if isinstance(found := read(), dict | list):
-                return found
+            if isinstance(parsed := read(), dict | list):
+                return parsed
     return None
 
 
@@ -452,13 +441,13 @@ def _message(value: Any) -> dict[str, Any] | None:
     if speaker is None:
         return None
     content = next((value[key] for key in ("content", "value", "text", "message") if key in value), None)
-    kept = {
+    others = {
         key: value[key]
         for key in ("name", "tool_calls", "tool_call_id", "function_call", "reasoning_content", "weight")
         if value.get(key) is not None
     }
     role = speaker.strip().lower()
-    return {"role": ROLES.get(role, role), "content": content, **kept}
+    return {"role": ROLES.get(role, role), "content": content, **others}
 
 
 def response_in(value: Any) -> Any:

@@ -1,10 +1,7 @@
-"""Replaces inline pictures, sounds and files in a request with references, so that tables hold no megabytes of base64.
+"""Replaces inline pictures, sounds and files in a request with references, so that tables hold no megabytes of base64. Hash and
+size are of the decoded bytes. URLs and invalid base64 stay; a text that is JSON is searched too.
 
     referenced(record)     # {"url": "data:image/png;base64,..."} -> {"url": "sha256:<hex>;image/png;<bytes>"}
-
-Hash and size are of the decoded bytes, so one picture has one reference wherever it comes from. http and https URLs stay.
-Invalid base64 stays. A text that is JSON (a span's attribute, a tool result) is searched too, and rewritten only if something
-was replaced.
 """
 
 from __future__ import annotations
@@ -47,8 +44,8 @@ def _written(text: str) -> str:
         return text
     try:
         value = json.loads(text)
-        found = referenced(value)
-        return text if found == value else json_text(found)
+        shortened = referenced(value)
+        return text if shortened == value else json_text(shortened)
     except (ValueError, RecursionError):
         return text
 

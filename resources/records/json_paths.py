@@ -1,10 +1,7 @@
-"""Paths to one value in a JSON record, as a recipe's `fields` writes them.
+"""Paths to one value in a JSON record, as a recipe's `fields` writes them: keys joined by dots, positions in brackets ([-1] is
+the last one); a key with a dot or a bracket is quoted. Where a step meets a text that is JSON, it goes on inside the text.
 
-    steps = steps_of("$.payload.items[0].text")      # ("payload", "items", 0, "text")
-    value_at(record, steps)                          # the value, None where there is none
-
-A path is keys joined by dots, with positions in brackets ([-1] is the last one); `$` in front may be left out. A key with a
-dot or a bracket is quoted: `["user.id"]`. Where a step meets a text that is JSON, it goes on inside the text.
+    steps_of("$.payload.items[0].text")      # ("payload", "items", 0, "text")
 """
 
 from __future__ import annotations
@@ -23,7 +20,8 @@ def steps_of(path: str) -> Steps:
     """The keys and positions of a path. Raises ValueError, with one sentence, for a path that names no single value."""
     rest = path.strip()
     rest = rest[1:] if rest.startswith("$") else rest
-    rest, steps = rest.removeprefix("."), []
+    rest = rest.removeprefix(".")
+    steps: list[str | int] = []
     while rest:
         step = _STEP.match(rest)
         if step is None or (rest.startswith(".") and not steps):
@@ -90,7 +88,7 @@ def structure_in(text: str) -> dict | list | None:
     if text[:1] not in ("{", "[", '"'):
         return None
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return structure_in(found) if isinstance(found, str) else found
+    return structure_in(parsed) if isinstance(parsed, str) else parsed

@@ -1,10 +1,4 @@
-"""Reads the records of a source with `fields`: each as the fields say, or else by the format that recognises it.
-
-    for form, records in by_fields(part, source.fields): ...       # Records of a format, or a Problem
-
-Fields without a request are columns of records that a known format reads. Else fields come first: a record that has what they
-name is read by them even where a known format would recognise it.
-"""
+"""Reads the records of a source with `fields`: each as the fields say, or else by the format that recognises it."""
 
 from __future__ import annotations
 
@@ -16,8 +10,7 @@ import pyarrow as pa
 
 from model_ops.chat_apis import json_text
 from resources.records.field_mapping import FieldMapping, wrapped_pair
-from resources.records.formats import FORMATS, MAPPED
-from resources.records.formats.format import Format
+from resources.records.formats import FORMATS, MAPPED, Format
 from resources.records.objects.log_reader import RAW_BYTES, RecordProblem, Records, record_of
 from resources.records.objects.object_reader import normalised_record
 
@@ -64,13 +57,13 @@ def mapped_format(record: dict, fields: FieldMapping) -> tuple[Format, dict] | s
         form = next((form for form in FORMATS.values() if form.recognises(logged)), None)
         if form is not None and form is not PAIRS and f"fields:{form.name}" in MAPPED:
             return MAPPED[f"fields:{form.name}"], logged
-    found = fields.mapped(record)
-    if isinstance(found, str):
-        return found
-    found = normalised_record(found)
-    feedback = FORMATS["edits" if "corrected" in found else "feedback"]
-    kind = PAIRS if "request" in found else CONVERSATIONS if "messages" in found else feedback
-    return MAPPED.get(f"fields:{kind.name}", kind), found
+    mapped = fields.mapped(record)
+    if isinstance(mapped, str):
+        return mapped
+    mapped = normalised_record(mapped)
+    feedback = FORMATS["edits" if "corrected" in mapped else "feedback"]
+    kind = PAIRS if "request" in mapped else CONVERSATIONS if "messages" in mapped else feedback
+    return MAPPED.get(f"fields:{kind.name}", kind), mapped
 
 
 def _recognising(record: dict) -> Format | None:
@@ -82,13 +75,13 @@ def _read(text: str, fields: FieldMapping) -> tuple[Format | None, str]:
     record = record_of(text)
     if record is None:  # later checks report it
         return MAPPED[f"fields:{PAIRS.name}"], text
-    found = mapped_format(record, fields)
-    if not isinstance(found, str):
+    mapped = mapped_format(record, fields)
+    if not isinstance(mapped, str):
         try:
-            return found[0], text if found[1] is record else json_text(found[1])
+            return mapped[0], text if mapped[1] is record else json_text(mapped[1])
         except (ValueError, RecursionError):  # nested too deeply, or numbers that are too long
-            return found[0], "0"
+            return mapped[0], "0"
     if (form := _recognising(record)) is not None:
         return form, text
     keys = ", ".join(sorted(map(str, record))[:12])[:200]
-    return None, f"the record is of no known format and {found}; its keys: {keys}"
+    return None, f"the record is of no known format and {mapped}; its keys: {keys}"

@@ -1,13 +1,8 @@
-"""Reads the time of a log record in the forms that loggers write and DuckDB does not read.
+"""Reads the time of a log record in the forms that loggers write and DuckDB does not read. Of two numbers with slashes one must
+be the only one that can be the month; with dots, the day is first. A time without an offset is UTC.
 
     moment_of("01/Jun/2026:12:00:00 +0200")     # "2026-06-01T12:00:00+02:00"
     moment_of('{"$date": 1780300800000}')       # "1780300800000": an epoch is left to the macro plain_moment
-    moment_of("half past ten")                  # None: not known
-
-Python's logging and log4j (a comma before the milliseconds), Apache's logs, RFC 2822 and 850, `date`, asctime, JavaScript's,
-Java's, Go's, Oracle's, Kibana's and .NET's dates, ISO 8601 without separators or by weeks, MongoDB's and Protobuf's objects,
-AM and PM. Two numbers with slashes are read where only one of them can be the month; with dots, the day is first. A time
-without an offset is UTC. DuckDB calls it.
 """
 
 from __future__ import annotations
@@ -44,22 +39,9 @@ _FORMS = tuple(
 )
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _ZONES = {
-    "z": 0,
-    "ut": 0,
-    "utc": 0,
-    "gmt": 0,
-    "cet": 1,
-    "cest": 2,
-    "est": -5,
-    "edt": -4,
-    "cst": -6,
-    "cdt": -5,
-    "mst": -7,
-    "mdt": -6,
-    "pst": -8,
-    "pdt": -7,
-    "jst": 9,
-}
+    "z": 0, "ut": 0, "utc": 0, "gmt": 0, "cet": 1, "cest": 2, "est": -5, "edt": -4, "cst": -6, "cdt": -5, "mst": -7, "mdt": -6,
+    "pst": -8, "pdt": -7, "jst": 9,
+}  # fmt: skip
 _HELD = re.compile(
     r"(?:\{\s*\"(?:\$date|_?seconds)\"\s*:\s*(?:\{\s*\"\$numberLong\"\s*:)?|/Date\(|@)\s*"
     r"(?:\"([^\"]+)\"|(-?\d+(?:\.\d+)?))\s*(?:[,}+\-)].*)?",
@@ -84,8 +66,8 @@ def moment_of(written: str | None) -> str | None:
     text = text.strip("[]") if text.startswith("[") else text
     if re.fullmatch(r"-?\d{1,19}(?:[.,]\d+)?", text) and not re.fullmatch(r"(?:19|20)\d{6}(?:\d{6}(?:\d{3})?)?", text):
         return text.replace(",", ".")
-    found = next((found for form in _FORMS if (found := form.fullmatch(text))), None)
-    return None if found is None else _read(found.groupdict())
+    match = next(filter(None, (form.fullmatch(text) for form in _FORMS)), None)
+    return None if match is None else _read({name: part for name, part in match.groupdict().items() if part})
 
 
 def is_moment(value: Any) -> bool:
@@ -103,43 +85,37 @@ def logged_time(times: Iterable[Any]) -> str | None:
     return next(filter(moment_of, given), given[0] if given else None)
 
 
-def _read(found: dict[str, str | None]) -> str | None:
-    zone = (found.get("zone") or "z").lower()
-    month, day = found.get("month"), found.get("day")
-    if found.get("week"):
+def _read(written: dict[str, str]) -> str | None:
+    zone, year = written.get("zone", "z").lower(), int(written["year"])
+    month, day = int(written.get("month", 0)), int(written.get("day", 0))
+    if "week" in written:
         try:
-            of_week = date.fromisocalendar(int(found["year"]), int(found["week"]), int(day or 1))
+            of_week = date.fromisocalendar(year, int(written["week"]), day or 1)
         except ValueError:  # a week 54
             return None
-        found, month, day = found | {"year": str(of_week.year)}, of_week.month, of_week.day
-    elif name := found.get("name"):
-        month = next((number for number, known in enumerate(_MONTHS, 1) if name.lower().startswith(known)), None)
-    elif found.get("between"):
-        day, month = found["first"], found["second_number"]
-        if found["between"] != "." and day != month and (int(day) > 12) == (int(month) > 12):
+        year, month, day = of_week.year, of_week.month, of_week.day
+    elif name := written.get("name", "").lower():
+        month = next((number for number, known in enumerate(_MONTHS, 1) if name.startswith(known)), 0)
+    elif between := written.get("between"):
+        first, second = written["first"], written["second_number"]
+        day, month = int(first), int(second)
+        if between != "." and first != second and (day > 12) == (month > 12):
             return None  # either may be the month
-        if int(month) > 12:
+        if month > 12:
             day, month = month, day
-    if month is None or zone not in _ZONES:
+    if not month or zone not in _ZONES:
         return None
-    hour = int(found.get("hour") or 0)
-    if half := found.get("half"):
+    hour = int(written.get("hour", 0))
+    if half := written.get("half"):
         if not 1 <= hour <= 12:
             return None
         hour = hour % 12 + (12 if half.lower() == "p" else 0)
-    offset = int(found.get("hours") or 0) * 60 + int(found.get("minutes") or 0)
-    offset = offset * (-1 if found.get("sign") == "-" else 1) + _ZONES[zone] * 60
-    year = int(found["year"])
-    return _time(
-        year + (2000 if len(found["year"]) == 2 else 0),
-        int(month),
-        int(day),
-        hour,
-        int(found.get("minute") or 0),
-        int(found.get("second") or 0),
-        int((found.get("part") or "0")[:6].ljust(6, "0")),
-        offset,
-    )
+    offset = int(written.get("hours", 0)) * 60 + int(written.get("minutes", 0))
+    offset = offset * (-1 if written.get("sign") == "-" else 1) + _ZONES[zone] * 60
+    microsecond = int(written.get("part", "0")[:6].ljust(6, "0"))
+    minute, second_of_minute = int(written.get("minute", 0)), int(written.get("second", 0))
+    year += 2000 if len(written["year"]) == 2 else 0
+    return _time(year, month, day, hour, minute, second_of_minute, microsecond, offset)
 
 
 def _time(year: int, month: int, day: int, hour: int, minute: int, second: int, microsecond: int, offset: int) -> str | None:

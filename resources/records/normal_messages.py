@@ -1,22 +1,10 @@
-"""Messages as the OpenAI API has them, whatever server wrote them: calls, ShareGPT's turns, and answers without control text.
+"""Messages as the OpenAI API has them, whatever server wrote them: calls, ShareGPT's turns, and answers without leaked control
+text. A call of a custom tool is one of a function with the argument `input`, as in the Responses API. Control text in code,
+quotes, a list, or before words about it stays. ShareGPT's calls in a row are one turn, and results answer them in order. DuckDB
+calls normal_messages and call_turns; they never raise.
 
-    normal_messages('[{"role": "assistant", "content": "Mars.</s>"}]')     # '[{"role":"assistant","content":"Mars."}]'
     without_leak("Lake Como.<|eot_id|><|start_header_id|>user ...")            # "Lake Como."
     without_leak("Each turn of ChatML ends with `<|im_end|>`.")                # unchanged: the text is about the token
-    call_turns('[{"from": "function_call", "value": "{...}"}, {"from": "function_call", ...}, {"from": "observation", ...}]')
-    # '[{"role": "assistant", "tool_calls": [{...}, {...}], ...}, {"role": "tool", "tool_call_id": "call_1", ...}]'
-
-Arguments of calls are JSON texts. A call without arguments, or with an empty text or null, calls a tool without parameters: {}.
-A call of a custom tool is one of a function with the argument `input`, as in the Responses API. DuckDB calls it
-(sql/reading/message_macros.sql). It never raises.
-
-Leaked control text may be of another model, of any family: an end of turn at the end of the text or before a role or more
-control text, or any control text right after a sentence or a line. What stands in code or quotes, in a list, in the middle of a
-sentence, or before words about it is about control text and stays.
-
-In a ShareGPT conversation calls in a row are one turn. Results answer the calls in order; a result that is a list answers
-several calls where it has one element for each. A value may hold one call, a list of calls, or one call per line. A call right
-after the assistant's text belongs to its turn. A call that is not JSON with a name gives a message without role.
 """
 
 from __future__ import annotations
@@ -74,7 +62,7 @@ def _with_think(content: str) -> str:
         and not thought.endswith(("`", '"', "'", " "))
     ):
         return "<think>" + content
-    return _THOUGHT.sub(lambda found: f"<think>{found[found.lastindex or 1]}</think>", content)
+    return _THOUGHT.sub(lambda match: f"<think>{match[match.lastindex or 1]}</think>", content)
 
 
 def _cut(message: dict[str, Any]) -> None:
@@ -177,17 +165,17 @@ SPEAKERS = {"gpt", "assistant", "chatgpt", "bot", "model", "ai"}
 def call_turns(text: str) -> str:
     """The conversation as JSON text."""
     try:
-        told = json.loads(text)
-        return json_text(_turned(told if isinstance(told, list) else [told]))
+        messages = json.loads(text)
+        return json_text(_turned(messages if isinstance(messages, list) else [messages]))
     except (ValueError, RecursionError):
         return text
 
 
-def _turned(told: list[Any]) -> list[Any]:
+def _turned(messages: list[Any]) -> list[Any]:
     turns: list[Any] = []
     waiting: list[str] = []  # ids of calls without a result
     count = 0
-    for place, message in enumerate(told):
+    for place, message in enumerate(messages):
         speaker = _speaker(message)
         if speaker in CALLERS:
             calls = _calls(message.get("value"), count)
@@ -195,14 +183,14 @@ def _turned(told: list[Any]) -> list[Any]:
                 turns.append({"content": message.get("value")})
                 continue
             count += len(calls)
-            if not (turns and _speaker(told[place - 1]) in CALLERS and "tool_calls" in turns[-1]):
+            if not (turns and _speaker(messages[place - 1]) in CALLERS and "tool_calls" in turns[-1]):
                 waiting = []
-                turns.append(_begun(turns, told[place - 1] if place else None))
+                turns.append(_begun(turns, messages[place - 1] if place else None))
             turns[-1]["tool_calls"] += calls
             waiting += [call["id"] for call in calls]
         elif speaker in RESULTS:
             values = [message.get("value")]
-            if _speaker(told[place + 1] if place + 1 < len(told) else None) not in RESULTS:
+            if _speaker(messages[place + 1] if place + 1 < len(messages) else None) not in RESULTS:
                 values = _each(message.get("value"), len(waiting))
             for value in values:
                 answered = message.get("tool_call_id") or (waiting.pop(0) if waiting else "call_0")
@@ -234,7 +222,8 @@ def _calls(value: Any, before: int) -> list[dict[str, Any]] | None:
         function = call["function"] if isinstance(call.get("function"), dict) else call
         if not isinstance(function.get("name"), str):
             return None
-        arguments = next((function[key] for key in ("arguments", "parameters", "args") if function.get(key) is not None), {})
+        written = [function[key] for key in ("arguments", "parameters", "args") if function.get(key) is not None]
+        arguments = written[0] if written else {}
         calls.append(
             {
                 "id": str(call.get("id") or f"call_{number}"),

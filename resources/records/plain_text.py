@@ -1,11 +1,7 @@
-r"""Makes text from logs safe to show: characters that control a terminal, reorder text or are invisible are escaped.
+r"""Makes text from logs safe to show: characters that control a terminal, reorder text or are invisible are escaped as in
+Python. The joiners U+200C and U+200D stay: scripts and emoji are written with them.
 
-    visible("a\x1b[31mb")               # 'a\\x1b[31mb'
-    visible("two\nlines", lines=True)   # keeps line ends: for paragraphs
-
-Escaped as in Python: C0 and C1 controls, DEL, line and paragraph separators, marks and overrides of direction, zero-width
-blanks and the byte order mark, tag characters, lone surrogates. The joiners U+200C and U+200D stay: scripts and emoji are
-written with them. Backslashes stay as they are, so the text is for people; programs get CSV or JSON.
+    visible('a\x1b[31mb')               # 'a\\x1b[31mb'
 """
 
 from __future__ import annotations
@@ -37,12 +33,12 @@ def escaped_json(text: str) -> str:
     return _WITHIN_LINES.sub(_json_escape, text)
 
 
-def _spelt(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _spelt(match: re.Match[str]) -> str:
+    code = ord(match[0])
     spelt = f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-    return _SPELT.get(found[0], spelt)
+    return _SPELT.get(match[0], spelt)
 
 
-def _json_escape(found: re.Match[str]) -> str:
-    units = found[0].encode("utf-16-be", "surrogatepass")
+def _json_escape(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[place]:02x}{units[place + 1]:02x}" for place in range(0, len(units), 2))

@@ -1,8 +1,6 @@
 """Which end of a score is good, by its name, and what the words of feedback say: one table for every format.
 
-good_end("user_score")           # 1: more is better
-good_end("hallucination")        # -1: less is better; "no_hallucination" is 1 again
-good_end("toxicity_check")       # 0: the name does not tell
+good_end("user_score")           # 1: more is better; of "hallucination" -1, of "toxicity_check" 0 (the name does not tell)
 SAID["thumbs_down"]              # ("side", -1), whatever the name;  SAID["true"]: ("truth", 1), of what the name says
 """
 
@@ -14,28 +12,24 @@ from functools import lru_cache
 SAID: dict[str, tuple[str, int]] = {
     word: (kind, side)
     for kind, side, words in (
-        ("side", 1, "up thumbs_up thumb_up thumbsup upvote upvoted like liked love loved good positive 👍 :thumbsup: :+1:"),
-        ("side", 1, "correct accurate helpful useful factual faithful grounded relevant safe non_toxic nontoxic pass passed"),
-        ("side", 1, "accept accepted approved desirable desired chosen preferred satisfied resolved"),
-        ("side", 1, "excellent great perfect amazing awesome"),
-        ("side", -1, "poor terrible awful horrible severe"),
-        ("side", -1, "down thumbs_down thumb_down thumbsdown downvote downvoted dislike disliked bad negative 👎 :thumbsdown:"),
-        ("side", -1, "incorrect wrong inaccurate unhelpful not_helpful useless hallucinated unfaithful ungrounded irrelevant"),
-        (
-            "side",
-            -1,
-            "unrelated unsafe toxic harmful fail failed reject rejected undesirable undesired dissatisfied unresolved",
-        ),
+        ("side", 1, """
+            up thumbs_up thumb_up thumbsup upvote upvoted like liked love loved good positive 👍 :thumbsup: :+1: correct
+            accurate helpful useful factual faithful grounded relevant safe non_toxic nontoxic pass passed accept accepted
+            approved desirable desired chosen preferred satisfied resolved excellent great perfect amazing awesome
+        """),
+        ("side", -1, """
+            poor terrible awful horrible severe down thumbs_down thumb_down thumbsdown downvote downvoted dislike disliked bad
+            negative 👎 :thumbsdown: incorrect wrong inaccurate unhelpful not_helpful useless hallucinated unfaithful ungrounded
+            irrelevant unrelated unsafe toxic harmful fail failed reject rejected undesirable undesired dissatisfied unresolved
+        """),
         ("truth", 1, "true yes y t detected"),
         ("truth", -1, "false no n f not_detected"),
-        (
-            "nothing",
-            0,
-            "none null nil nan removed cleared retracted deleted unset neutral undo undone withdrawn revoked reset no_vote",
-        ),
+        ("nothing", 0, """
+            none null nil nan removed cleared retracted deleted unset neutral undo undone withdrawn revoked reset no_vote
+        """),
     )
     for word in words.split()
-}
+}  # fmt: skip
 """A word of feedback, spelled by `plain_word`: which side it is on; whether what the name says is so; or that a vote is taken
 back."""
 
@@ -46,22 +40,10 @@ _NEGATED = {
     if kind == "side" and word.isalpha()
 }
 SAID |= {word: said for word, said in _NEGATED.items() if word not in SAID}
-_GRADES = frozenset(
-    [
-        "positive",
-        "negative",
-        "excellent",
-        "great",
-        "perfect",
-        "amazing",
-        "awesome",
-        "poor",
-        "terrible",
-        "awful",
-        "horrible",
-        "severe",
-    ]
-)
+_GRADES = {
+    "positive", "negative", "excellent", "great", "perfect", "amazing", "awesome", "poor", "terrible", "awful", "horrible",
+    "severe",
+}  # fmt: skip
 """Beside a prompt, these are rather what the answer names: a sentiment, the grade of an essay."""
 
 _BAD = re.compile(
@@ -140,21 +122,21 @@ def label_of(text: str | None) -> str | None:
 def good_end(name: str) -> int:
     """1 where more of what the name says is better, -1 where less is, 0 where the name does not tell. A name without any such
     word is praise: user_score, csat."""
-    end = _told_end(_words_of(name))
+    end = _end_of(_words_of(name))
     return 1 if end is None else end
 
 
 def is_known(name: str) -> bool:
     """Whether a word of the name tells which end is good, or all of them are those of a rating."""
     words = _words_of(name)
-    return _told_end(words) is not None or all(map(_RATING.match, words))
+    return _end_of(words) is not None or all(map(_RATING.match, words))
 
 
 def _words_of(name: str) -> list[str]:
     return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)]
 
 
-def _told_end(words: list[str]) -> int | None:
+def _end_of(words: list[str]) -> int | None:
     """None of a name without a known word."""
     phrase = "_".join(words)
     for pattern, end in _PHRASES.items():
@@ -176,7 +158,8 @@ def _told_end(words: list[str]) -> int | None:
 
 def _last_side(words: list[str]) -> int | None:
     """The side of the last word that has one, such as an issue of quality or the handling of errors."""
-    side, kind = None, ""
+    side: int | None = None
+    kind: re.Pattern[str] | None = None
     for word in words:
         if _REMEDY.match(word):
             side = 1

@@ -1,8 +1,5 @@
-"""Gives a record in which an object has a key twice the last value of each, as the JSON readers of most languages do.
-
-    lines = with_last_values(lines)        # schema LINES; only records with such an object are written anew
-
-DuckDB takes the first value. What a server was sent, or a client received, was read by a library that takes the last one.
+"""Gives a record in which an object has a key twice the last value of each, as the JSON readers of most languages do; DuckDB
+takes the first.
 """
 
 from __future__ import annotations
@@ -27,10 +24,12 @@ def with_last_values(lines: pa.Table) -> pa.Table:
         return lines
     _, edges, content = raw.buffers()
     offsets = np.frombuffer(edges, np.int64)[raw.offset : raw.offset + len(raw) + 1]
-    found = np.flatnonzero(_repeat_keys(np.frombuffer(content or b"", np.uint8), offsets))
-    if not len(found):
+    repeating = np.flatnonzero(_repeat_keys(np.frombuffer(content or b"", np.uint8), offsets))
+    if not len(repeating):
         return lines
-    texts = dict(zip(found.tolist(), (_last_values(text) for text in raw.take(pa.array(found)).to_pylist()), strict=True))
+    texts = dict(
+        zip(repeating.tolist(), (_last_values(text) for text in raw.take(pa.array(repeating)).to_pylist()), strict=True)
+    )
     mended = pa.array([texts.get(at, text) for at, text in enumerate(raw.to_pylist())], raw.type)
     return lines.set_column(lines.schema.get_field_index("raw"), "raw", mended)
 
@@ -45,9 +44,9 @@ def _last_values(text: str) -> str:
 @compiled
 def _repeat_keys(content, edges):
     """Marks the texts in which an object has a key twice. Keys are compared by a hash: a false alarm only costs time."""
-    found = np.zeros(len(edges) - 1, np.bool_)
+    repeats = np.zeros(len(edges) - 1, np.bool_)
     keys, begins = np.empty(_MOST_KEYS, np.uint64), np.empty(_DEEPEST, np.int64)
-    for row in range(len(found)):
+    for row in range(len(repeats)):
         count, depth, at, stop, wants_key = 0, 0, edges[row], edges[row + 1], False
         while at < stop:
             byte = content[at]
@@ -63,7 +62,7 @@ def _repeat_keys(content, edges):
                         at += 1
                     if count < _MOST_KEYS and depth <= _DEEPEST:
                         for other in range(begins[depth - 1], count):
-                            found[row] |= keys[other] == hashed
+                            repeats[row] |= keys[other] == hashed
                         keys[count] = hashed
                         count += 1
                     wants_key = False
@@ -83,4 +82,4 @@ def _repeat_keys(content, edges):
             elif byte == 44:  # a comma
                 wants_key = 0 < depth <= _DEEPEST and begins[depth - 1] >= 0
             at += 1
-    return found
+    return repeats

@@ -1,12 +1,6 @@
-"""Joins streamed answers (chat.completion.chunk objects, or their server-sent events) into one ChatCompletion.
-
-    joined(chunks)                  # parsed chunks of one answer, in order
-    events(text)                    # the chunks of "data: {...}\\n\\n ... data: [DONE]"
-    with_joined_response(record)    # a log record whose `response` is a list of chunks or the text of its events
-    StreamFold()                    # lines of chunks, interleaved or not, into one record {request, response} per answer
-
-A stream without finish_reason and without [DONE] was cut: a client disconnected or a server failed. It becomes a failed
-request (error "stream_cut: ...") with the partial answer, not a quarantined line; it gives no training row.
+"""Joins streamed answers (chat.completion.chunk objects, or their server-sent events) into one ChatCompletion. A stream without
+finish_reason and without [DONE] was cut: it becomes a failed request (error "stream_cut: ...") with the partial answer, and
+gives no training row.
 """
 
 from __future__ import annotations
@@ -199,10 +193,10 @@ class StreamFold:
 
     def rest(self) -> Records:
         """The remaining records at the end of the object: open answers, and requests without one."""
-        found = [self._whole(name) for name in list(self._streams)]
-        found += [(each["row"], _written(each["line"])) for each in self._requests.values()]
+        rest_of = [self._whole(name) for name in list(self._streams)]
+        rest_of += [(each["row"], _written(each["line"])) for each in self._requests.values()]
         self._requests = {}
-        return _records(found)
+        return _records(rest_of)
 
     def _chunk(self, row: int, chunk: dict[str, Any]) -> None:
         name = chunk["id"]
@@ -244,19 +238,9 @@ class StreamFold:
 
 
 ENVELOPE = (
-    "request",
-    "timestamp",
-    "workload_id",
-    "client_id",
-    "session_id",
-    "trace_id",
-    "request_id",
-    "user_id",
-    "latency_ms",
-    "ttft_ms",
-    "cost",
-    "served_model_digest",
-)
+    "request", "timestamp", "workload_id", "client_id", "session_id", "trace_id", "request_id", "user_id", "latency_ms",
+    "ttft_ms", "cost", "served_model_digest",
+)  # fmt: skip
 """Keys that a gateway writes next to a chunk and that belong to the whole answer."""
 CHUNK_KEYS = ("id", "object", "created", "model", "choices", "usage", "error", "response_id")
 
@@ -268,6 +252,6 @@ def _written(record: dict[str, Any]) -> str:
         return "0"
 
 
-def _records(found: list[tuple[int, str]]) -> Records:
-    found.sort()
-    return Records(pa.array([row for row, _ in found], pa.int64()), pa.array([raw for _, raw in found], pa.large_string()), [])
+def _records(lines: list[tuple[int, str]]) -> Records:
+    lines.sort()
+    return Records(pa.array([row for row, _ in lines], pa.int64()), pa.array([raw for _, raw in lines], pa.large_string()), [])

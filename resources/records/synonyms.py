@@ -1,11 +1,10 @@
-"""The names under which gateways and products log a column: one table for all formats (docs/data.md prints it).
+r"""The names under which gateways and products log a column: one table for all formats (docs/data.md prints it). Names are
+compared word by word: userId, user-id, x-user-id, metadata.user_id and {"user": {"id": ...}} are user_id. A value of another
+shape than the column's is not read. Order of precedence: a path that the source's `fields` names, what the format reads itself,
+what is read here.
 
-    Reader(read_by("openai_pairs"), fields).of({"user": "U2", "durationMs": 812, "billing": {"amount": 0.02}, ...})
-    # {"named": {}, "found": {"user": "U2", "latency": 812.0}, "unread": ["billing.amount\\tcost"], "clashes": []}
-
-A key is compared by its words: userId, user-id, x-user-id, metadata.user_id and {"user": {"id": ...}} are user_id. A value of
-another shape than the column's is not read: a `user` that is a sentence, a `time` that is a duration, a `thumb` that is a URL.
-What the format reads itself comes before what is found here, and a path that the source's `fields` names before both.
+    Reader(keys_read(form), fields).of({"user": "U2", "durationMs": 812, "billing": {"amount": 0.02}, ...})
+    # {"named": {}, "found": {"user": "U2", "latency": 812.0}, "unread": ["billing.amount\tcost"], "clashes": []}
 """
 
 from __future__ import annotations
@@ -23,28 +22,17 @@ from resources.records.moments import is_moment
 from resources.records.polarity import SAID, good_end, plain_word
 
 Path = tuple[str, ...]
-Found = tuple[int, int, Path, Any]
+NamedValue = tuple[int, int, Path, Any]
 """How specific a name is (0: most), the length of its path, the path and the value."""
 
 BESIDE = "beside"
 """Key under which a record that `fields` maps has what is left of it."""
 
 _MS = {
-    "ms": 1.0,
-    "msec": 1.0,
-    "millis": 1.0,
-    "milliseconds": 1.0,
-    "s": 1e3,
-    "sec": 1e3,
-    "secs": 1e3,
-    "second": 1e3,
-    "seconds": 1e3,
-    "us": 1e-3,
-    "micros": 1e-3,
-    "microseconds": 1e-3,
-    "ns": 1e-6,
-    "nanos": 1e-6,
-    "nanoseconds": 1e-6,
+    **dict.fromkeys(("ms", "msec", "millis", "milliseconds"), 1.0),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1e3),
+    **dict.fromkeys(("us", "micros", "microseconds"), 1e-3),
+    **dict.fromkeys(("ns", "nanos", "nanoseconds"), 1e-6),
 }
 _LEAST_MS, _MOST_MS = 20, 86_400_000
 """A duration without a unit is read as milliseconds from 20 on: below, and up to 1,000 with a fraction, it may be seconds."""
@@ -108,18 +96,9 @@ def _status(name: str, value: Any) -> str | None:
     word = str(value).strip().lower() if isinstance(value, str | int) else ""
     if re.fullmatch(r"[1-5]\d\d", word):
         return "success" if word < "400" else "failure"
-    return {
-        "success": "success",
-        "succeeded": "success",
-        "ok": "success",
-        "completed": "success",
-        "true": "success",
-        "failure": "failure",
-        "failed": "failure",
-        "error": "failure",
-        "timeout": "failure",
-        "false": "failure",
-    }.get(word)
+    if word in ("success", "succeeded", "ok", "completed", "true"):
+        return "success"
+    return "failure" if word in ("failure", "failed", "error", "timeout", "false") else None
 
 
 def _hit(name: str, value: Any) -> bool | None:
@@ -159,329 +138,160 @@ class Column:
     """The most specific first: where two contradict, the first is read."""
     shape: Callable[[str, Any], Any]
     """The value as the column has it; None for a value of another shape."""
-    looks: str = r"(?!)"
+    looks: str
     """What words a key has that nothing reads and that may be this column: it is proposed for `fields`."""
-    rivals: frozenset[str] = frozenset()
+    rivals: frozenset[str]
     """Names that mean the same: where two of them differ in a record, it is said."""
 
 
+def _column(title: str, shape: Callable[[str, Any], Any], names: str, looks: str = r"(?!)", rivals: str = "") -> Column:
+    return Column(title, tuple(names.split()), shape, looks, frozenset(rivals.split()))
+
+
 COLUMNS: dict[str, Column] = {
-    "user": Column(
+    "user": _column(
         "the user, of whom a hash is kept",
-        (
-            "user_id",
-            "end_user_id",
-            "external_user_id",
-            "user_uuid",
-            "uid",
-            "end_user",
-            "external_user",
-            "user",
-            "customer_id",
-            "customer",
-            "user_email",
-            "user_name",
-        ),
         _word,
+        """
+            user_id end_user_id external_user_id user_uuid uid end_user external_user user customer_id customer user_email
+            user_name
+        """,
         r"(user|customer|requester|account_name|caller|member|login|email|actor)(?!_?(agent|type|plan|tier|role|count|text|message|msg|query|input"
         r"|feedback|rating|segment|lang|locale|country))",
-        frozenset(("user_id", "end_user_id", "uid", "end_user", "user")),
+        "user_id end_user_id uid end_user user",
     ),
-    "session": Column(
+    "session": _column(
         "id of the session",
-        (
-            "session_id",
-            "session",
-            "conversation_id",
-            "conversation",
-            "conv_id",
-            "convo_id",
-            "chat_id",
-            "thread_id",
-            "dialog_id",
-            "dialogue_id",
-        ),
         _word,
+        "session_id session conversation_id conversation conv_id convo_id chat_id thread_id dialog_id dialogue_id",
         "session|conv(o|ersation)?(_|$)|thread_?(id|key|ts)|dialog|ticket|case_?id",
     ),
-    "time": Column(
+    "time": _column(
         "time of the request",
-        (
-            "timestamp",
-            "ts",
-            "timestamp_ms",
-            "ts_ms",
-            "ts_millis",
-            "created_at",
-            "created",
-            "start_time",
-            "started_at",
-            "request_timestamp",
-            "request_created_at",
-            "request_time",
-            "logged_at",
-            "event_time",
-            "time",
-            "datetime",
-            "date",
-        ),
         _time,
+        """
+            timestamp ts timestamp_ms ts_ms ts_millis created_at created start_time started_at request_timestamp
+            request_created_at request_time logged_at event_time time datetime date
+        """,
         r"time|date|_at$|\bwhen|^ts(_|$)|epoch",
     ),
-    "id": Column(
+    "id": _column(
         "a second id of the request, which feedback may name",
-        ("request_id", "log_id", "generation_id", "call_id", "completion_id", "message_id", "interaction_id", "id"),
         _word,
+        "request_id log_id generation_id call_id completion_id message_id interaction_id id",
         "(request|call|message|log)_(id|uuid|key)",
     ),
-    "trace": Column("id of the trace", ("trace_id", "correlation_id"), _word),
-    "model": Column(
+    "trace": _column("id of the trace", _word, "trace_id correlation_id"),
+    "model": _column(
         "name of the model",
-        ("response_model", "model", "request_model", "requested_model", "model_name", "model_id", "ai_model", "deployment"),
         _word,
+        "response_model model request_model requested_model model_name model_id ai_model deployment",
         "model|engine|deployment",
     ),
-    "provider": Column(
+    "provider": _column(
         "name of the provider",
-        (
-            "provider_name",
-            "provider",
-            "model_provider",
-            "custom_llm_provider",
-            "llm_provider",
-            "ai_org",
-            "gen_ai_system",
-            "vendor",
-        ),
         _word,
+        "provider_name provider model_provider custom_llm_provider llm_provider ai_org gen_ai_system vendor",
         "provider|vendor|upstream",
     ),
-    "latency": Column(
+    "latency": _column(
         "time until the whole answer, in ms; the key or the text may name another unit",
-        (
-            "latency_ms",
-            "duration_ms",
-            "response_time_ms",
-            "elapsed_ms",
-            "total_time_ms",
-            "time_ms",
-            "delay_ms",
-            "latency_s",
-            "duration_s",
-            "response_time_s",
-            "elapsed_s",
-            "total_time_s",
-            "time_s",
-            "latency_seconds",
-            "duration_seconds",
-            "elapsed_seconds",
-            "ms_to_finish",
-            "duration_ns",
-            "llm_latency",
-            "request_duration",
-            "request_latency",
-            "total_latency",
-            "latency",
-            "duration",
-            "response_time",
-            "elapsed",
-            "elapsed_time",
-            "total_time",
-            "time_taken",
-            "took_ms",
-            "took",
-            "latencies_request",
-        ),
         _milliseconds,
+        """
+            latency_ms duration_ms response_time_ms elapsed_ms total_time_ms time_ms delay_ms latency_s duration_s
+            response_time_s elapsed_s total_time_s time_s latency_seconds duration_seconds elapsed_seconds ms_to_finish
+            duration_ns llm_latency request_duration request_latency total_latency latency duration response_time elapsed
+            elapsed_time total_time time_taken took_ms took latencies_request
+        """,
         r"latency|duration|elapsed|took|_m?s$|millis|seconds",
     ),
-    "ttft": Column(
+    "ttft": _column(
         "time until the first token, in ms; the key or the text may name another unit",
-        (
-            "ttft_ms",
-            "time_to_first_token_ms",
-            "time_to_first_token_s",
-            "time_to_first_token",
-            "first_token_ms",
-            "ttft_s",
-            "ttft",
-            "ms_to_first_chunk",
-            "first_token_latency_ms",
-            "first_token_latency",
-        ),
         _milliseconds,
+        """
+            ttft_ms time_to_first_token_ms time_to_first_token_s time_to_first_token first_token_ms ttft_s ttft
+            ms_to_first_chunk first_token_latency_ms first_token_latency
+        """,
         "first_(token|chunk|byte)",
     ),
-    "cost": Column(
+    "cost": _column(
         "cost of the request, in US dollars",
-        (
-            "cost_usd",
-            "total_cost_usd",
-            "cost_in_usd",
-            "response_cost",
-            "total_cost",
-            "request_cost",
-            "cost",
-            "usage_cost",
-            "price_usd",
-            "price",
-            "spend",
-            "usd",
-            "cost_cents",
-        ),
         _cost,
+        """
+            cost_usd total_cost_usd cost_in_usd response_cost total_cost request_cost cost usage_cost price_usd price spend
+            usd cost_cents
+        """,
         r"^(?!.*(micros?|milli\w*|nano\w*|credits?|tokens?|currency|eur|gbp|jpy|cny|inr|chf|cad|aud|brl|krw)(_|$))"
         "(.*_)?(cost|price|spend|billing|charge|amount)",
-        frozenset(("cost_usd", "total_cost_usd", "response_cost", "total_cost", "cost")),
+        "cost_usd total_cost_usd response_cost total_cost cost",
     ),
-    "prompt_tokens": Column(
+    "prompt_tokens": _column(
         "tokens of the prompt",
-        (
-            "prompt_tokens",
-            "input_tokens",
-            "tokens_in",
-            "tokens_prompt",
-            "prompt_token_count",
-            "input_token_count",
-            "token_count_prompt",
-            "req_units",
-            "request_tokens",
-            "tokens_input",
-            "tokens_sent",
-        ),
         _count,
+        """
+            prompt_tokens input_tokens tokens_in tokens_prompt prompt_token_count input_token_count token_count_prompt
+            req_units request_tokens tokens_input tokens_sent
+        """,
         "(prompt|input|in|request).*tok|tok.*(prompt|input|in$)",
     ),
-    "completion_tokens": Column(
+    "completion_tokens": _column(
         "tokens of the answer",
-        (
-            "completion_tokens",
-            "output_tokens",
-            "tokens_out",
-            "tokens_completion",
-            "completion_token_count",
-            "output_token_count",
-            "token_count_completion",
-            "res_units",
-            "response_tokens",
-            "tokens_output",
-            "tokens_received",
-        ),
         _count,
+        """
+            completion_tokens output_tokens tokens_out tokens_completion completion_token_count output_token_count
+            token_count_completion res_units response_tokens tokens_output tokens_received
+        """,
         "(completion|output|out|response|answer).*tok|tok.*(completion|output|out$)",
     ),
-    "cached_tokens": Column(
+    "cached_tokens": _column(
         "tokens of the prompt that came from a cache",
-        ("cached_tokens", "cache_read_input_tokens", "cached_input_tokens", "prompt_cache_read_tokens", "native_tokens_cached"),
         _count,
+        "cached_tokens cache_read_input_tokens cached_input_tokens prompt_cache_read_tokens native_tokens_cached",
     ),
-    "reasoning_tokens": Column(
-        "tokens of the reasoning", ("reasoning_tokens", "native_tokens_reasoning", "thinking_tokens"), _count
-    ),
-    "status": Column(
+    "reasoning_tokens": _column("tokens of the reasoning", _count, "reasoning_tokens native_tokens_reasoning thinking_tokens"),
+    "status": _column(
         "whether the call failed: an HTTP status from 400 on, false, or a word such as error",
-        ("status_code", "http_status", "response_status_code", "response_status", "status", "is_success", "success"),
         _status,
+        "status_code http_status response_status_code response_status status is_success success",
         "status|outcome|success|failed|error",
     ),
-    "cache_hit": Column("whether the answer came from a cache", ("cache_hit", "cached", "cache_status", "from_cache"), _hit),
-    "feedback": Column(
+    "cache_hit": _column("whether the answer came from a cache", _hit, "cache_hit cached cache_status from_cache"),
+    "feedback": _column(
         "feedback on the answer: a thumb, a number, true or false",
-        (
-            "user_feedback",
-            "feedback_value",
-            "feedback_thumb",
-            "feedback_rating",
-            "feedback_score",
-            "feedback",
-            "thumbs",
-            "thumb",
-            "thumbs_up",
-            "thumb_up",
-            "thumbs_down",
-            "thumb_down",
-            "user_rating",
-            "rating",
-            "vote",
-            "stars",
-            "liked",
-            "like",
-            "disliked",
-            "dislike",
-            "helpful",
-            "reaction",
-            "csat",
-            "user_score",
-        ),
         _feedback,
+        """
+            user_feedback feedback_value feedback_thumb feedback_rating feedback_score feedback thumbs thumb thumbs_up
+            thumb_up thumbs_down thumb_down user_rating rating vote stars liked like disliked dislike helpful reaction csat
+            user_score
+        """,
         "feedback|rating|thumb|vote|star|like|helpful|satisf|csat|reward|score|quality",
-        frozenset(("user_feedback", "feedback", "thumbs", "thumb", "rating", "vote")),
+        "user_feedback feedback thumbs thumb rating vote",
     ),
 }
-FIELDS = {
-    "user",
-    "session",
-    "time",
-    "id",
-    "model",
-    "provider",
-    "latency",
-    "ttft",
-    "cost",
-    "prompt_tokens",
-    "completion_tokens",
-    "status",
-    "feedback",
-    "workload",
-}
+FIELDS = {*COLUMNS, "workload"} - {"trace", "cached_tokens", "reasoning_tokens", "cache_hit"}
 """The columns whose path a source's `fields` may name beside what the format reads."""
-CONTAINERS = frozenset(
-    re.split(
-        r"\s+",
-        """
-    x ai gen llm cf aig helicone portkey langfuse litellm openrouter kong openinference traceloop association amzn
-    vercel metadata meta context extra extras attributes attrs properties property props tags labels headers header
-    info details data custom telemetry beside metrics stats usage request response req res log event proxy payload
-    payloads http settings statistics spend logs
-""".strip(),
-    )
-)
+_CONTAINERS_TEXT = """
+    x ai gen llm cf aig helicone portkey langfuse litellm openrouter kong openinference traceloop association amzn vercel
+    metadata meta context extra extras attributes attrs properties property props tags labels headers header info details
+    data custom telemetry beside metrics stats usage request response req res log event proxy payload payloads http settings
+    statistics spend logs
+"""
+CONTAINERS = frozenset(_CONTAINERS_TEXT.split())
 """Words in front of a name that only say where it stands."""
-LABELS = frozenset(
-    (
-        "metadata",
-        "meta",
-        "context",
-        "extra",
-        "extras",
-        "attributes",
-        "attrs",
-        "properties",
-        "property",
-        "props",
-        "tags",
-        "labels",
-        "info",
-        "details",
-        "custom",
-        "settings",
-        "event",
-    )
-)
+LABELS = {
+    "metadata", "meta", "context", "extra", "extras", "attributes", "attrs", "properties", "property", "props", "tags",
+    "labels", "info", "details", "custom", "settings", "event",
+}  # fmt: skip
 BARE = frozenset(("status", "success", "is_success", "price", "rating", "stars", "like", "customer", "deployment"))
 """Names that mean something else in LABELS, where a business speaks of itself."""
-BODIES = frozenset(
-    re.split(
-        r"\s+",
-        """
-    messages message prompt prompts completion completions choices input inputs output outputs contents content
-    candidates generations tools functions body response_body request_body requestbody responsebody modelinput
-    modeloutput instructions conversation_history conversations history system question answer text texts embedding
-    trajectory traj parts token_ids prompt_token_ids completion_token_ids logprobs model_parameters system_prompt
-    instruction chosen rejected prompt_messages full_request full_response documents events chunks chat_history
-""".strip(),
-    )
-)
+_BODIES_TEXT = """
+    messages message prompt prompts completion completions choices input inputs output outputs contents content candidates
+    generations tools functions body response_body request_body requestbody responsebody modelinput modeloutput instructions
+    conversation_history conversations history system question answer text texts embedding trajectory traj parts token_ids
+    prompt_token_ids completion_token_ids logprobs model_parameters system_prompt instruction chosen rejected prompt_messages
+    full_request full_response documents events chunks chat_history
+"""
+BODIES = frozenset(_BODIES_TEXT.split())
 """Keys of contents, and what is below them: no column, and never listed as unread."""
 _LOGGED = {"metadata", "headers", "extraheaders", "extrabody", "extra", "tags", "labels", "properties", "attributes"}
 _VALUES = {"value", "score", "id", "name", "key", "code", "amount", "total", "at", "ms", "seconds", "usd", "type", "handle"}
@@ -546,13 +356,12 @@ class Reader:
         """parts: the lines that the record was joined from."""
         by_fields = self.named(*parts, record)
         mapped = {_shown(tuple(map(str, steps))) for steps in self._fields.values()}
-        found: dict[str, list[Found]] = {}
+        columns: dict[str, list[NamedValue]] = {}
         unread: list[tuple[Path, Any]] = []
         for path, value in _leaves(record, ()):
             column = column_of(path)
-            result = COLUMNS[column[0]].shape(column[2], value) if column else None
-            if result is not None:
-                found.setdefault(column[0], []).append((column[1], len(path), path, result))
+            if column and (result := COLUMNS[column[0]].shape(column[2], value)) is not None:
+                columns.setdefault(column[0], []).append((column[1], len(path), path, result))
             elif not (
                 isinstance(value, dict)
                 or (column and value is False)
@@ -561,16 +370,16 @@ class Reader:
                 or self._maps_in(parts, path, value)
             ):
                 unread.append((path, value))
-        best = {name: min(values, key=lambda each: each[:2]) for name, values in found.items()}
-        if users := found.get("user"):  # a name that is not the user's in the row: `forget` looks for it in the logs
+        best = {name: min(values, key=lambda each: each[:2]) for name, values in columns.items()}
+        if users := columns.get("user"):  # a name that is not the user's in the row: `forget` looks for it in the logs
             user = by_fields.get("user", self._first(users)[3])
             unread += [(path, result) for _, _, path, result in users if result != user and _shown(path) not in mapped]
-        several = {name: values for name, values in found.items() if len(values) > 1 and name not in by_fields}
+        several = {name: values for name, values in columns.items() if len(values) > 1 and name not in by_fields}
         clashes = [clash for name, values in several.items() for clash in self._clashes(name, values)]
         is_foreign = any(_is_currency(path) and str(value).upper() not in ("USD", "US$", "$") for path, value in unread)
         if is_foreign:
             best.pop("cost", None)
-        proposals = {_shown(path): _proposal(record, path, value, found.keys() | by_fields.keys()) for path, value in unread}
+        proposals = {_shown(path): _proposal(record, path, value, columns.keys() | by_fields.keys()) for path, value in unread}
         values = {name: result for name, (_, _, _, result) in best.items()} | ({"foreign_cost": True} if is_foreign else {})
         if "feedback" in values:
             values["feedback_name"] = _feedback_name(best["feedback"][2])
@@ -589,15 +398,15 @@ class Reader:
         there = [steps for steps in self._fields.values() if parts and inside_body(tuple(map(str, steps)), tails)]
         return any(value_at(part, steps) == value for part in parts for steps in there)
 
-    def _first(self, values: list[Found]) -> Found:
+    def _first(self, values: list[NamedValue]) -> NamedValue:
         """Which is read: the format's own, else that of the most specific name."""
         return min([each for each in values if self._is_read(each[2])] or values, key=lambda each: each[:2])
 
-    def _clashes(self, name: str, values: list[Found]) -> Iterator[str]:
+    def _clashes(self, name: str, values: list[NamedValue]) -> Iterator[str]:
         """What differs from the value that is read."""
         first, _, winner, read = self._first(values)
-        for place, _, path, told in values if sum(self._is_read(each[2]) for each in values) < 2 else ():
-            if told != read and {COLUMNS[name].names[place], COLUMNS[name].names[first]} <= COLUMNS[name].rivals:
+        for place, _, path, other in values if sum(self._is_read(each[2]) for each in values) < 2 else ():
+            if other != read and {COLUMNS[name].names[place], COLUMNS[name].names[first]} <= COLUMNS[name].rivals:
                 yield f"{name}\t{_shown(winner)}\t{_shown(path)}"
 
     def _reads(self, path: Path) -> bool:
@@ -627,8 +436,8 @@ def _is_currency(path: Path) -> bool:
 @lru_cache(maxsize=4096)
 def _shown(path: Path) -> str:
     """The path as it is listed: a key that may be what a person wrote is *."""
-    keys = [key if _KEY.fullmatch(key) else "*" for key in path if key != BESIDE]
-    return path_of(keys).replace('["*"]', ".*").removeprefix(".")
+    keys: list[str | int] = [key if _KEY.fullmatch(key) else "*" for key in path if key != BESIDE]
+    return path_of(tuple(keys)).replace('["*"]', ".*").removeprefix(".")
 
 
 def shown_leaves(record: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -658,15 +467,15 @@ def mapped_feedback_name(steps: Steps) -> str:
 def measured(name: str, steps: Steps, value: Any) -> Any:
     """The value at a path that `fields` names: of the column's shape, or feedback of any word."""
     path = tuple(str(step) for step in steps)
-    told = COLUMNS[name].shape(_name(path), value) if name in COLUMNS else None
-    if told is None and value is not None and not isinstance(value, dict | list | bool):
+    shaped = COLUMNS[name].shape(_name(path), value) if name in COLUMNS else None
+    if shaped is None and value is not None and not isinstance(value, dict | list | bool):
         if name == "feedback" and _side(_name(path)):
             return None
         if name in ("latency", "ttft"):
             return _number(value)
         if name in ("feedback", "user", "session", "id", "model", "provider", "time", "workload"):
             return str(value).strip() or None
-    return told
+    return shaped
 
 
 def _at(record: dict[str, Any], name: str, steps: Steps) -> Any:

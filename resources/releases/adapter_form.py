@@ -1,8 +1,5 @@
 """A release as a LoRA adapter on a base model: what it holds, how it is laid into the release, and how it is checked again.
 
-    part = lay_adapter(output, workload, target, lake.root / "models/...", base)     # writes <output>/adapter/
-    adapter_problems(lake, directory, release)                                      # one sentence each
-
 The adapter lies in the release's own directory, so each release has its adapter at a path of its own: vLLM keeps cached
 prefixes by the adapter's name and path. Beside PEFT's two files lie the target's tokenizer and chat template, which a server
 is started with. What was measured is the target, in which adapter and base are merged.

@@ -1,7 +1,4 @@
-"""Times at which nothing is done by itself, as cron schedules of minutes: of approvals, and the quiet hours of retraining.
-
-closed_times.closed_by(["* 18-23 * * *"], "Europe/Amsterdam", datetime.now(UTC))     # the schedule that matches; None: open
-"""
+"""Times at which nothing is done by itself, as cron schedules of minutes: of approvals, and the quiet hours of retraining."""
 
 from __future__ import annotations
 

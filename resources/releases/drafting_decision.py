@@ -1,9 +1,4 @@
-"""What a release drafts with: the recipe's word, or a decision from the evaluation's measurements.
-
-choice = decide_drafting(settings, report, speed, drafter="eagle3", num_speculative_tokens=3)
-write_choice(output, choice)                    # drafting.json
-drafting_sections(choice)                       # tables for the release's report
-"""
+"""What a release drafts with: the recipe's word, or a decision from the evaluation's measurements."""
 
 from __future__ import annotations
 
@@ -47,26 +42,28 @@ def decide_drafting(
     plain = any(each.drafting == NO_DRAFTING for each in measured)
     if plain:
         server = f"{asked['kind']} {asked['version'] or ''}".strip()
-        found = choose_in_server(measured, settings.concurrency, settings.p99_above, server)
+        choice = choose_in_server(measured, settings.concurrency, settings.p99_above, server)
     else:
-        found = choose_by_replay(replayed, drafter_low(report, drafter), drafter_gain_low(report, drafter))
-    found.replayed = replayed
-    found.not_measured = {
+        choice = choose_by_replay(replayed, drafter_low(report, drafter), drafter_gain_low(report, drafter))
+    choice.replayed = replayed
+    choice.not_measured = {
         name.removesuffix(ENDS_IN): why
         for name, why in report.get("not_measured", {}).items()
         if name.endswith(ENDS_IN) and name.startswith(TARGET)
     }
     if asked and not plain:
-        found.reason += f". {asked['kind']} was asked and did not serve the model: {found.not_measured.get(TARGET, 'no speed')}"
+        choice.reason += (
+            f". {asked['kind']} was asked and did not serve the model: {choice.not_measured.get(TARGET, 'no speed')}"
+        )
     if settings.choose == "measured":
-        return found
+        return choice
     forced = with_drafter(num_speculative_tokens) if settings.choose == "drafter" and drafter else NO_DRAFTING
     said = f"{forced.label}: the recipe says `release.drafting.choose: {settings.choose}`"
     if settings.choose == "drafter" and drafter is None:
         said += ", and there is no drafter"
-    if plain and forced != found.drafting:
-        said += f". Measured, it would be {found.reason}"
-    return found.model_copy(update={"drafting": forced, "decided_by": "recipe", "reason": said})
+    if plain and forced != choice.drafting:
+        said += f". Measured, it would be {choice.reason}"
+    return choice.model_copy(update={"drafting": forced, "decided_by": "recipe", "reason": said})
 
 
 def form_of(drafting: Drafting, num_speculative_tokens: int) -> str:

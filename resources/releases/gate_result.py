@@ -1,9 +1,5 @@
 """The result of one gate: number, interval, bound, what was compared; the sentence about it, and the verdict over all gates.
 
-    missed(gate)          # "gate loss_above_base: 0.154 nats per token (95 % interval ...)", or None if it is not missed
-    gate.state            # "holds", "missed", "too few to tell", "nothing to compare"
-    verdict = GateVerdict.of(gates)  # GateVerdict(holds=False, sentence="1 of 6 gates is missed: recovery")
-
 A gate on the favourable end of an interval is missed where the whole interval is beyond the bound. Where the interval reaches
 further than TELLS beyond it, the measurement can hardly miss the bound either: there were too few items to tell.
 

@@ -1,9 +1,6 @@
 """A release: target and drafter by path and digest, gates, and serving scripts. In the form `adapter`, what is served is a LoRA
 adapter in the release's own directory on a base model, and the target, in which both are merged, is what was measured.
 
-    read_release(directory)             # the Release in release.json; `write_release` makes a directory
-    generation_config(directory)        # {"eos_token_id": [151645, 151643], ...}: the target's, its end ids as a list
-
 `<lake>/releases/<workload>/<version>/` holds release.json (target, drafter, gates, by relative path and digest), drafting.json
 (what is drafted with, and why), the files that serve it, the bill of materials, the provenance, the model card and the report.
 Signatures over it lie beside its manifest.
@@ -286,11 +283,11 @@ def read_release(directory: Path) -> Release:
 
 def erased_rows(lake: LakeLayout, release: Release) -> int:
     """Rows that a release's target or drafter learnt and that were erased since. A part that is gone counts as none."""
-    found = []
+    records = []
     for part in release.parts:
         with suppress(ManifestError):
-            found.append(read_manifest(lake.root / part.path))
-    return rows_erased_from(lake, found)
+            records.append(read_manifest(lake.root / part.path))
+    return rows_erased_from(lake, records)
 
 
 def _part(manifest: Manifest) -> Part:
@@ -305,15 +302,15 @@ class NoStopIds(ValueError):
 
 def generation_config(target: Path) -> dict[str, Any]:
     """From generation_config.json, with the stop ids of config.json where it names none. Raises NoStopIds if neither does."""
-    found = _read(target / "generation_config.json")
-    ids = found.get("eos_token_id")
+    config = _read(target / "generation_config.json")
+    ids = config.get("eos_token_id")
     ids = _read(target / "config.json").get("eos_token_id") if ids is None else ids
     if ids is None or ids == []:
         raise NoStopIds(
             f"{target} names no eos_token_id in generation_config.json or config.json, so answers would never end: "
             "set it in the base model and train again"
         )
-    return {**found, "eos_token_id": ids if isinstance(ids, list) else [ids]}
+    return {**config, "eos_token_id": ids if isinstance(ids, list) else [ids]}
 
 
 def _read(path: Path) -> dict[str, Any]:

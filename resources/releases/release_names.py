@@ -1,8 +1,5 @@
 """Finds a release by its version, the beginning of one, workload/version, or its directory.
 
-    named = find_release(lake, "3f2a91")
-    named.directory, named.given         # given: the beginning of a version, "" if it was named in full
-
 A beginning of fewer than `SHORTEST_SURE` characters may mean another release tomorrow, so the whole version is shown before an
 alias is changed by it.
 """
@@ -55,11 +52,13 @@ def find_release(lake: LakeLayout, text: str, workload: str = "") -> NamedReleas
     releases = [path for path in releases if workload in ("", path.parent.name)]
     of_workload = [path for path in releases if named in ("", path.parent.name)]
     whole = [path for path in of_workload if path.name == version]
-    found = whole or [path for path in of_workload if version and path.name.startswith(version)]
-    if len(found) == 1:
-        return NamedRelease(found[0], "" if whole else version)
-    problem = "names more than one release" if found else "names no release"
-    raise UnknownReleaseError(f"{text!r} {problem} of {workload or lake.place}; there are: {_listed(root, found or releases)}")
+    matches = whole or [path for path in of_workload if version and path.name.startswith(version)]
+    if len(matches) == 1:
+        return NamedRelease(matches[0], "" if whole else version)
+    problem = "names more than one release" if matches else "names no release"
+    raise UnknownReleaseError(
+        f"{text!r} {problem} of {workload or lake.place}; there are: {_listed(root, matches or releases)}"
+    )
 
 
 def _listed(root: Path, releases: list[Path]) -> str:

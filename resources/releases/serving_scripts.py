@@ -1,9 +1,5 @@
 """Writes the serving files of a release: scripts for vLLM, SGLang and llama.cpp, and YAML for Docker and Kubernetes.
 
-    write_serving_files(directory, ServingPlan(...))
-    compose(plan)              # docker-compose.yaml, started in the release's directory
-    kubernetes(plan)           # kubernetes.yaml: a Deployment with vLLM and its Service
-
 Paths are relative to the lake; a script finds the lake from its own location.
 """
 
@@ -214,7 +210,7 @@ def _listening(plan: ServingPlan, server: ServerKind) -> list[str]:
 def _container(
     plan: ServingPlan, image: str, entrypoint: list[str], words: list[str], environment: dict[str, str]
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    container: dict[str, Any] = {
         "image": image,
         "entrypoint": entrypoint,
         "command": [word.replace("$", "$$") for word in words],
@@ -224,13 +220,13 @@ def _container(
         "stop_grace_period": f"{plan.service.drain_s + AFTER_DRAIN_S}s",
     }
     if environment:
-        found["environment"] = environment
+        container["environment"] = environment
     if plan.service.zero_retention:
-        found["ulimits"] = {"core": 0}
+        container["ulimits"] = {"core": 0}
     if plan.settings.gpus and LLAMA_CPP not in entrypoint[0]:
         device = {"driver": "nvidia", "count": plan.settings.gpus, "capabilities": ["gpu"]}
-        found["deploy"] = {"resources": {"reservations": {"devices": [device]}}}
-    return found
+        container["deploy"] = {"resources": {"reservations": {"devices": [device]}}}
+    return container
 
 
 def _resources(plan: ServingPlan) -> dict[str, Any]:
@@ -270,8 +266,10 @@ def write_serving_files(directory: Path, plan: ServingPlan) -> None:
     if plan.service.zero_retention:
         write_json(directory / LOGGING_CONFIG, logging_config())
     for name, (make, about) in YAML_FILES.items():
-        said, made = about.format(claim=plan.settings.claim), make(plan)
-        text = yaml.safe_dump_all(made if isinstance(made, list) else [made], sort_keys=False, allow_unicode=True, width=10_000)
+        said, content = about.format(claim=plan.settings.claim), make(plan)
+        text = yaml.safe_dump_all(
+            content if isinstance(content, list) else [content], sort_keys=False, allow_unicode=True, width=10_000
+        )
         write_text(directory / name, f"# Release {plan.version} of {plan.workload}. {said}\n{text}")
 
 

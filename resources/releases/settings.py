@@ -1,8 +1,4 @@
-"""The recipe's settings of a release: bounds of gates (on by default), how drafting is decided, serving files, and the watch.
-
-Gates(...)              # `release.gates`; DraftingSettings: `release.drafting`; WatchSettings: `release.watch`
-ServingSettings(...)    # images, the volume that holds the lake, what a server gets of a machine
-"""
+"""The recipe's settings of a release: gates (on by default), how drafting is decided, serving files, and the watch."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from resources.releasing.approval_page import SIDE_BY_SIDE, WORST, write_approval_page
     from resources.releasing.attestations import attest, write_attestations
     from resources.releasing.champion import Champion, champion_to_beat
-    from resources.releasing.charts import Bar, bars
+    from resources.releasing.charts import Bar, Cell, Dot, Period, bars, columns, dots, grid, lines, periods, short_number
     from resources.releasing.comparison import Difference, ReleaseComparison, compare_releases
     from resources.releasing.gates import GateInputs, check_gates
     from resources.releasing.packaging import package

@@ -1,7 +1,5 @@
 """The page that a person reads before approving a release: approval.html, one file without network.
 
-    write_approval_page(output, lake, summary, release, evaluation, champion)     # evaluation: directory of the report
-
 Verdict and gates first; then candidate against champion: scores with intervals on last week's held-out rows, acceptance, size,
 latency, cost and erased rows, what changed, and the held-out prompts where the candidate does worst: the logged answer, its
 own, and the champion's or, for a first release, the base's. The page shows texts of users, so an erasure rewrites it
@@ -25,7 +23,7 @@ from resources.records import visible
 from resources.releases import Release, ReleaseError, ReportSection, read_release
 from resources.releasing.champion import Champion
 from resources.releasing.page import render
-from resources.releasing.rollout_section import rollout_samples
+from resources.releasing.rollout_section import keeps_rollouts, rollout_samples
 from resources.releasing.server_sections import FORMS
 from resources.releasing.summary import Summary
 
@@ -94,7 +92,9 @@ def write_approval_page(
             gains=rows[WORST:],
             pairs=_rows(evaluation / PREFERENCE_PAIRS),
             passed=_rows(evaluation / PASSED_ANSWERS),
-            rollouts=rollout_samples(lake, summary.models["rft_model"]) if "rft_model" in summary.models else [],
+            rollouts=[
+                row for name, model in summary.models.items() if keeps_rollouts(name) for row in rollout_samples(lake, model)
+            ],
         ),
     )
 
@@ -135,10 +135,10 @@ def _scores(candidate: _Side, beside: Mapping[str, Any], champion: Champion | No
                 f"{beside['rows']:,} rows",
             ]
         )
-    found = candidate.measurements
-    gain = find(found, "loss_increase", of="target", against=CHAMPION)
+    measurements = candidate.measurements
+    gain = find(measurements, "loss_increase", of="target", against=CHAMPION)
     if gain is not None:
-        both = [find(found, "loss", of=role) for role in (CHAMPION, "target")]
+        both = [find(measurements, "loss", of=role) for role in (CHAMPION, "target")]
         rows.append(
             [
                 "held-out loss, all rows (nats/token)",
@@ -147,9 +147,9 @@ def _scores(candidate: _Side, beside: Mapping[str, Any], champion: Champion | No
                 f"{gain.n:,} {gain.counted}",
             ]
         )
-    against_champion = [each for each in found if each.against == CHAMPION]
+    against_champion = [each for each in measurements if each.against == CHAMPION]
     for each in (each for each in against_champion if each.what == "accuracy_gain" and each.of == "target"):
-        both = [find(found, "accuracy", of=role, on=each.on, sampling=each.sampling) for role in (CHAMPION, "target")]
+        both = [find(measurements, "accuracy", of=role, on=each.on, sampling=each.sampling) for role in (CHAMPION, "target")]
         rows.append(
             [
                 f"{each.on}, {each.sampling}",
@@ -159,7 +159,7 @@ def _scores(candidate: _Side, beside: Mapping[str, Any], champion: Champion | No
             ]
         )
     for each in _accepted_beside(candidate):
-        both = [find(found, "acceptance_length", of=name, sampling=AS_LOGGED) for name in (CHAMPION, each.of)]
+        both = [find(measurements, "acceptance_length", of=name, sampling=AS_LOGGED) for name in (CHAMPION, each.of)]
         rows.append(
             [
                 f"acceptance length, {each.sampling}, both drafters on this release's target (tokens per forward; share)",
@@ -217,16 +217,16 @@ def _in_servers(former: _Side, candidate: _Side) -> list[list[str]]:
     for name in dict.fromkeys(name for form in forms for name in form):
         rates = [form.get(name, {}).get("tokens_per_second", {}) for form in forms]
         for at in dict.fromkeys(each for rate in rates for each in rate):
-            found = [rate.get(at) for rate in rates]
+            rates_ = [rate.get(at) for rate in rates]
             where = f"{FORMS.get(name, name)}, {at} at a time"
             rows.append(
-                [f"seconds per 1,000 tokens, {where}", *(f"{1_000 / each['median']:z.2f}" if each else NONE for each in found)]
+                [f"seconds per 1,000 tokens, {where}", *(f"{1_000 / each['median']:z.2f}" if each else NONE for each in rates_)]
             )
-            if any(each and "p99_s" in each for each in found):
+            if any(each and "p99_s" in each for each in rates_):
                 rows.append(
                     [
                         f"latency p99 (s), {where}",
-                        *(f"{each['p99_s']:z.3f}" if each and "p99_s" in each else NONE for each in found),
+                        *(f"{each['p99_s']:z.3f}" if each and "p99_s" in each else NONE for each in rates_),
                     ]
                 )
     return rows
@@ -240,13 +240,15 @@ def _acceptance(side: _Side) -> dict[str, Any] | None:
 
 
 def _tau(side: _Side) -> str:
-    found = _acceptance(side)
-    return _with(found["tau"], found["tau_low"], found["tau_high"]) if found else NONE
+    acceptance = _acceptance(side)
+    return _with(acceptance["tau"], acceptance["tau_low"], acceptance["tau_high"]) if acceptance else NONE
 
 
 def _drafted_at(side: _Side) -> str:
-    found = _acceptance(side)
-    return f"; this release at K {found['num_speculative_tokens']}, sampling: {found['sampling']}" if found else ""
+    acceptance = _acceptance(side)
+    return (
+        f"; this release at K {acceptance['num_speculative_tokens']}, sampling: {acceptance['sampling']}" if acceptance else ""
+    )
 
 
 def _size(side: _Side, place: int) -> str:

@@ -26,6 +26,7 @@ from resources.lake import LakeLayout
 from resources.manifests import WITH_TEXT, Input, Manifest, describe_files
 from resources.releases import FOLDER, GateResult, Release, ReleaseError
 from resources.signing import PROVENANCE, SigningKey, sign_release
+from resources.stages import stage
 
 
 def write_attestations(output: Path, lake: LakeLayout, release: Release, served: Sequence[Manifest], run_id: str) -> None:
@@ -40,12 +41,12 @@ def write_attestations(output: Path, lake: LakeLayout, release: Release, served:
 
 def _served_files(output: Path, release: Release, served: Sequence[Manifest]) -> dict[str, str]:
     """sha256 of every file that a server loads weights or a tokenizer from, by path in the lake."""
-    found = {}
+    files = {}
     if release.adapter is not None:
-        found = {f"{release.adapter.path}/{file.path}": file.sha256 for file in describe_files(output / FOLDER)}
+        files = {f"{release.adapter.path}/{file.path}": file.sha256 for file in describe_files(output / FOLDER)}
     loaded = {part.path for part in release.served_parts}
     places = {f"models/{item.name}/{item.version}": item for item in served}
-    return found | {
+    return files | {
         f"{place}/{file.path}": file.sha256
         for place, item in places.items()
         if place in loaded
@@ -83,9 +84,9 @@ def provenance(
     """The statement. served: target and drafter. ancestry: what they were made from. licences: by external model's name. files:
     sha256 of the files that servers load, by path in the lake."""
     subjects = [{"name": path, "digest": {"sha256": sha256}} for path, sha256 in files.items()]
-    made = [*served, *(item for item in ancestry if item not in served)]
-    dependencies = {_uri(item): _dependency(item, licences) for manifest in made for item in manifest.inputs}
-    code = {item.code.revision: item.code.dirty for item in made if item.code.revision}
+    parts = [*served, *(item for item in ancestry if item not in served)]
+    dependencies = {_uri(item): _dependency(item, licences) for manifest in parts for item in manifest.inputs}
+    code = {item.code.revision: item.code.dirty for item in parts if item.code.revision}
     for revision, dirty in sorted(code.items()):
         dependencies[f"git+millrace@{revision}"] = {
             "uri": f"git+millrace@{revision}",
@@ -102,7 +103,7 @@ def provenance(
                 "externalParameters": {
                     "workload": workload,
                     "release": version,
-                    "recipes": sorted({item.recipe_digest for item in made if item.recipe_digest}),
+                    "recipes": sorted({item.recipe_digest for item in parts if item.recipe_digest}),
                 },
                 "internalParameters": {f"{item.name}@{item.version}": item.config for item in served},
                 "resolvedDependencies": [dependencies[uri] for uri in sorted(dependencies)],
@@ -111,7 +112,7 @@ def provenance(
                 "builder": {"id": "urn:millrace:builder", "version": dict(sorted(served[0].environment.items()))},
                 "metadata": {
                     "invocationId": run_id,
-                    "startedOn": min(item.created_at for item in made).isoformat(),
+                    "startedOn": min(item.created_at for item in parts).isoformat(),
                     "finishedOn": max(item.created_at for item in served).isoformat(),
                 },
             },
@@ -126,10 +127,10 @@ def _uri(item: Input) -> str:
 
 
 def _dependency(item: Input, licences: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {"uri": _uri(item), "digest": {"sha256": item.digest}}
+    dependency: dict[str, Any] = {"uri": _uri(item), "digest": {"sha256": item.digest}}
     if item.kind == "external" and (licence := licences.get(item.name)):
-        found["annotations"] = {"licence": licence}
-    return found
+        dependency["annotations"] = {"licence": licence}
+    return dependency
 
 
 def _named(item: Input) -> str:
@@ -138,8 +139,6 @@ def _named(item: Input) -> str:
 
 
 BOM = "bom.cdx.json"
-LEARNING = {"speculator": "self-supervised"}
-"""How a model learnt, in the words that CycloneDX allows; the others learn from rows with answers."""
 
 
 def bill_of_materials(
@@ -155,22 +154,22 @@ def bill_of_materials(
     same BOM in every lake."""
     models = {_ref(item): item for item in served}
     others = {_ref(item): item for item in ancestry if _ref(item) not in models}
-    made = (*served, *ancestry)
-    external = {_input_ref(item): item for manifest in made for item in manifest.inputs if item.kind == "external"}
+    parts = (*served, *ancestry)
+    external = {_input_ref(item): item for manifest in parts for item in manifest.inputs if item.kind == "external"}
     subject = f"release:{workload}@{version}"
     components = [_model(item, served, gates) for item in models.values()]
     components += [_model(item, (), ()) if item.kind == "model" else _data(item) for item in others.values()]
     components += [_external(item, licences.get(item.name, "")) for item in external.values()]
-    packages = {name: found for manifest in (*ancestry, *served) for name, found in manifest.environment.items()}
+    packages = {name: installed for manifest in (*ancestry, *served) for name, installed in manifest.environment.items()}
     components += [
         {
             "type": "library",
-            "bom-ref": f"pkg:pypi/{name}@{found}",
+            "bom-ref": f"pkg:pypi/{name}@{installed}",
             "name": name,
-            "version": found,
-            "purl": f"pkg:pypi/{name}@{found.replace('+', '%2B')}",
+            "version": installed,
+            "purl": f"pkg:pypi/{name}@{installed.replace('+', '%2B')}",
         }
-        for name, found in sorted(packages.items())
+        for name, installed in sorted(packages.items())
     ]
     known = {component["bom-ref"] for component in components}
     graph = [{"ref": subject, "dependsOn": sorted(models)}]
@@ -203,7 +202,7 @@ def _model(item: Manifest, served: Sequence[Manifest], gates: Sequence[GateResul
     datasets = [{"ref": _input_ref(each)} for each in item.inputs if each.kind == "dataset"]
     card: dict[str, Any] = {
         "modelParameters": {
-            "approach": {"type": LEARNING.get(name, "supervised")},
+            "approach": {"type": "self-supervised" if stage(name).group == "drafter" else "supervised"},  # CycloneDX's words
             "task": "text-generation",
             "architectureFamily": "transformer",
             "datasets": datasets,
@@ -218,7 +217,7 @@ def _model(item: Manifest, served: Sequence[Manifest], gates: Sequence[GateResul
 
 def _metrics(gates: Sequence[GateResult]) -> list[dict[str, Any]]:
     """The measured gates as the card's metrics, whose values CycloneDX writes as text."""
-    found = []
+    metrics = []
     for gate in gates:
         if gate.measured is None:
             continue
@@ -227,8 +226,8 @@ def _metrics(gates: Sequence[GateResult]) -> list[dict[str, Any]]:
             metric["slice"] = gate.on
         if gate.low is not None and gate.high is not None:
             metric["confidenceInterval"] = {"lowerBound": f"{gate.low:.6g}", "upperBound": f"{gate.high:.6g}"}
-        found.append(metric)
-    return found
+        metrics.append(metric)
+    return metrics
 
 
 def _data(item: Manifest) -> dict[str, Any]:
@@ -251,15 +250,15 @@ def _component(kind: str, item: Manifest) -> dict[str, Any]:
 
 def _external(item: Input, licence: str) -> dict[str, Any]:
     name = Path(item.name).name if Path(item.name).is_absolute() else item.name
-    found: dict[str, Any] = {
+    component: dict[str, Any] = {
         "type": "machine-learning-model",
         "bom-ref": _input_ref(item),
         "name": name,
         "hashes": [{"alg": "SHA-256", "content": item.digest}],
     }
     if licence:
-        found["licenses"] = [{"license": {"name": licence}}]
-    return found
+        component["licenses"] = [{"license": {"name": licence}}]
+    return component
 
 
 def _ref(item: Manifest) -> str:

@@ -1,8 +1,5 @@
 """The champion that a new release is compared with: the last one that the endpoint served with another target or drafter.
 
-    found = champion_to_beat(lake, "math-tutor", target, drafter)      # None: no other release was served yet
-    found.target, found.drafter                                        # its models, where they are others than the new ones
-
 If target and drafter are themselves the champion's, the champion before it is taken. So a run after an approval compares with
 the same release as the run before it, and makes nothing again.
 """

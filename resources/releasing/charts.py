@@ -1,28 +1,24 @@
-"""Charts of a release's pages as inline SVG: no script, no network, narrow enough for a phone.
-
-    bars("Held-out loss", [Bar("base", 6.12), Bar("target", 5.94, 5.90, 5.98)], "nats per token")
-    lines("Acceptance by position", {"eagle3": [(1, 0.9), (2, 0.7)]}, "draft position", "share accepted")
-    report_charts(report, speed, {"base_model": 6.12, "sft_model": 5.94})     # report.json, speed.json, losses by model
-
-A report has charts of losses, acceptance by position and by shape of prompts, speed and latency by concurrency. Text is
-escaped; colours of text and axes follow the page.
+"""Charts of pages as inline SVG: no script, no network, narrow enough for a phone. A page's classes colour them (s0 to s3 for
+series, rule, line, whisker). A mark that stands for a value has a <title>, which browsers show as a tooltip. Text is escaped.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import date, datetime
 
 from markupsafe import Markup, escape
 
-from model_ops.evaluation import AS_LOGGED
-from resources.releasing.server_sections import FORMS
-from resources.releasing.server_sections import TITLE as IN_A_SERVER
-
-WIDTH, LABELS, ROW, RIGHT = 360, 124, 24, 52
-COLORS = ("#2a7fb8", "#c8553d", "#4f9d69", "#8f6bb3", "#d09a2c", "#6b7280")
+WIDTH, LEFT, RIGHT, TOP, PLOT = 360, 40, 6, 8, 120
+LABELS, ROW, FIGURES = 124, 24, 52
+"""Of bars: room for labels and figures, and the height of one."""
 LONGEST_LABEL = 18
+FEW = 7
+"""At most this many days have a label each."""
+SERIES = 4
+"""Colours that a page has for series: classes s0 to s3; further series are dashed."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +36,7 @@ def bars(title: str, given: Sequence[Bar], unit: str, digits: int = 3, whole_lab
     shapes must be whole, so that an erasure finds them."""
     most = max((bar.high if bar.high is not None else bar.value for bar in given), default=1.0) or 1.0
     left, row = (0, 2 * ROW - 12) if whole_labels else (LABELS, ROW)
-    room = WIDTH - left - RIGHT
+    room = WIDTH - left - FIGURES
     parts = []
     for place, bar in enumerate(given):
         y = 8 + place * row
@@ -50,10 +46,10 @@ def bars(title: str, given: Sequence[Bar], unit: str, digits: int = 3, whole_lab
         else:
             parts.append(Markup('<text x="{}" y="{}" text-anchor="end">{}</text>').format(left - 6, y + 11, _short(bar.label)))
         length = max(0.0, bar.value / most * room)
-        parts.append(Markup('<rect x="{}" y="{}" width="{:.1f}" height="13" fill="{}"/>').format(left, y, length, COLORS[0]))
+        parts.append(Markup('<rect class="s0" x="{}" y="{}" width="{:.1f}" height="13"/>').format(left, y, length))
         if bar.low is not None and bar.high is not None:
             parts.append(
-                Markup('<path d="M{:.1f} {}H{:.1f}" stroke="currentColor" stroke-width="1.5"/>').format(
+                Markup('<path class="whisker" d="M{:.1f} {}H{:.1f}"/>').format(
                     left + max(0.0, bar.low) / most * room, y + 6.5, left + bar.high / most * room
                 )
             )
@@ -62,142 +58,232 @@ def bars(title: str, given: Sequence[Bar], unit: str, digits: int = 3, whole_lab
                 left + max(length, (bar.high or 0) / most * room) + 5, y + 11, f"{bar.value:z.{digits}f}"
             )
         )
-    return _figure(title, unit, 12 + len(given) * row, parts)
+    return figure(title, unit, 12 + len(given) * row, parts)
 
 
-def lines(title: str, series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str) -> Markup:
-    """One line per series over at least one point; x values are evenly spaced, as concurrencies double."""
-    places = sorted({x for points in series.values() for x, _ in points})
-    most, least = (chosen((0.0, *(y for points in series.values() for _, y in points))) for chosen in (max, min))
-    span = (most - least) or 1.0
-    left, top, bottom = 46, 10, 150
-    step = (WIDTH - left - 16) / max(1, len(places) - 1)
-    at = {x: left + index * step if len(places) > 1 else (left + WIDTH) / 2 for index, x in enumerate(places)}
-    parts = [
-        Markup('<path d="M{0} {1}V{2}H{3}" fill="none" stroke="currentColor" opacity=".4"/>').format(
-            left, top, bottom, WIDTH - 10
-        )
-    ]
-    for share in (0, 0.5, 1):
-        parts.append(
-            Markup('<text x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(
-                left - 5, bottom - share * (bottom - top) + 4, _number(least + share * span)
-            )
-        )
-    parts += [
-        Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(at[x], bottom + 15, _number(x)) for x in places
-    ]
+def lines(
+    title: str,
+    about: str,
+    series: Mapping[str, Sequence[tuple[date, float]]] | Mapping[str, Sequence[tuple[float, float]]],
+    digits: int = 3,
+    from_zero: bool = True,
+) -> Markup:
+    """A line for each series, by day or by numbers, which are evenly spaced, as concurrencies double. A place without a value
+    has no point. from_zero: whether the axis begins at 0, unless a value is below it."""
+    places = sorted({place for points in series.values() for place, _ in points})
+    values = [value for points in series.values() for _, value in points] or [0.0]
+    low, top = (0.0, nice_top(max(values))) if from_zero and min(values) >= 0 else nice_bounds(min(values), max(values))
+    days = [place for place in places if isinstance(place, date)]
+    room = WIDTH - LEFT - RIGHT - 16
+    at = {place: LEFT + 8 + _share(place, places) * room for place in places}
+    parts = _axes(top, days, low)
+    parts += [_label(at[place], TOP + PLOT + 15, short_number(place)) for place in places if not isinstance(place, date)]
     for index, (name, points) in enumerate(series.items()):
-        color, dash = COLORS[index % len(COLORS)], "4 3" if index >= len(COLORS) else "none"
-        drawn = [(at[x], bottom - (y - least) / span * (bottom - top)) for x, y in points]
-        path = " ".join(f"{'M' if not place else 'L'}{x:.1f} {y:.1f}" for place, (x, y) in enumerate(drawn))
-        parts.append(
-            Markup('<path d="{}" fill="none" stroke="{}" stroke-width="2" stroke-dasharray="{}"/>').format(path, color, dash)
-        )
-        parts += [Markup('<circle cx="{:.1f}" cy="{:.1f}" r="3" fill="{}"/>').format(x, y, color) for x, y in drawn]
-        y = bottom + 34 + index * 16
-        parts.append(
-            Markup(
-                '<path d="M{} {}h18" stroke="{}" stroke-width="2" stroke-dasharray="{}"/><text x="{}" y="{}">{}</text>'
-            ).format(left, y - 4, color, dash, left + 24, y, _short(name, 40))
-        )
-    return _figure(title, f"{y_label} by {x_label}", bottom + 30 + len(series) * 16, parts)
+        drawn = [(at[place], TOP + PLOT - (value - low) / ((top - low) or 1.0) * PLOT, place, value) for place, value in points]
+        path = " ".join(f"{'L' if number else 'M'}{x:.1f} {y:.1f}" for number, (x, y, _, _) in enumerate(drawn))
+        dash = "4 3" if index >= SERIES else "none"
+        parts.append(Markup('<path class="line l{}" stroke-dasharray="{}" d="{}"/>').format(index % SERIES, dash, path))
+        radius = 2.6 if len(drawn) < 32 else 1.6
+        parts += [
+            _circle(index % SERIES, x, y, radius, f"{name}, {place}: {value:,.{digits}g}") for x, y, place, value in drawn
+        ]
+    return figure(title, about, TOP + PLOT + 20, parts, list(series) if len(series) > 1 else [])
 
 
-def _figure(title: str, about: str, height: float, parts: Sequence[Markup]) -> Markup:
+def columns(title: str, about: str, days: Sequence[date], series: Mapping[str, Sequence[float]]) -> Markup:
+    """Stacked columns, one a day: each series has a value for every day."""
+    totals = [sum(values) for values in zip(*series.values(), strict=True)]
+    top = nice_top(max(totals, default=1.0))
+    room = (WIDTH - LEFT - RIGHT) / max(1, len(days))
+    wide = max(1.0, min(22.0, room * 0.8))
+    few = len(days) <= FEW
+    parts = _axes(top, [] if few else days)
+    for place, day in enumerate(days):
+        if few:
+            parts.append(_label(LEFT + room * (place + 0.5), TOP + PLOT + 15, f"{day:%m-%d}"))
+        x, bottom = LEFT + room * place + (room - wide) / 2, float(TOP + PLOT)
+        for index, (name, values) in enumerate(series.items()):
+            tall = values[place] / top * PLOT
+            if values[place]:
+                bottom -= tall
+                parts.append(_rect(f"s{index}", x, bottom, wide, tall, f"{day}: {values[place]:,.0f} {name}"))
+    return figure(title, about, TOP + PLOT + 20, parts, list(series) if len(series) > 1 else [])
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A measured value of a release: low, high: its 95 % interval, if it is known; served: what servers reported of it."""
+
+    label: str
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    served: float | None = None
+
+
+def dots(title: str, about: str, given: Sequence[Dot], names: tuple[str, str]) -> Markup:
+    """One place for each release, in order: what its report measured with its interval, and what servers reported."""
+    known = [value for dot in given for value in (dot.value, dot.low, dot.high, dot.served) if value is not None]
+    low, top = nice_bounds(min(known), max(known))
+    step = (WIDTH - LEFT - RIGHT) / len(given)
+    parts = _axes(top, [], low)
+    for place, dot in enumerate(given):
+        x = LEFT + step * (place + 0.5)
+
+        def y(value: float) -> float:
+            return TOP + PLOT - (value - low) / (top - low) * PLOT
+
+        if dot.low is not None and dot.high is not None:
+            parts.append(Markup('<path class="whisker" d="M{0:.1f} {1:.1f}V{2:.1f}"/>').format(x, y(dot.low), y(dot.high)))
+        if dot.value is not None:
+            parts.append(_circle(0, x, y(dot.value), 4, f"{dot.label}, {names[0]}: {dot.value:.4g}"))
+        if dot.served is not None:
+            parts.append(_rect("s1", x + 5, y(dot.served) - 3.5, 7, 7, f"{dot.label}, {names[1]}: {dot.served:.4g}"))
+        if len(given) <= 6 or place in (0, len(given) - 1):
+            parts.append(_label(x, TOP + PLOT + 15, dot.label))
+    return figure(title, about, TOP + PLOT + 20, parts, list(names) if any(dot.served is not None for dot in given) else [])
+
+
+@dataclass(frozen=True)
+class Cell:
+    level: int
+    """0 (as usual) to 3 (alarm)."""
+    said: str
+    """The tooltip."""
+
+
+def grid(title: str, about: str, days: Sequence[date], rows: Mapping[str, Mapping[date, Cell]]) -> Markup:
+    """A cell for each row and day; a day that was not compared is empty."""
+    left, row = 104, 15
+    room = (WIDTH - left - RIGHT) / max(1, len(days))
+    parts: list[Markup] = []
+    for place, (name, cells) in enumerate(rows.items()):
+        y = TOP + place * row
+        parts.append(Markup('<text x="{}" y="{}" text-anchor="end">{}</text>').format(left - 6, y + 10, name))
+        for column, day in enumerate(days):
+            if (cell := cells.get(day)) is not None:
+                x, wide = left + column * room + 0.4, max(1.0, room - 0.8)
+                parts.append(_rect(f"h{cell.level}", x, y, wide, row - 2, f"{name}, {day}: {cell.said}"))
+    bottom = TOP + len(rows) * row
+    parts += _day_labels(days, left, bottom + 12)
+    return figure(title, about, bottom + 18, parts)
+
+
+@dataclass(frozen=True)
+class Period:
+    """A time in which a release was champion."""
+
+    release: str
+    since: datetime
+    until: datetime | None
+    """End of the period; None while it lasts."""
+
+
+def periods(title: str, about: str, given: Sequence[Period], now: datetime) -> Markup:
+    """Which release served when, on one bar; a release that returned has its colour again."""
+    first = min(each.since for each in given)
+    whole = max(1.0, (now - first).total_seconds())
+    color = {release: place % SERIES for place, release in enumerate(dict.fromkeys(each.release for each in given))}
+    parts: list[Markup] = []
+    for each in given:
+        x = (each.since - first).total_seconds() / whole * (WIDTH - 2)
+        wide = max(2.0, ((each.until or now) - each.since).total_seconds() / whole * (WIDTH - 2))
+        until = f"{each.until:%Y-%m-%d %H:%M}" if each.until else "now"
+        said = f"{each.release}: {each.since:%Y-%m-%d %H:%M} to {until}"
+        parts.append(_rect(f"s{color[each.release]}", x + 1, 6, wide, 20, said))
+        if wide > 52:
+            parts.append(Markup('<text class="on" x="{:.1f}" y="20">{}</text>').format(x + 6, each.release[:6]))
+    parts.append(Markup('<text x="1" y="42">{:%Y-%m-%d}</text>').format(first))
+    parts.append(Markup('<text x="{}" y="42" text-anchor="end">{:%Y-%m-%d}</text>').format(WIDTH - 1, now))
+    return figure(title, about, 48, parts)
+
+
+def figure(title: str, about: str, height: float, parts: Sequence[Markup], legend: Sequence[str] = ()) -> Markup:
+    """A chart with its caption and, for several series, a legend of HTML, which wraps on a phone."""
+    keys = Markup("").join(
+        Markup('<span><i class="s{}{}"></i>{}</span>').format(index % SERIES, " again" if index >= SERIES else "", name)
+        for index, name in enumerate(legend)
+    )
+    below = Markup('<div class="legend">{}</div>').format(keys) if legend else ""
     return Markup(
-        '<figure><figcaption><b>{}</b><br>{}</figcaption><svg viewBox="0 0 {} {:.0f}" role="img" aria-label="{}">{}'
-        "</svg></figure>"
-    ).format(title, about, WIDTH, height, title, Markup("").join(parts))
+        '<figure><figcaption><b>{}</b> <span>{}</span></figcaption><svg viewBox="0 0 {} {:.0f}" role="img" '
+        'aria-label="{}">{}</svg>{}</figure>'
+    ).format(title, about, WIDTH, height, title, Markup("").join(parts), below)
 
 
-def _short(text: str, longest: int = LONGEST_LABEL) -> Markup:
-    return escape(text if len(text) <= longest else f"{text[: longest - 1]}\u2026")
+def _rect(css: str, x: float, y: float, wide: float, tall: float, said: str) -> Markup:
+    return Markup(
+        '<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" rx="1"><title>{}</title></rect>'
+    ).format(css, x, y, wide, tall, said)
 
 
-def _number(value: float) -> str:
-    if value == int(value) or abs(value) >= 100:
-        return f"{value:,.0f}"
-    if abs(value) < 0.001:
-        return f"{value:.1e}".replace("e-0", "e-")
-    return f"{value:.2g}"
+def _circle(series: int, x: float, y: float, radius: float, said: str) -> Markup:
+    return Markup('<circle class="s{}" cx="{:.1f}" cy="{:.1f}" r="{}"><title>{}</title></circle>').format(
+        series, x, y, radius, said
+    )
 
 
-LOSSES, ACCEPTANCE = "Models on held-out sessions", "Acceptance length"
-"""Titles of sections with charts."""
-SHAPES_SHOWN = 8
+def nice_top(value: float) -> float:
+    """The next round number: 1, 2, 2.5 or 5 times a power of ten."""
+    if value <= 0 or not math.isfinite(value):
+        return 1.0
+    unit = 10.0 ** math.floor(math.log10(value))
+    return next(unit * step for step in (1, 2, 2.5, 5, 10) if unit * step >= value * (1 - 1e-9))
 
 
-def report_charts(report: Mapping[str, Any], speed: Mapping[str, Any], losses: Mapping[str, float]) -> dict[str, list[Markup]]:
-    """By the title of the section that they belong to; only those that something was measured for."""
-    found = {
-        LOSSES: [bars("Held-out loss", [Bar(name, loss) for name, loss in losses.items()], "nats per answer token")]
-        if losses
-        else [],
-        IN_A_SERVER: _in_a_server(speed.get("in_server", {})),
-        ACCEPTANCE: _acceptance(report),
-    }
-    return {title: charts for title, charts in found.items() if charts}
+def nice_bounds(least: float, most: float) -> tuple[float, float]:
+    """An axis of two round steps that holds both values."""
+    step = nice_top(max((most - least) / 2, abs(most) * 1e-3, 1e-9))
+    while True:
+        low = math.floor(least / step + 1e-9) * step
+        if low + 2 * step >= most - 1e-12:
+            return low, low + 2 * step
+        step = nice_top(step * 1.01)
 
 
-def _acceptance(report: Mapping[str, Any]) -> list[Markup]:
-    """Of the way of sampling that gates speak of: as logged, else the last one that was measured."""
-    drafted = [each for each in report.get("acceptance", []) if each["drafter"] != "none"]
-    if not drafted:
-        return []
-    ways = [each["sampling"] for each in drafted]
-    way = AS_LOGGED if AS_LOGGED in ways else ways[-1]
-    chosen = [each for each in drafted if each["sampling"] == way]
-    found = [
-        bars(
-            "Acceptance length",
-            [
-                Bar(f"{each['drafter']}, K {each['num_speculative_tokens']}", each["tau"], each["tau_low"], each["tau_high"])
-                for each in chosen
-            ],
-            f"tokens per forward, {way}",
-            2,
-        ),
-        lines(
-            "Acceptance by position",
-            {each["drafter"]: list(enumerate(each["accepted_by_position"], 1)) for each in chosen},
-            "draft position",
-            f"share of forwards that accept it, {way}",
-        ),
-    ]
-    shapes = chosen[-1].get("tau_by", {}).get("prompt_shape", {})
-    if len(shapes) > 1:
-        most = sorted(shapes.items(), key=lambda each: (-each[1]["prompts"], each[0]))[:SHAPES_SHOWN]
-        found.append(
-            bars(
-                f"Acceptance length of {chosen[-1]['drafter']} by shape of the prompt",
-                [Bar(f"{name} ({of['prompts']})", of["tau"], of["tau_low"], of["tau_high"]) for name, of in most],
-                f"tokens per forward, {way}; prompts in brackets",
-                2,
-                whole_labels=True,
+def short_number(value: float) -> str:
+    """A number in at most five characters: 0.25, 12, 1.2k, 3M."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{letter}"
+    return f"{value:.4g}"
+
+
+def _axes(top: float, days: Sequence[date], low: float = 0.0) -> list[Markup]:
+    parts = []
+    for share in (0.0, 0.5, 1.0):
+        y = TOP + PLOT - share * PLOT
+        parts.append(
+            Markup('<path class="rule" d="M{} {:.1f}H{}"/><text x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(
+                LEFT, y, WIDTH - RIGHT, LEFT - 5, y + 4, short_number(low + share * (top - low))
             )
         )
-    return found
+    return parts + _day_labels(days, LEFT, TOP + PLOT + 15)
 
 
-def _in_a_server(speed: Mapping[str, Any]) -> list[Markup]:
-    forms = {FORMS.get(name, name): form["tokens_per_second"] for name, form in speed.get("forms", {}).items()}
-    if not forms:
+def _day_labels(days: Sequence[date], left: float, y: float) -> list[Markup]:
+    """The first and the last day."""
+    if not days:
         return []
-    found = [
-        lines(
-            "Tokens/s in a real server",
-            {name: [(int(each), rate["median"]) for each, rate in rates.items()] for name, rates in forms.items()},
-            "requests at a time",
-            "tokens/s, median",
-        )
+    if len(days) == 1:
+        return [_label((left + WIDTH - RIGHT) / 2, y, days[0])]
+    return [
+        Markup('<text x="{}" y="{}">{}</text>').format(left, y, days[0]),
+        Markup('<text x="{}" y="{}" text-anchor="end">{}</text>').format(WIDTH - RIGHT, y, days[-1]),
     ]
-    late = {
-        f"{name}, {end}": [(int(each), 1_000 * rate[f"{end}_s"]) for each, rate in rates.items()]
-        for name, rates in forms.items()
-        for end in ("p50", "p99")
-        if all(f"{end}_s" in rate for rate in rates.values())
-    }
-    if late:
-        found.append(lines("Latency in a real server", late, "requests at a time", "milliseconds of a whole answer"))
-    return found
+
+
+def _label(x: float, y: float, text: str | date) -> Markup:
+    return Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(x, y, text)
+
+
+def _share(place: date | float, places: Sequence[date] | Sequence[float]) -> float:
+    """Where a place stands between the first and the last: a day by time, a number by its rank."""
+    if isinstance(place, date):
+        whole = (places[-1] - places[0]).days
+        return (place - places[0]).days / whole if whole else 0.5
+    return places.index(place) / (len(places) - 1) if len(places) > 1 else 0.5
+
+
+def _short(text: str) -> Markup:
+    return escape(text if len(text) <= LONGEST_LABEL else f"{text[: LONGEST_LABEL - 1]}\u2026")

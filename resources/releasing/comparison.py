@@ -1,8 +1,5 @@
 """What differs between two releases: measurements, models, data, code and settings.
 
-    found = compare_releases(lake, directory, other)        # other None: the endpoint's champion
-    found.measurements, found.parts, found.settings
-
 Only manifests and release.json are read, so a release whose models are gone can be compared too.
 """
 
@@ -71,8 +68,8 @@ def changes_since(lake: LakeLayout, release: Release, version: str, other: Path)
 
     Raises ManifestError or ReleaseError for one that cannot be read.
     """
-    found = _compared(release.workload, version, other.name, _Side.of(lake, other), _Side.of_release(lake, release, None))
-    return replace(found, parts=[part for part in found.parts if part.what != "made"])
+    comparison = _compared(release.workload, version, other.name, _Side.of(lake, other), _Side.of_release(lake, release, None))
+    return replace(comparison, parts=[part for part in comparison.parts if part.what != "made"])
 
 
 def _compared(workload: str, release: str, other: str, before: _Side, after: _Side) -> ReleaseComparison:
@@ -102,15 +99,15 @@ class _Side:
     @classmethod
     def of_release(cls, lake: LakeLayout, release: Release, own: Manifest | None) -> _Side:
         """own: the release's manifest; None before there is one."""
-        served = [found for part in release.parts if (found := _manifest(lake.root / part.path)) is not None]
-        made = {manifest.name: manifest for _, manifest in behind(lake, served) if manifest is not None}
-        made |= {manifest.name: manifest for manifest in served}
+        served = [model for part in release.parts if (model := _manifest(lake.root / part.path)) is not None]
+        manifests = {manifest.name: manifest for _, manifest in behind(lake, served) if manifest is not None}
+        manifests |= {manifest.name: manifest for manifest in served}
         return cls(
             gates_by_name(release.gates),
-            _facts(lake, release, served, made, own),
+            _facts(lake, release, served, manifests, own),
             {
                 key: value
-                for name, manifest in made.items()
+                for name, manifest in manifests.items()
                 for key, value in flat(manifest.config, name.rpartition("/")[2]).items()
             },
         )
@@ -132,7 +129,7 @@ def gates_by_name(gates: Sequence[GateResult]) -> dict[str, str]:
 
 
 def _facts(
-    lake: LakeLayout, release: Release, served: list[Manifest], made: Mapping[str, Manifest], own: Manifest | None
+    lake: LakeLayout, release: Release, served: list[Manifest], manifests: Mapping[str, Manifest], own: Manifest | None
 ) -> dict[str, str]:
     facts = {
         **({"made": f"{own.created_at:%Y-%m-%d %H:%M} UTC"} if own else {}),
@@ -144,13 +141,15 @@ def _facts(
     for manifest in served:
         weights = sum(file.bytes for file in manifest.files if file.path.endswith(".safetensors"))
         facts[f"weights of {manifest.name.rpartition('/')[2]}"] = f"{weights / 1e6:,.2f} MB"
-    for name, manifest in sorted(made.items()):
+    for name, manifest in sorted(manifests.items()):
         facts[f"{manifest.kind} {name.rpartition('/')[2]}"] = f"{manifest.version}{_rows(manifest)}"
-    for manifest in [*([own] if own else []), *made.values()]:
+    for manifest in [*([own] if own else []), *manifests.values()]:
         for item in manifest.inputs:
             if item.kind == "external":
                 facts[f"from outside: {Path(item.name).name}"] = item.digest[:12]
-    facts["code"] = ", ".join(sorted({manifest.code.revision[:12] for manifest in made.values() if manifest.code.revision}))
+    facts["code"] = ", ".join(
+        sorted({manifest.code.revision[:12] for manifest in manifests.values() if manifest.code.revision})
+    )
     return facts
 
 

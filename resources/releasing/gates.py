@@ -1,8 +1,5 @@
 """Gates: bounds that a release's measurements must meet before anyone may approve it.
 
-    results = check_gates(gates, GateInputs.of(report, drafter="eagle3"))    # one GateResult for each gate
-    missed(results[0])                                                     # a sentence, or None if it holds
-
 A gate looks at one end of the 95 % interval, so that too few rows cannot let a worse model pass: a loss may exceed another one
 by at most the bound at the interval's upper end, a gain must reach it at the lower end. A gate without a measurement fails with
 the reason, unless there is nothing to compare with. A release that trained nothing (it quantizes its base, or adds a drafter)
@@ -11,7 +8,7 @@ need not gain on its base.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -19,13 +16,14 @@ from model_ops.evaluation import Measurement, find, in_a_server, measurement, me
 from resources.releases import ERASED_ROWS, GateResult, Gates, missed
 from resources.releasing.champion import Champion
 from resources.releasing.worth import gains, reaches
+from resources.stages import STAGES, stage
 
 MEND_SERVER = (
     "server.log in the evaluation report's folder has what the server wrote; change quantize or evaluation.server, "
     "and run the recipe again"
 )
 NOT_IN_REPORT = "the evaluation report does not hold it"
-TRAINED = {"sft", "second_sft", "preference", "rft", "merged"}
+GAINING = {each.role for each in STAGES if each.gains}
 """Roles of models that learnt something. A student alone is a smaller form of its teacher."""
 MEND_GAIN = (
     "no other measure shows a gain either: train longer, at a higher learning_rate or on more rows, or measure what the "
@@ -72,9 +70,9 @@ class GateInputs:
             tuple(report.get("tasks", {})),
             costliest=_costliest(blocks),
             in_server=report.get("in_server", {}),
-            preference="preference" in roles,
-            rft="rft" in roles,
-            **{"trained": not TRAINED.isdisjoint(roles), **known},
+            preference=_is_measured_on("preferences", roles),
+            rft=_is_measured_on("prompts", roles),
+            **{"trained": not GAINING.isdisjoint(roles), **known},
         )
 
     @property
@@ -86,6 +84,11 @@ class GateInputs:
     def quantized(self) -> bool:
         """Whether the report compares the served model with an unquantized form."""
         return find(self.measurements, "divergence", against="reference") is not None
+
+
+def _is_measured_on(rows: str, roles: Collection[str]) -> bool:
+    """Whether one of these models learnt what the evaluation measures on this input."""
+    return any(each.measured_as == rows and each.role in roles for each in STAGES)
 
 
 def _costliest(blocks: Sequence[Mapping[str, Any]]) -> str:
@@ -121,36 +124,36 @@ def _gain(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
     name, bound = "gain_over_base", gates.gain_over_base
     if bound is None or not compared.learnt:
         return
-    found = [each.gain for each in gains(compared.measurements, "base")]
-    shown = next((each for each in found if reaches(each, bound)), None)
-    if compared.taught and not shown and all(each.what == "loss_increase" for each in found):
+    gains_ = [each.gain for each in gains(compared.measurements, "base")]
+    shown = next((each for each in gains_ if reaches(each, bound)), None)
+    if compared.taught and not shown and all(each.what == "loss_increase" for each in gains_):
         yield _nothing(name, bound, "a teacher's answers were learnt, held-out answers are the log's, and no suite was asked")
     else:
-        first = shown or next(iter(found), None)
+        first = shown or next(iter(gains_), None)
         yield _gate(name, bound, first, compared, "loss of base", "loss of target", judged_by="low", remark=MEND_GAIN)
 
 
 def _recovery(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
     if gates.recovery is not None:
-        found = find(compared.measurements, "recovery", on=measurement.HELD_OUT)
-        yield _gate("recovery", gates.recovery, found, compared, "loss of reference", remark=compared.costliest)
+        recovery = find(compared.measurements, "recovery", on=measurement.HELD_OUT)
+        yield _gate("recovery", gates.recovery, recovery, compared, "loss of reference", remark=compared.costliest)
     if not compared.quantized:
         return
     if (bound := gates.recovery_long_context) is not None:
-        name, found = "recovery_long_context", find(compared.measurements, "recovery", on=measurement.LONG_CONTEXT)
+        name, recovery = "recovery_long_context", find(compared.measurements, "recovery", on=measurement.LONG_CONTEXT)
         yield (
-            _gate(name, bound, found, compared, remark=compared.costliest)
-            if found
+            _gate(name, bound, recovery, compared, remark=compared.costliest)
+            if recovery
             else _nothing(name, bound, compared.not_measured.get(measurement.LONG_CONTEXT, NOT_IN_REPORT))
         )
-    yield from _kept(gates, compared)
+    yield from _accuracy_left(gates, compared)
 
 
-def _kept(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
+def _accuracy_left(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
     """The share of its unquantized form's score that the served model keeps: mean of the suites, and of each."""
-    found = [each for each in compared.measurements if each.what == "accuracy_kept"]
-    sampled = [each for each in found if each.sampling != measurement.GREEDY]
-    by_suite = {each.on: each for each in sampled or found}
+    shares = [each for each in compared.measurements if each.what == "accuracy_kept"]
+    sampled = [each for each in shares if each.sampling != measurement.GREEDY]
+    by_suite = {each.on: each for each in sampled or shares}
     bounds = {
         measurement.ALL_SUITES: ("accuracy_kept", gates.accuracy_kept),
         **{suite: (f"accuracy_kept_each/{suite}", gates.accuracy_kept_each) for suite in compared.suites},
@@ -182,16 +185,16 @@ def _losses(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
     for name, bound, of, against in (
         ("loss_above_base", gates.loss_above_base, "target", "base"),
         ("loss_above_champion", gates.loss_above_champion, "target", measurement.CHAMPION),
-        ("loss_above_teacher", gates.loss_above_teacher, "student", ""),
+        ("loss_above_teacher", gates.loss_above_teacher, stage("student_model").role, ""),
     ):
-        if bound is None or (of == "student" and not compared.student):
+        if bound is None or (not against and not compared.student):
             continue
         if against == measurement.CHAMPION and (nothing := _champion(compared, name, bound, "target", most=True)) is not None:
             yield nothing
             continue
         other = {"against": against} if against else {}
-        found = find(compared.measurements, "loss_increase", of=of, **other)
-        yield _gate(name, bound, found, compared, f"loss of {against or of}", judged_by="high", bound="most")
+        increase = find(compared.measurements, "loss_increase", of=of, **other)
+        yield _gate(name, bound, increase, compared, f"loss of {against or of}", judged_by="high", bound="most")
 
 
 def _accuracies(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
@@ -205,13 +208,15 @@ def _accuracies(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
             continue
         for suite in compared.suites:
             on_suite = [
-                found
-                for found in compared.measurements
-                if found.what == "accuracy_gain" and found.on == suite and found.against == against
+                accuracy
+                for accuracy in compared.measurements
+                if accuracy.what == "accuracy_gain" and accuracy.on == suite and accuracy.against == against
             ]
-            found = next((each for each in on_suite if each.sampling != measurement.GREEDY), on_suite[0] if on_suite else None)
+            accuracy = next(
+                (each for each in on_suite if each.sampling != measurement.GREEDY), on_suite[0] if on_suite else None
+            )
             yield _gate(
-                f"{name}/{suite}", -margin, found, compared, suite, f"tasks of {against}", "tasks of target", judged_by="low"
+                f"{name}/{suite}", -margin, accuracy, compared, suite, f"tasks of {against}", "tasks of target", judged_by="low"
             )
 
 
@@ -220,15 +225,15 @@ def _preferences(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
     there is nothing to compare."""
     if not compared.preference:
         return
-    found = {each.what: each for each in compared.measurements if each.on == measurement.HELD_OUT_PAIRS}
+    by_what = {each.what: each for each in compared.measurements if each.on == measurement.HELD_OUT_PAIRS}
     without = compared.not_measured.get(measurement.HELD_OUT_PAIRS, "")
-    ratio, least = found.get("length_ratio"), 1 / (gates.length_ratio or 1)
+    ratio, least = by_what.get("length_ratio"), 1 / (gates.length_ratio or 1)
     for name, bound, measured, way, judged_by in (
-        ("preference_accuracy", gates.preference_accuracy, found.get("preference_accuracy"), "least", "low"),
-        ("win_rate", gates.win_rate, found.get("win_rate"), "least", "high"),
+        ("preference_accuracy", gates.preference_accuracy, by_what.get("preference_accuracy"), "least", "low"),
+        ("win_rate", gates.win_rate, by_what.get("win_rate"), "least", "high"),
         ("length_ratio/longer", gates.length_ratio, ratio, "most", "value"),
         ("length_ratio/shorter", gates.length_ratio and least, ratio, "least", "value"),
-        ("divergence_from_parent", gates.divergence_from_parent, found.get("divergence_from_parent"), "most", "high"),
+        ("divergence_from_parent", gates.divergence_from_parent, by_what.get("divergence_from_parent"), "most", "high"),
     ):
         why = without or (compared.not_measured.get(name, "") if name == "win_rate" else "")
         unjudged = name == "win_rate" and measured is None and (without or why == measurement.NO_JUDGE)
@@ -244,11 +249,11 @@ def _preferences(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
 def _rewards(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
     """What training on rewards gained on held-out prompts."""
     if compared.rft and gates.rft_gain is not None:
-        name, found = "rft_gain", find(compared.measurements, "rft_gain")
-        if (without := compared.not_measured.get(measurement.HELD_OUT_PROMPTS, "")) and found is None:
+        name, gain = "rft_gain", find(compared.measurements, "rft_gain")
+        if (without := compared.not_measured.get(measurement.HELD_OUT_PROMPTS, "")) and gain is None:
             yield _nothing(name, gates.rft_gain, without)
         else:
-            yield _gate(name, gates.rft_gain, found, compared, name, bound="least", judged_by="low")
+            yield _gate(name, gates.rft_gain, gain, compared, name, bound="least", judged_by="low")
 
 
 def _acceptance(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
@@ -261,9 +266,9 @@ def _acceptance(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
         if bound is not None:
             yield _gate(name, bound, _as_logged(compared, what), compared, "acceptance", judged_by="low")
     if (margin := gates.acceptance_below_champion) is not None:
-        name, found = "acceptance_below_champion", _as_logged(compared, "acceptance_gain", measurement.CHAMPION)
+        name, gain = "acceptance_below_champion", _as_logged(compared, "acceptance_gain", measurement.CHAMPION)
         yield _champion(compared, name, -margin, "drafter") or _gate(
-            name, -margin, found, compared, f"acceptance of {measurement.CHAMPION}", "acceptance", judged_by="low"
+            name, -margin, gain, compared, f"acceptance of {measurement.CHAMPION}", "acceptance", judged_by="low"
         )
 
 
@@ -294,16 +299,16 @@ def _served(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
     ):
         if bound is None:
             continue
-        found = find(compared.measurements, name, of=of)
+        measured = find(compared.measurements, name, of=of)
         unknown = compared.not_measured.get(f"served_agreement of {of}")
         why = compared.not_measured.get(in_a_server(of), "")
-        if found is None and name == "served_agreement" and unknown is not None:
+        if measured is None and name == "served_agreement" and unknown is not None:
             yield _nothing(name, bound, unknown)
-        elif found is None and why and why == missed_already:  # one gate says it
+        elif measured is None and why and why == missed_already:  # one gate says it
             yield _nothing(name, bound, "the server did not load the model, as gate served_agreement says")
         else:
             missed_already = why
-            yield _gate(name, bound, found, compared, in_a_server(of), name, bound=direction, remark=MEND_SERVER)
+            yield _gate(name, bound, measured, compared, in_a_server(of), name, bound=direction, remark=MEND_SERVER)
 
 
 def _erased(gates: Gates, rows: int) -> Iterator[GateResult]:
@@ -345,40 +350,42 @@ def _champion(
     return GateResult(**shared, passed=True, nothing_to_compare=True, reason=nothing) if nothing else None
 
 
-def _gate(name: str, wanted: float, found: Measurement | None, compared: GateInputs, *reasons: str, **how: Any) -> GateResult:
+def _gate(
+    name: str, wanted: float, measured: Measurement | None, compared: GateInputs, *reasons: str, **how: Any
+) -> GateResult:
     """A gate over a measurement. reasons: keys of `not_measured` that explain a missing one."""
-    if found is None:
+    if measured is None:
         reason = next((compared.not_measured[key] for key in reasons if key in compared.not_measured), NOT_IN_REPORT)
         return GateResult(name=name, wanted=wanted, measured=None, passed=False, reason=reason, **how)
-    if how.get("judged_by") and found.low is None:
+    if how.get("judged_by") and measured.low is None:
         return GateResult(
             name=name,
             wanted=wanted,
-            measured=found.value,
+            measured=measured.value,
             passed=(how.get("bound", "least"), how["judged_by"]) == ("least", "high"),
-            reason=f"one {'row' if found.n < 2 else 'session'} has no interval",
-            rows=found.n,
-            of=found.of,
-            against=found.against,
-            on=found.on,
-            sampling=found.sampling,
-            unit=found.unit,
-            counted=found.counted,
+            reason=f"one {'row' if measured.n < 2 else 'session'} has no interval",
+            rows=measured.n,
+            of=measured.of,
+            against=measured.against,
+            on=measured.on,
+            sampling=measured.sampling,
+            unit=measured.unit,
+            counted=measured.counted,
             **how,
         )
     return GateResult(
         name=name,
         wanted=wanted,
-        measured=found.value,
-        low=found.low,
-        high=found.high,
-        rows=found.n,
-        of=found.of,
-        against=found.against,
-        on=found.on,
-        sampling=found.sampling,
-        unit=found.unit,
-        counted=found.counted,
+        measured=measured.value,
+        low=measured.low,
+        high=measured.high,
+        rows=measured.n,
+        of=measured.of,
+        against=measured.against,
+        on=measured.on,
+        sampling=measured.sampling,
+        unit=measured.unit,
+        counted=measured.counted,
         passed=True,
         **how,
     )

@@ -1,7 +1,5 @@
 """Model cards: README.md in Hugging Face's form, with measurements as evaluation results.
 
-    write_card(output, "math-tutor", facts, measurements, body)       # body: Markdown, the sections of the report
-
 Metadata: base_model, license, language, datasets, tags, model-index. Form:
 https://github.com/huggingface/hub-docs/blob/main/modelcard.md. The card shows no text and no id of a row.
 """
@@ -51,24 +49,24 @@ def write_card(output: Path, workload: str, facts: ReleaseFacts, measurements: I
 
 def card_metadata(workload: str, facts: ReleaseFacts, measurements: Iterable[Measurement]) -> dict[str, Any]:
     """The YAML between the lines `---`. Measurements of other models, such as the base, are left out."""
-    found: dict[str, Any] = {"pipeline_tag": TASK, "library_name": "peft" if facts.adapter else "transformers"}
+    metadata: dict[str, Any] = {"pipeline_tag": TASK, "library_name": "peft" if facts.adapter else "transformers"}
     if facts.languages:
-        found["language"] = facts.languages
-    found |= _licence(facts)
+        metadata["language"] = facts.languages
+    metadata |= _licence(facts)
     if facts.base_models:
-        found["base_model"] = facts.base_models
-        found |= {"base_model_relation": facts.relation} if facts.relation else {}
+        metadata["base_model"] = facts.base_models
+        metadata |= {"base_model_relation": facts.relation} if facts.relation else {}
     if facts.datasets:
-        found["datasets"] = facts.datasets
+        metadata["datasets"] = facts.datasets
     drafter = facts.drafter.partition(",")[0]
-    found["tags"] = [
+    metadata["tags"] = [
         "millrace",
         *([facts.scheme] if facts.scheme else []),
         *(["speculative-decoding", drafter] if drafter != "none" else []),
     ]
     chosen = [each for each in measurements if each.of in (*OF_THE_RELEASE, drafter) or each.of.startswith("target ")]
     if chosen:
-        found["model-index"] = [
+        metadata["model-index"] = [
             {
                 "name": f"{workload}-{facts.version}",
                 "results": [
@@ -77,7 +75,7 @@ def card_metadata(workload: str, facts: ReleaseFacts, measurements: Iterable[Mea
                 ],
             }
         ]
-    return found
+    return metadata
 
 
 def _licence(facts: ReleaseFacts) -> dict[str, str]:

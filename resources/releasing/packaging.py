@@ -1,7 +1,5 @@
 """Packages: a signed release with its models as one directory, tar or OCI layout that a machine without millrace can verify.
 
-    package(lake, directory, Path("tutor.tar"), "tar")
-
 A package has the release, its target and its drafter at their paths in a lake, so that the release's serving scripts work in
 it; beside them model.sig (OpenSSF), provenance.dsse.json (SLSA), approvals.json (the signed entries of the endpoint's log) and
 verify.py, which checks all of them. It is written under another name and renamed, so a package is whole or not there.
@@ -70,13 +68,13 @@ def package(lake: LakeLayout, directory: Path, out: Path, form: Literal["directo
         lay_out(files, tree, link=False)
         lay_beside(lake, directory, tree)
         written = [path for path in sorted(tree.rglob("*")) if path.is_file()]
-        found = Package(len(written), sum(path.stat().st_size for path in written))
+        package_ = Package(len(written), sum(path.stat().st_size for path in written))
         if form == "tar":
             _write_tar(tree, written, other, f"{directory.parent.name}-{directory.name}")
         elif form == "oci":
             _write_oci(tree, written, other, directory)
         (tree if form == "directory" else other).rename(out)
-    return found
+    return package_
 
 
 def lay_beside(lake: LakeLayout, directory: Path, tree: Path) -> None:

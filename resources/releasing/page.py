@@ -1,7 +1,4 @@
-"""Renders templates of a release's pages: HTML is escaped, Markdown is escaped where a table would break.
-
-render("report.html.j2", summary=summary)
-"""
+"""Renders templates of a release's pages: HTML is escaped, Markdown is escaped where a table would break."""
 
 from __future__ import annotations
 

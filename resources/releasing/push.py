@@ -1,8 +1,5 @@
 """Pushes a release to a bucket or to the Hugging Face Hub: weights first, the release's manifest last.
 
-    pushed = push_release(lake, directory, "s3://company/releases/tutor")
-    pushed = push_release(lake, directory, "hf://company/tutor")            # token: HF_TOKEN; HF_ENDPOINT: another Hub
-
 What is pushed is a package (resources/releasing/packaging.py): release, target and drafter at their paths in a lake, with the
 signatures where there are any, so that its scripts work and verify.py verifies it. Whoever finds the manifest finds all of it.
 Files that are there already with the same content are not sent again, so a push that was stopped continues, and a second push

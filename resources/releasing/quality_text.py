@@ -1,7 +1,5 @@
 """What an evaluation says of a release's quality, in sentences: at the end of `millrace run`, and on the asset's page.
 
-    for name, text in quality_sentences(measurements): ...     # ("acceptance", "eagle3: 2.90 (95 %: 2.60 to 3.10) tokens ...")
-
 Differences are served model - other model; losses are in nats per answer token.
 """
 
@@ -18,22 +16,26 @@ MOST = 5
 OTHERS = {"base": "the base model", "champion": "the champion"}
 
 
-def quality_sentences(found: Sequence[Measurement]) -> Iterator[tuple[str, str]]:
+def quality_sentences(measurements: Sequence[Measurement]) -> Iterator[tuple[str, str]]:
     """A name ("" where it is that of the line before) and a sentence: the served model against the base and the champion, on
     held-out sessions and suites, and what further trainings gained; what quantization costs; the drafters' acceptance as
     traffic is sampled."""
     for against in OTHERS:
-        for each in gains(found, against)[-MOST:]:
+        for each in gains(measurements, against)[-MOST:]:
             other = OTHERS.get(each.measured.against, "the model before")
             yield "quality" if against == "base" else "", f"{each.text}, against {other}"
-    recovery, kept = (
-        next((each for each in found if each.what == what and each.against == REFERENCE and each.on == on), None)
+    recovery, accuracy = (
+        next((each for each in measurements if each.what == what and each.against == REFERENCE and each.on == on), None)
         for what, on in (("recovery", HELD_OUT), ("accuracy_kept", ALL_SUITES))
     )
-    if recovery and find(found, "divergence", against=REFERENCE):
-        scores = f", and {_interval(kept, 'z.3f')} of the suites' score on {counted(kept.n, 'item')}" if kept else ""
+    if recovery and find(measurements, "divergence", against=REFERENCE):
+        scores = (
+            f", and {_interval(accuracy, 'z.3f')} of the suites' score on {counted(accuracy.n, 'item')}" if accuracy else ""
+        )
         yield "quantized", f"keeps {_interval(recovery, 'z.4f')} of the unquantized model's likelihood of answers{scores}"
-    lengths = [each for each in found if each.what == "acceptance_length" and each.sampling == AS_LOGGED and not each.against]
+    lengths = [
+        each for each in measurements if each.what == "acceptance_length" and each.sampling == AS_LOGGED and not each.against
+    ]
     if lengths:
         best = max(lengths, key=lambda each: each.value)
         rest = ", ".join(f"{each.of} {each.value:.2f}" for each in lengths if each is not best)
@@ -43,6 +45,6 @@ def quality_sentences(found: Sequence[Measurement]) -> Iterator[tuple[str, str]]
         )
 
 
-def _interval(found: Measurement, digits: str) -> str:
-    interval = "" if found.low is None else f" (95 %: {found.low:{digits}} to {found.high:{digits}})"
-    return f"{found.value:{digits}}{interval}"
+def _interval(measurement: Measurement, digits: str) -> str:
+    interval = "" if measurement.low is None else f" (95 %: {measurement.low:{digits}} to {measurement.high:{digits}})"
+    return f"{measurement.value:{digits}}{interval}"

@@ -1,10 +1,5 @@
 """What the pages of a release, or the card of a model, say beside measurements: base, licences, languages, lineage, mix of
-rows, changes since the champion.
-
-    facts = facts_of(lake, release, version, served, champion="3f2a91c0d4e5")
-    facts = model_facts(lake, manifest)                # of one version of a model
-    facts.lines, facts.changed(), facts.made_from(), facts.mixed()
-"""
+rows, changes since the champion."""
 
 from __future__ import annotations
 
@@ -18,10 +13,9 @@ from resources.lake import LakeLayout
 from resources.manifests import Manifest, ManifestError
 from resources.releases import Release, ReleaseError, ReportSection
 from resources.releasing.comparison import ReleaseComparison, changes_since
+from resources.stages import stage
 
 NO_CHAMPION = "No champion served before this release."
-RELATIONS = {"sft": "finetune", "distill": "finetune", "merge": "merge", "quantize": "quantized"}
-"""A model's operation -> its relation to its base model, in the Hub's words. A drafter has none."""
 MOST_CHANGES = 40
 
 
@@ -118,7 +112,7 @@ def facts_of(
     target = served[0]
     scheme = str(target.config.get("scheme") or "")
     return ReleaseFacts(
-        **_made_of(lake, served),
+        **_facts_of(lake, served),
         version=version,
         target=f"{target.name}@{target.version}",
         k=release.num_speculative_tokens,
@@ -137,30 +131,30 @@ def model_facts(lake: LakeLayout, model: Manifest) -> ReleaseFacts:
     """Of one version of a model or drafter."""
     drafter = str(model.config.get("architecture") or "none") if model.op == "speculator" else "none"
     return ReleaseFacts(
-        **_made_of(lake, [model]),
+        **_facts_of(lake, [model]),
         version=model.version,
         target=f"{model.name}@{model.version}",
         drafter=drafter,
         k=int(model.config.get("num_speculative_tokens") or 0) if drafter != "none" else 0,
         scheme=str(model.config.get("scheme") or ""),
-        relation=RELATIONS.get(model.op, ""),
+        relation=stage(model.name.rpartition("/")[2]).hub_relation,
     )
 
 
-def _made_of(lake: LakeLayout, models: Sequence[Manifest]) -> dict[str, Any]:
+def _facts_of(lake: LakeLayout, models: Sequence[Manifest]) -> dict[str, Any]:
     """Base models, licences, languages, datasets, lineage and mix of rows of what these were made from."""
     ancestry = [manifest for _, manifest in behind(lake, models) if manifest is not None]
-    made = [*models, *ancestry]
-    licences = licences_of(made)
-    external = {item.name: item for manifest in made for item in manifest.inputs if item.kind == "external"}
+    manifests = [*models, *ancestry]
+    licences = licences_of(manifests)
+    external = {item.name: item for manifest in manifests for item in manifest.inputs if item.kind == "external"}
     datasets = [manifest for manifest in ancestry if manifest.kind == "dataset"]
     sft = next((manifest for manifest in datasets if manifest.name.endswith("/sft_dataset")), None)
-    lineage = [[manifest.name, manifest.version, f"{manifest.created_at:%Y-%m-%d}", ""] for manifest in made]
+    lineage = [[manifest.name, manifest.version, f"{manifest.created_at:%Y-%m-%d}", ""] for manifest in manifests]
     lineage += [[short_name(name), item.digest[:12], "", licences.get(name, "not stated")] for name, item in external.items()]
     return {
         "base_models": [
             short_name(name)
-            for manifest in made
+            for manifest in manifests
             if manifest.op == "import_base"
             for name in [str(manifest.config.get("model", ""))]
             if name

@@ -1,10 +1,4 @@
-"""What reinforcement fine-tuning did, for people: curves by step, held-out answers before and after, worst and best answers.
-
-rollout_series(directory, passing=1.0)     # {"Reward by part": {"all": [(1, 0.2), (2, 0.3)], "brief": [...]}, ...}
-rollout_section(lake, manifest)            # a ReportSection with charts, without text
-    passed_section(report)                     # passed answers that say least about their prompts; [] without such a training
-    rollout_samples(lake, manifest)            # worst and best answers with their prompts: for pages that show texts only
-"""
+"""What reinforcement fine-tuning did, for people: curves by step, held-out answers before and after, worst and best answers."""
 
 from __future__ import annotations
 
@@ -22,6 +16,7 @@ from resources.manifests import Input, Manifest
 from resources.records import visible
 from resources.releases import ReportSection
 from resources.releasing.charts import lines
+from resources.stages import stage
 
 Points = list[tuple[float, float]]
 MOST_POINTS = 8
@@ -47,7 +42,7 @@ def rollout_series(directory: Path, passing: float) -> dict[str, dict[str, Point
     parts = sorted({name for step in steps for name in step if name.startswith("reward_")})
     bands: dict[str, Points] = {}
     with workbench() as connection:
-        attach_parquet(connection, "rollouts", directory / "rollouts.parquet")
+        attach_parquet(connection, "rollouts", directory / ROLLOUTS)
         for each in rows(connection, "reporting/pass_rate_by_difficulty", passing=passing).to_pylist():
             bands.setdefault(each["difficulty"], []).append((each["step"], each["pass_rate"]))
     return {
@@ -59,13 +54,21 @@ def rollout_series(directory: Path, passing: float) -> dict[str, dict[str, Point
     }
 
 
+ROLLOUTS = "rollouts.parquet"
+
+
+def keeps_rollouts(name: str) -> bool:
+    """Whether a stage's model keeps the rollouts that it was trained on."""
+    return stage(name).own_answers == ROLLOUTS
+
+
 def rollout_section(lake: LakeLayout, manifest: Manifest) -> ReportSection:
     """manifest: of an rft_model."""
     directory, numbers = _directory(lake, manifest), manifest.metrics
     plots = rollout_series(directory, manifest.config["passing_grade"])
     last = max(step for series in plots.values() for points in series.values() for step, _ in points)
     charts = [
-        lines(title, {name: _thinned(points, last) for name, points in series.items() if points}, "step", "mean")
+        lines(title, "mean by step", {name: _thinned(points, last) for name, points in series.items() if points})
         for title, series in plots.items()
         if any(series.values())
     ]
@@ -83,20 +86,20 @@ def rollout_section(lake: LakeLayout, manifest: Manifest) -> ReportSection:
 
 def passed_section(report: Mapping[str, Any]) -> list[ReportSection]:
     """report: report.json of the evaluation."""
-    found = report.get("passed_answers")
-    if not found:
+    answers = report.get("passed_answers")
+    if not answers:
         return []
     note = (
-        f"{found['scored']:,} of {found['passed']:,} held-out answers that passed were scored: by how many nats per token the "
-        "answer makes its prompt likelier than other passed answers do, for the base model. Around 0 and below it would fit "
-        "any prompt: read these on the approval page."
+        f"{answers['scored']:,} of {answers['passed']:,} held-out answers that passed were scored: by how many nats per token "
+        "the answer makes its prompt likelier than other passed answers do, for the base model. Around 0 and below it would "
+        "fit any prompt: read these on the approval page."
     )
-    if found["is_trained_on"]:
+    if answers["is_trained_on"]:
         note += (
             " The training was rewarded by the same verifier, so rft_gain cannot see an answer that only pleases it: add a "
             "suite (evals) or another part of rft.grader."
         )
-    rows = [[row_id, f"{gain:+z.3f}"] for row_id, gain in found["least"]]
+    rows = [[row_id, f"{gain:+z.3f}"] for row_id, gain in answers["least"]]
     return [ReportSection(PASSED, ["row", "gain of the prompt (nats/token)"], rows, note, shows_rows=True)]
 
 
@@ -106,7 +109,7 @@ def rollout_samples(lake: LakeLayout, manifest: Manifest) -> list[dict[str, Any]
     asked = next(item for item in manifest.inputs if item.name.endswith("/rl_prompts"))
     path = _directory(lake, asked) / "train.parquet"
     with workbench() as connection:
-        attach_parquet(connection, "rollouts", _directory(lake, manifest) / "rollouts.parquet")
+        attach_parquet(connection, "rollouts", _directory(lake, manifest) / ROLLOUTS)
         samples = rows(connection, "reporting/worst_and_best_rollouts").to_pylist()
     wanted = [("row_id", "in", [row["row_id"] for row in samples])]
     table = pq.read_table(path, columns=["row_id", "messages"], filters=wanted) if samples and path.exists() else None
@@ -127,15 +130,15 @@ def _shown(content: Any) -> str:
 
 
 def _directory(lake: LakeLayout, manifest: Manifest | Input) -> Path:
-    found = lake.artefacts(manifest.kind) / manifest.name / manifest.version
-    lake.mirror.fetch(found)
-    return found
+    directory = lake.artefacts(manifest.kind) / manifest.name / manifest.version
+    lake.mirror.fetch(directory)
+    return directory
 
 
 def _thinned(points: Points, last: float) -> Points:
     """Means over equal numbers of steps, at most MOST_POINTS of them, at the last step of each. last: step of the training."""
     width = math.ceil(last / MOST_POINTS)
-    found: dict[float, list[float]] = {}
+    by_step: dict[float, list[float]] = {}
     for step, value in points:
-        found.setdefault(min(last, math.ceil(step / width) * width), []).append(value)
-    return [(step, fmean(values)) for step, values in found.items()]
+        by_step.setdefault(min(last, math.ceil(step / width) * width), []).append(value)
+    return [(step, fmean(values)) for step, values in by_step.items()]

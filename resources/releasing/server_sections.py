@@ -1,7 +1,4 @@
-"""Sections of a release's report about a real server: what it loaded, said and took, and some of its answers.
-
-server_sections(report, speed)        # from report.json and speed.json; one row where no server was asked for
-"""
+"""Sections of a release's report about a real server: what it loaded, said and took, and some of its answers."""
 
 from __future__ import annotations
 
@@ -33,12 +30,12 @@ def server_sections(report: Mapping[str, Any], speed: Mapping[str, Any]) -> list
     measured = measurements_of(report)
     rows = [_form(name, form, speed.get("forms", {}).get(name), measured) for name, form in asked["forms"].items()]
     columns = ["model", "state", "distance (nats/token)", "greedy tokens that agree", "start (s)", "memory (GB)"]
-    found = [ReportSection(TITLE, columns, rows, _note(asked, report.get("not_measured", {})))]
+    sections = [ReportSection(TITLE, columns, rows, _note(asked, report.get("not_measured", {})))]
     if speed:
-        found.append(_speed(asked, speed))
+        sections.append(_speed(asked, speed))
     samples = [[sample["row_id"], visible(" ".join(sample["text"].split()))] for sample in asked["samples"]]
     if samples:
-        found.append(
+        sections.append(
             ReportSection(
                 "What the server answered",
                 ["row", "beginning of the served model's greedy answer"],
@@ -47,7 +44,7 @@ def server_sections(report: Mapping[str, Any], speed: Mapping[str, Any]) -> list
                 shows_rows=True,
             )
         )
-    return found
+    return sections
 
 
 def _named(form: str) -> str:
@@ -82,12 +79,12 @@ def _note(asked: Mapping[str, Any], not_measured: Mapping[str, str]) -> str:
     )
 
 
-def _differences(found: Mapping[str, Mapping[str, Any]]) -> str:
+def _differences(differences: Mapping[str, Mapping[str, Any]]) -> str:
     """Sentences on greedy answers with a drafting that are not those without."""
     said = [
         f" Greedy answers {_named(name)}: {each['identical']} of {each['prompts']} are those without drafting, "
         f"{each['ties']} differ first where the two tokens tie in bfloat16, {len(each['others'])} elsewhere."
-        for name, each in found.items()
+        for name, each in differences.items()
     ]
     return "".join(said)
 
@@ -120,8 +117,10 @@ def _speed(asked: Mapping[str, Any], speed: Mapping[str, Any]) -> ReportSection:
     )
 
 
-def _with_interval(found: Measurement | None, digits: str) -> str:
+def _with_interval(measured: Measurement | None, digits: str) -> str:
     """`0.0219 (0.0200 to 0.0238)`; "" without a measurement."""
-    if found is None:
+    if measured is None:
         return ""
-    return f"{found.value:.{digits}}" + ("" if found.low is None else f" ({found.low:.{digits}} to {found.high:.{digits}})")
+    return f"{measured.value:.{digits}}" + (
+        "" if measured.low is None else f" ({measured.low:.{digits}} to {measured.high:.{digits}})"
+    )

@@ -1,9 +1,5 @@
 """Summary of a workload from logs to release, for the demo's closing tables and the release's report.
 
-    summary = summarise(lake, workload, serving)
-    summary.sections()          the same tables for the terminal, for Markdown and for HTML
-    summary.write(directory)    report.md, report.html, and README.md for a release
-
 Counts come from the catalog in SQL, figures from the evaluation report, paths and digests from the manifests.
 """
 
@@ -26,11 +22,11 @@ from resources.curating import RecordCounts
 from resources.lake import LakeLayout
 from resources.manifests import Manifest, ManifestError
 from resources.releases import GateResult, GateVerdict, ReportSection, drafting_sections
-from resources.releasing.charts import ACCEPTANCE, LOSSES, report_charts
 from resources.releasing.model_card import write_card
 from resources.releasing.page import render
 from resources.releasing.release_facts import ReleaseFacts
-from resources.releasing.rollout_section import passed_section, rollout_section
+from resources.releasing.report_charts import ACCEPTANCE, LOSSES, report_charts
+from resources.releasing.rollout_section import keeps_rollouts, passed_section, rollout_section
 from resources.releasing.server_sections import server_sections
 from resources.stages import model_chain, stage
 
@@ -81,9 +77,9 @@ class Summary:
 
     def all_sections(self) -> list[ReportSection]:
         """Gates and what changed first, what a release was made from last; each chart in the section that it is about."""
-        found, first = self.sections(), 1 if self.gates else 0
+        sections, first = self.sections(), 1 if self.gates else 0
         if self.facts:
-            found = [*found[:first], self.facts.changed(), *found[first:], *self.facts.mixed(), self.facts.made_from()]
+            sections = [*sections[:first], self.facts.changed(), *sections[first:], *self.facts.mixed(), self.facts.made_from()]
         charts = report_charts(
             self.evaluation,
             self.speed,
@@ -94,16 +90,16 @@ class Summary:
                 if loss
             },
         )
-        found = [replace(section, charts=charts.pop(section.title, section.charts)) for section in found]
-        return found + [ReportSection(title, [], [], charts=left) for title, left in charts.items()]
+        sections = [replace(section, charts=charts.pop(section.title, section.charts)) for section in sections]
+        return sections + [ReportSection(title, [], [], charts=left) for title, left in charts.items()]
 
     def card_sections(self) -> list[ReportSection]:
         """The sections of a model card, which shows no rows."""
         return [section for section in self.all_sections() if not section.shows_rows and (section.rows or section.note)]
 
     def sections(self) -> list[ReportSection]:
-        found = [self._gates()] if self.gates else []
-        found += [
+        sections = [self._gates()] if self.gates else []
+        sections += [
             self._rows(),
             *self._teachers(),
             self._models(),
@@ -111,10 +107,10 @@ class Summary:
             *self.learning,
             *server_sections(self.evaluation, self.speed),
         ]
-        found += drafting_sections(self.choice) if self.choice else []
-        found += [self._tasks()] if self.evaluation.get("tasks") else []
-        found += [self._drafting()] if self.has_drafter and self.evaluation["acceptance"] else []
-        return found
+        sections += drafting_sections(self.choice) if self.choice else []
+        sections += [self._tasks()] if self.evaluation.get("tasks") else []
+        sections += [self._drafting()] if self.has_drafter and self.evaluation["acceptance"] else []
+        return sections
 
     @property
     def about(self) -> str:
@@ -163,15 +159,15 @@ class Summary:
     def _tasks(self) -> ReportSection:
         rows = [
             [
-                found.on,
-                found.of if not found.against else f"{found.of} - {found.against}",
-                found.sampling,
-                f"{found.value:z.3f}",
-                "" if found.low is None else f"{found.low:z.3f} to {found.high:z.3f}",
-                f"{found.n:,}",
+                measured.on,
+                measured.of if not measured.against else f"{measured.of} - {measured.against}",
+                measured.sampling,
+                f"{measured.value:z.3f}",
+                "" if measured.low is None else f"{measured.low:z.3f} to {measured.high:z.3f}",
+                f"{measured.n:,}",
             ]
-            for found in self.measurements
-            if found.what in ("accuracy", "accuracy_gain")
+            for measured in self.measurements
+            if measured.what in ("accuracy", "accuracy_gain")
         ]
         rows += [
             [suite, why, "", "not measured", "", ""]
@@ -238,20 +234,20 @@ class Summary:
         rows = [
             [
                 title,
-                found.on,
-                f"{found.value:.{digits}}{unit}",
-                "" if found.low is None else f"{found.low:.{digits}} to {found.high:.{digits}}",
-                f"{found.n:,} {found.counted}",
+                measured.on,
+                f"{measured.value:.{digits}}{unit}",
+                "" if measured.low is None else f"{measured.low:.{digits}} to {measured.high:.{digits}}",
+                f"{measured.n:,} {measured.counted}",
             ]
             for what, title, unit, digits in COMPARED_WITH_UNQUANTIZED
-            for found in self.measurements
-            if found.what == what and found.against == "reference"
+            for measured in self.measurements
+            if measured.what == what and measured.against == "reference"
         ]
         if len(rows) < 2:
             return []
         rows += self._size()
         parts = self.evaluation.get("against_reference", {})
-        found = [
+        measured = [
             ReportSection(
                 "Served model against its unquantized form",
                 ["what", "on", "measured", "95 % interval", "of"],
@@ -262,7 +258,7 @@ class Summary:
             )
         ]
         if parts.get("worst_rows"):
-            found.append(
+            measured.append(
                 ReportSection(
                     "Rows that quantization changed most",
                     ["row", "divergence (nats/token)", "tokens"],
@@ -272,14 +268,14 @@ class Summary:
                 )
             )
         if parts.get("blocks"):
-            found.append(
+            measured.append(
                 ReportSection(
                     "Blocks by the cost of their quantization",
                     ["block", "divergence that is gone with its unquantized weights"],
                     [[str(block["block"]), f"{block['cost']:.3g}"] for block in parts["blocks"][:BLOCKS_SHOWN]],
                 )
             )
-        return found
+        return measured
 
     def _size(self) -> list[list[str]]:
         """The row about the size of the served weights over that of the unquantized ones."""
@@ -299,16 +295,16 @@ class Summary:
     def _drafting(self) -> ReportSection:
         rows = [
             [
-                found["drafter"],
-                str(found["num_speculative_tokens"]),
-                found["sampling"],
-                f"{found['tau']:z.3f}",
-                f"{found['tau_low']:.3f} to {found['tau_high']:.3f}",
-                f"{found['prompts']:,}",
-                f"{found['looping_share']:z.0%}",
+                measured["drafter"],
+                str(measured["num_speculative_tokens"]),
+                measured["sampling"],
+                f"{measured['tau']:z.3f}",
+                f"{measured['tau_low']:.3f} to {measured['tau_high']:.3f}",
+                f"{measured['prompts']:,}",
+                f"{measured['looping_share']:z.0%}",
             ]
-            for found in self.evaluation["acceptance"]
-            if found["drafter"] != "none"
+            for measured in self.evaluation["acceptance"]
+            if measured["drafter"] != "none"
         ]
         return ReportSection(
             ACCEPTANCE,
@@ -323,7 +319,7 @@ class Summary:
         """Notes for whoever serves the drafter."""
         if self.serving is None:
             return ""
-        untrained = any(found["drafter"] == self.serving.untrained for found in self.evaluation["acceptance"])
+        untrained = any(measured["drafter"] == self.serving.untrained for measured in self.evaluation["acceptance"])
         notes = [self.serving.note, self.serving.untrained_note if untrained else ""]
         return "".join(f" {note}" for note in notes if note)
 
@@ -372,7 +368,7 @@ def summarise(
         release=release,
         measured_at=evaluation.created_at,
         facts=facts,
-        learning=[*([rollout_section(lake, models["rft_model"])] if "rft_model" in models else []), *passed_section(report)],
+        learning=[*(rollout_section(lake, models[name]) for name in models if keeps_rollouts(name)), *passed_section(report)],
     )
 
 

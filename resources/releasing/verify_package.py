@@ -143,18 +143,18 @@ def _differences(message: str) -> str:
     if "Key mismatch" in message:
         return f"{SIGNATURE} was made with another key than the one given"
     kinds = r"(Hash mismatch for|Extra files found in model|Missing files in model)"
-    found = re.findall(kinds + r" \\?'([^'\\]*)\\?'(?:: ([^\"'\]]*))?", message)
+    names = re.findall(kinds + r" \\?'([^'\\]*)\\?'(?:: ([^\"'\]]*))?", message)
     how = {"H": "changed", "E": "was added", "M": "is missing"}
-    said = [f"{what if kind[0] == 'H' else files} {how[kind[0]]}" for kind, what, files in found]
+    said = [f"{what if kind[0] == 'H' else files} {how[kind[0]]}" for kind, what, files in names]
     return "; ".join(said) or f"{SIGNATURE} cannot be read as a signature over these files"
 
 
 def _provenance(root: Path, key: Path) -> None:
     """The signed provenance is the one that the release has, and names the files of its models."""
     statement = _opened(root / PROVENANCE, IN_TOTO, [key])[0]
-    found = list(root.glob("releases/*/*/provenance.json"))
+    paths = list(root.glob("releases/*/*/provenance.json"))
     try:
-        same = len(found) == 1 and json.loads(found[0].read_bytes()) == statement
+        same = len(paths) == 1 and json.loads(paths[0].read_bytes()) == statement
     except ValueError:
         same = False
     if not same:
@@ -167,13 +167,13 @@ def _provenance(root: Path, key: Path) -> None:
 
 def _release(root: Path) -> dict[str, Any]:
     """Workload, version and digest of the release in the package, and how many people its policy wants to approve it."""
-    found = list(root.glob("releases/*/*/manifest.json"))
-    if len(found) != 1:
-        raise VerificationError(f"the package has {len(found)} releases, not one")
+    paths = list(root.glob("releases/*/*/manifest.json"))
+    if len(paths) != 1:
+        raise VerificationError(f"the package has {len(paths)} releases, not one")
     try:
-        manifest = json.loads(found[0].read_bytes())
-        policy = json.loads((found[0].parent / "release.json").read_bytes()).get("policy", {})
-        release = {"workload": found[0].parent.parent.name, "version": found[0].parent.name, "digest": manifest["digest"]}
+        manifest = json.loads(paths[0].read_bytes())
+        policy = json.loads((paths[0].parent / "release.json").read_bytes()).get("policy", {})
+        release = {"workload": paths[0].parent.parent.name, "version": paths[0].parent.name, "digest": manifest["digest"]}
         named = manifest["version"]
         people = int(policy.get("people", 1))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -1,7 +1,5 @@
 """The model card of one version of a model or drafter, written before its manifest.
 
-    write_version_card(output, lake, manifest)           # README.md: base, licence, data, training metrics, how to load it
-
 It is rendered as a release's card is (model_card.py), shows no rows, and is a record of the run: not part of the model's
 digest. A directory that has a README.md already keeps it.
 """
@@ -21,25 +19,7 @@ from resources.releases import FOLDER, ReportSection
 from resources.releasing.model_card import write_card
 from resources.releasing.page import render
 from resources.releasing.release_facts import ReleaseFacts, model_facts
-
-MADE_BY = {
-    "tiny_base": "A small model that was trained from scratch on this workload's own rows.",
-    "import_base": "A base model from elsewhere, as it was imported.",
-    "sft": "The model before it, fine-tuned on the answers of its dataset.",
-    "preference": "The model before it, trained on pairs of a chosen and a rejected answer, or on answers with a verdict. The "
-    "log-probability of chosen answers may have fallen (logp_chosen in metrics.jsonl): what it learns is the difference.",
-    "rft": "The model before it, trained on its own answers by rewards: answers with a high grade became likelier. It is good "
-    "at what the grader rewards; `before_validation_pass_rate` and `validation_pass_rate` compare it with its start on "
-    "held-out prompts.",
-    "reward_model": "A model that scores answers: the higher score is on the answer that people would rather have. Never "
-    "the only reward of a training, and no model to chat with.",
-    "merge": "The weighted merge of several models.",
-    "distill": "A student that was trained on its teacher's distributions.",
-    "quantize": "The model before it with quantized weights.",
-    "speculator": "A drafter for speculative decoding. It drafts for the target that it was made from and for no other.",
-}
-"""By operation: what the model is."""
-
+from resources.stages import stage
 
 OF_THE_RUN = ("second", "memory", "gib", "resumed")
 """Parts of the names of metrics that say something of a run, not of its model."""
@@ -53,7 +33,7 @@ def write_version_card(output: Path, lake: LakeLayout, model: Manifest) -> None:
     body = render(
         "version.md.j2",
         model=model,
-        about=MADE_BY.get(model.op, ""),
+        about=stage(model.name.rpartition("/")[2]).card,
         facts=facts,
         sections=[*_held_out_pairs(output), *_metrics(model), *facts.mixed(), facts.made_from()],
         drafts=facts.drafter != "none",

@@ -1,8 +1,5 @@
 """Whether a release is better than its base and than what is served: the first sentence of its pages, and of status.
 
-    gains(measurements, "base")                            # differences, in the order in which they speak for answers
-    worth_of(report, learnt=True, champion=champion)       # "Measurably better than its base (score on math +0.120 ...); ..."
-
 A difference counts from LEAST_GAIN on, at the unfavourable end of its 95 % interval.
 """
 
@@ -35,59 +32,58 @@ class Gain(NamedTuple):
     @property
     def text(self) -> str:
         """`score on math +0.120 (95 %: +0.050 to +0.190; 100 items)`."""
-        found, digits = self.measured, "z.3f" if self.measured.what in SHARES else "+z.3f"
-        interval = f"95 %: {found.low:{digits}} to {found.high:{digits}}; " if found.low is not None else ""
-        unit = f" {found.unit}" if found.what == LOSS else ""
-        before = f" against {found.against}" if found.against not in ("base", CHAMPION) else ""
-        return (
-            f"{self.name} {found.value:{digits}}{unit} ({interval}{counted(found.n, found.counted.removesuffix('s'))}{before})"
-        )
+        measured, digits = self.measured, "z.3f" if self.measured.what in SHARES else "+z.3f"
+        interval = f"95 %: {measured.low:{digits}} to {measured.high:{digits}}; " if measured.low is not None else ""
+        unit = f" {measured.unit}" if measured.what == LOSS else ""
+        before = f" against {measured.against}" if measured.against not in ("base", CHAMPION) else ""
+        items = counted(measured.n, measured.counted.removesuffix("s"))
+        return f"{self.name} {measured.value:{digits}}{unit} ({interval}{items}{before})"
 
 
 def reaches(gain: Measurement, least: float) -> bool:
     return gain.low is not None and gain.low >= least
 
 
-def gains(found: Sequence[Measurement], against: str) -> list[Gain]:
+def gains(measurements: Sequence[Measurement], against: str) -> list[Gain]:
     """against: base or champion. Scores of suites come first, sampled ones where there are some, then what trainings measured
     against the model that they began with, then held-out loss."""
     suites: dict[str, Measurement] = {}
-    for each in found:
+    for each in measurements:
         is_of = each.what == "accuracy_gain" and (each.of, each.against) == (TARGET, against)
         if is_of and (each.on not in suites or suites[each.on].sampling == GREEDY):
             suites[each.on] = each
-    moved = find(found, "divergence_from_parent")
+    moved = find(measurements, "divergence_from_parent")
     is_still = moved is not None and moved.value < LEAST_GAIN  # then the sign of a change by row means nothing
     rest = [
         Gain(name, each, _shifted(each, 1, 0.5 if what in SHARES else 0.0))
         for what, name in {"rft_gain": "share of passed answers", **SHARES}.items()
-        for each in found
+        for each in measurements
         if each.what == what and against == "base" and not (is_still and what == "preference_accuracy")
     ]
-    loss = find(found, LOSS, of=TARGET, against=against)
+    loss = find(measurements, LOSS, of=TARGET, against=against)
     of_loss = [Gain("held-out loss", loss, _shifted(loss, -1, 0.0))] if loss else []
     return [*(Gain(f"score on {suite}", each, each) for suite, each in suites.items()), *rest, *of_loss]
 
 
-def _shifted(found: Measurement, sign: int, even: float) -> Measurement:
-    low, high = (None if end is None else sign * end - even for end in (found.low, found.high)[::sign])
-    return found.model_copy(update={"value": sign * found.value - even, "low": low, "high": high})
+def _shifted(measurement: Measurement, sign: int, even: float) -> Measurement:
+    low, high = (None if end is None else sign * end - even for end in (measurement.low, measurement.high)[::sign])
+    return measurement.model_copy(update={"value": sign * measurement.value - even, "low": low, "high": high})
 
 
 def worth_of(report: Mapping[str, Any], learnt: bool, champion: Champion | None, least: float | None = None) -> str:
     """The sentence. report: report.json. learnt: whether a model was trained. champion: what the release is compared with.
     least: the recipe's gain_over_base."""
-    found, least, said = measurements_of(report), LEAST_GAIN if least is None else least, []
+    measurements, least, said = measurements_of(report), LEAST_GAIN if least is None else least, []
     ways = {each["sampling"]: each["looping_share"] for each in report.get("acceptance", []) if each["drafter"] == "none"}
     if (share := ways.get(AS_LOGGED, 0.0)) >= LOOPING:
         said.append(f"{share:z.0%} of its held-out answers, sampled as logged, repeat themselves")
-    own = find(found, "loss", of=TARGET)
+    own = find(measurements, "loss", of=TARGET)
     if own is not None and own.value >= math.log(UNLIKELY):
         said.append(
             f"its perplexity on held-out answers is {math.exp(own.value):,.0f}, so answers of its own can hardly make sense"
         )
     said.append(
-        _against("its base", gains(found, "base"), least)
+        _against("its base", gains(measurements, "base"), least)
         if learnt
         else "its models were not trained, so it has no gain over its base to show"
     )
@@ -96,17 +92,17 @@ def worth_of(report: Mapping[str, Any], learnt: bool, champion: Champion | None,
     elif champion.problem or champion.no_target:
         said.append(champion.problem or f"champion {champion.release} has the same target")
     else:
-        said.append(_against(f"champion {champion.release}", gains(found, CHAMPION), LEAST_GAIN))
+        said.append(_against(f"champion {champion.release}", gains(measurements, CHAMPION), LEAST_GAIN))
     sentence = "; ".join(said)
     return f"{sentence[0].upper()}{sentence[1:]}."
 
 
-def _against(other: str, found: Sequence[Gain], least: float) -> str:
-    better = [each for each in found if reaches(each.gain, least)]
-    worse = [each for each in found if each.gain.high is not None and each.gain.high <= -LEAST_GAIN]
+def _against(other: str, gains_: Sequence[Gain], least: float) -> str:
+    better = [each for each in gains_ if reaches(each.gain, least)]
+    worse = [each for each in gains_ if each.gain.high is not None and each.gain.high <= -LEAST_GAIN]
     listed = ", ".join(each.text for each in worse)
     if better:
-        is_loss_alone = len(found) > 1 and all(each.measured.what == LOSS for each in better)
+        is_loss_alone = len(gains_) > 1 and all(each.measured.what == LOSS for each in better)
         alone = ", which no other measure shows" if is_loss_alone else ""
         return (
             f"measurably better than {other}: {', '.join(each.text for each in better)}{alone}"
@@ -114,4 +110,4 @@ def _against(other: str, found: Sequence[Gain], least: float) -> str:
         )
     if worse:
         return f"measurably worse than {other}: {listed}"
-    return f"no gain over {other} can be shown" + (f": {', '.join(each.text for each in found)}" if found else "")
+    return f"no gain over {other} can be shown" + (f": {', '.join(each.text for each in gains_)}" if gains_ else "")

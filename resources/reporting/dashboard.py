@@ -1,8 +1,5 @@
 """The dashboard of a workload as one HTML file without network: traffic, quality, acceptance, cost, drift, decisions.
 
-    write_dashboard(lake, "math-tutor", Path("math-tutor.html"))
-    dashboard_path(lake, "math-tutor")        # <lake>/reports/math-tutor.html: written at the end of every run of `train`
-
 The page holds numbers, names of rules and releases, and what people wrote as reasons of their decisions; nothing that a user
 said.
 """
@@ -21,9 +18,8 @@ from model_ops.jobs import counted, duration
 from resources.lake import LakeLayout
 from resources.records import finalize
 from resources.releases import GateVerdict
-from resources.releasing import Bar, bars
+from resources.releasing import Bar, Cell, Dot, Period, bars, columns, dots, grid, lines, periods, short_number
 from resources.reporting.dashboard_facts import AROUND, Facts, ReleaseRow, facts_of, served_of, summed
-from resources.reporting.day_charts import Cell, Dot, Period, columns, day_lines, dots, grid, periods, short_number
 
 TEMPLATES = Path(__file__).with_name("templates")
 RULES_SHOWN = 10
@@ -166,22 +162,24 @@ def _drops(facts: Facts) -> list[Markup]:
     if records is None:
         return []
     decided = {"kept": records.kept, "dropped": sum(records.dropped.values()), "quarantined": sum(records.quarantined.values())}
-    found = [bars("Records", [Bar(name, count) for name, count in decided.items()], records.read_text, 0)]
+    charts_ = [bars("Records", [Bar(name, count) for name, count in decided.items()], records.read_text, 0)]
     left = [Bar(row["stage and rule"], row["records"]) for row in records.as_rows()[:RULES_SHOWN]]
-    return [*found, bars("Why they were dropped", left, "records by stage and rule", 0, whole_labels=True)] if left else found
+    return (
+        [*charts_, bars("Why they were dropped", left, "records by stage and rule", 0, whole_labels=True)] if left else charts_
+    )
 
 
 def _quality(facts: Facts) -> list[Markup]:
-    found = []
+    charts_ = []
     if facts.feedback:
-        found.append(
-            day_lines(
+        charts_.append(
+            lines(
                 "Bad feedback",
                 "share of the feedback of a day",
                 {"bad": [(row["dt"], row["bad"] / row["rated"]) for row in facts.feedback]},
             )
         )
-        found.append(
+        charts_.append(
             columns(
                 "Feedback",
                 "a day",
@@ -190,15 +188,15 @@ def _quality(facts: Facts) -> list[Markup]:
             )
         )
     if facts.judged:
-        found.append(
-            day_lines(
+        charts_.append(
+            lines(
                 "Judge",
                 "mean points of 10, by day",
                 {"points": [(row["dt"], row["points"]) for row in facts.judged]},
                 from_zero=False,
             )
         )
-    return found
+    return charts_
 
 
 def _acceptance(facts: Facts) -> list[Markup]:
@@ -212,12 +210,12 @@ def _acceptance(facts: Facts) -> list[Markup]:
         for each in facts.releases
     ]
     known = [dot for dot in measured if dot.value is not None or dot.served is not None]
-    found = [dots("Acceptance length", "tokens a forward, by release", known, ("report", "served"))] if known else []
+    charts_ = [dots("Acceptance length", "tokens a forward, by release", known, ("report", "served"))] if known else []
     by_day = [(row["dt"], row["acceptance_length"]) for row in facts.served_by_day if row["acceptance_length"] is not None]
     return (
-        [*found, day_lines("Served acceptance", "tokens a forward, by day", {"served": by_day}, from_zero=False)]
+        [*charts_, lines("Served acceptance", "tokens a forward, by day", {"served": by_day}, from_zero=False)]
         if by_day
-        else found
+        else charts_
     )
 
 
@@ -227,12 +225,12 @@ def _latency(facts: Facts) -> list[Markup]:
 
     ends = (("median", "p50_ms"), ("p95", "p95_ms"))
     series = {name: line for name, column in ends if (line := points(column, facts.traffic))}
-    found = [day_lines("Answer", "ms, as logged", series)] if series else []
+    charts_ = [lines("Answer", "ms, as logged", series)] if series else []
     if first := points("ttft_ms", facts.traffic):
-        found.append(day_lines("First token", "ms, median", {"first token": first}))
+        charts_.append(lines("First token", "ms, median", {"first token": first}))
     if speed := points("tokens_per_second", facts.served_by_day):
-        found.append(day_lines("Speed", "tokens/s, as servers report", {"tokens/s": speed}))
-    return found
+        charts_.append(lines("Speed", "tokens/s, as servers report", {"tokens/s": speed}))
+    return charts_
 
 
 def _drift(facts: Facts) -> list[Markup]:
@@ -268,14 +266,14 @@ def _cost(facts: Facts) -> list[Markup]:
 
 
 def _periods(facts: Facts) -> list[Markup]:
-    found: list[Period] = []
+    served: list[Period] = []
     for entry in facts.log:
-        if entry.champion is None or (found and found[-1].release == entry.champion):
+        if entry.champion is None or (served and served[-1].release == entry.champion):
             continue
-        if found:
-            found[-1] = Period(found[-1].release, found[-1].since, entry.at)
-        found.append(Period(entry.champion, entry.at, None))
-    shown = [periods("What served", "champion by time", found, facts.now)] if found else []
+        if served:
+            served[-1] = Period(served[-1].release, served[-1].since, entry.at)
+        served.append(Period(entry.champion, entry.at, None))
+    shown = [periods("What served", "champion by time", served, facts.now)] if served else []
     if measured := [each for each in facts.releases if each.measured(RECOVERY) is not None]:
         shown.append(
             dots(
@@ -306,8 +304,8 @@ def _dot(release: ReleaseRow, gate: str) -> Dot:
 
 
 def _interval(release: ReleaseRow, gate: str) -> tuple[float | None, float | None]:
-    found = release.gates.get(gate)
-    return (found.low, found.high) if found is not None else (None, None)
+    result = release.gates.get(gate)
+    return (result.low, result.high) if result is not None else (None, None)
 
 
 def _of(facts: Facts, version: str | None) -> ReleaseRow | None:
@@ -316,12 +314,12 @@ def _of(facts: Facts, version: str | None) -> ReleaseRow | None:
 
 def _newest(facts: Facts) -> dict[str, str]:
     """The tile of the release that the endpoint names besides the champion: a candidate, unless it missed a gate."""
-    found = _of(facts, facts.aliases.candidate)
-    if found is None:
+    candidate = _of(facts, facts.aliases.candidate)
+    if candidate is None:
         return _tile("Candidate", "none", "nothing waits")
-    if found.problems:
-        return _tile("Not offered", found.version[:SHORT], f"missed {counted(len(found.problems), 'gate')}", True)
-    return _tile("Candidate", found.version[:SHORT], "waits for a person", True)
+    if candidate.problems:
+        return _tile("Not offered", candidate.version[:SHORT], f"missed {counted(len(candidate.problems), 'gate')}", True)
+    return _tile("Candidate", candidate.version[:SHORT], "waits for a person", True)
 
 
 def _tile(label: str, value: str, about: str, look: bool = False) -> dict[str, str]:

@@ -1,7 +1,5 @@
 """What the dashboard of a workload shows: rows of its tables by day, its releases and their decisions, what runs cost.
 
-    facts = facts_of(lake, "math-tutor", now)
-
 Reads the newest DAYS days of the log tables, manifests, and the endpoint's log. What cannot be read is a sentence in
 `problems`.
 """
@@ -37,7 +35,7 @@ class ReleaseRow:
     """One release."""
 
     version: str
-    made_at: datetime
+    created_at: datetime
     gates: dict[str, GateResult]
     """Measurements of the release."""
     problems: list[str]
@@ -50,8 +48,8 @@ class ReleaseRow:
     worth: str = ""
 
     def measured(self, gate: str) -> float | None:
-        found = self.gates.get(gate)
-        return found.measured if found is not None else None
+        result = self.gates.get(gate)
+        return result.measured if result is not None else None
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ class RunCost:
 
     run_id: str
     at: datetime
-    made: list[str]
+    artefacts: list[str]
     seconds: dict[str, float]
     """AROUND: of processes that start, checks, and the code between steps; only where the run's history is there."""
     money: float = 0.0
@@ -118,9 +116,9 @@ def _read_tables(tables: Tables, facts: Facts, rules: FeedbackRules) -> None:
     with workbench() as connection:
         days: list[Any] = []
         for name in ("interactions", "feedback", "judgements"):
-            found = sorted(tables.rows_by_day(name, workload))
-            days = found[-DAYS:] if name == "interactions" else days
-            attach_slice(connection, tables, name, workload, [day for day in found if not days or day >= days[0]])
+            with_rows = sorted(tables.rows_by_day(name, workload))
+            days = with_rows[-DAYS:] if name == "interactions" else days
+            attach_slice(connection, tables, name, workload, [day for day in with_rows if not days or day >= days[0]])
         facts.traffic = rows(connection, "reporting/traffic_by_day", chats=RATED).to_pylist()
         attach_graded_feedback(connection, feedback_scales(tables, workload, rules))
         facts.feedback = rows(connection, "reporting/feedback_by_day").to_pylist()
@@ -137,14 +135,14 @@ def _read_tables(tables: Tables, facts: Facts, rules: FeedbackRules) -> None:
 
 def _releases(lake: LakeLayout, facts: Facts) -> Iterator[ReleaseRow]:
     """Every finished release, oldest first."""
-    found: list[Manifest] = []
+    manifests: list[Manifest] = []
     home = lake.artefacts("release") / facts.workload
     for path in home.glob("*/manifest.json"):
         try:
-            found.append(read_manifest(path.parent))
+            manifests.append(read_manifest(path.parent))
         except ManifestError as error:
             facts.problems.append(str(error))
-    for manifest in sorted(found, key=lambda each: each.created_at):
+    for manifest in sorted(manifests, key=lambda each: each.created_at):
         directory = home / manifest.version
         try:
             release = read_release(directory)
@@ -180,7 +178,7 @@ def _manifests(lake: LakeLayout, workload: str) -> Iterator[Manifest]:
 def _runs(lake: LakeLayout, facts: Facts) -> list[RunCost]:
     """What each run cost, newest first: by the history of its steps, or, where that is not there, by the seconds that its
     artefacts record. Parts of one `millrace run` are one run."""
-    groups = {found.artefact_name: found.group for found in artefact_stages()} | {found.name: found.group for found in STAGES}
+    groups = {stage.artefact_name: stage.group for stage in artefact_stages()} | {stage.name: stage.group for stage in STAGES}
     by_run: dict[str, list[Manifest]] = {}
     for manifest in _manifests(lake, facts.workload):
         by_run.setdefault(manifest.run_id or "unknown", []).append(manifest)
@@ -188,15 +186,17 @@ def _runs(lake: LakeLayout, facts: Facts) -> list[RunCost]:
     for run in runs(lake):
         if run.workload == facts.workload and run.started_at is not None:
             together.setdefault(run.submitted or run.run_id, []).append(run)
-    found = [
-        _cost(lake, facts.now, parts, [made for part in parts for made in by_run.pop(part.run_id, [])], groups)
+    costs = [
+        _cost(lake, facts.now, parts, [each for part in parts for each in by_run.pop(part.run_id, [])], groups)
         for parts in list(together.values())[:MOST_RUNS]
     ]
-    found += [_cost_of_artefacts(run_id, made, groups) for run_id, made in by_run.items()]
-    return sorted((run for run in found if run.seconds or run.money), key=lambda run: run.at, reverse=True)[:MOST_RUNS]
+    costs += [_cost_of_artefacts(run_id, manifests, groups) for run_id, manifests in by_run.items()]
+    return sorted((run for run in costs if run.seconds or run.money), key=lambda run: run.at, reverse=True)[:MOST_RUNS]
 
 
-def _cost(lake: LakeLayout, now: datetime, parts: list[RunRecord], made: list[Manifest], groups: dict[str, str]) -> RunCost:
+def _cost(
+    lake: LakeLayout, now: datetime, parts: list[RunRecord], artefacts: list[Manifest], groups: dict[str, str]
+) -> RunCost:
     seconds: dict[str, float] = {}
     for part in parts:
         steps = seconds_of_steps(lake, part.run_id)
@@ -208,24 +208,24 @@ def _cost(lake: LakeLayout, now: datetime, parts: list[RunRecord], made: list[Ma
             around = (ended - part.started_at).total_seconds() - sum(took for step, took in steps.items() if step in groups)
             seconds[AROUND] = seconds.get(AROUND, 0.0) + max(0.0, around)
     last = max((at for part in parts for at in (part.started_at, part.ended_at) if at is not None), default=now)
-    return RunCost(parts[0].run_id, last, _names(made), seconds, _money(made))
+    return RunCost(parts[0].run_id, last, _names(artefacts), seconds, _money(artefacts))
 
 
-def _cost_of_artefacts(run_id: str, made: list[Manifest], groups: dict[str, str]) -> RunCost:
+def _cost_of_artefacts(run_id: str, artefacts: list[Manifest], groups: dict[str, str]) -> RunCost:
     seconds: dict[str, float] = {}
-    for manifest in made:
+    for manifest in artefacts:
         group = groups.get(manifest.name.rpartition("/")[2], "datasets")
         if isinstance(took := manifest.metrics.get("seconds"), int | float):
             seconds[group] = seconds.get(group, 0.0) + float(took)
-    return RunCost(run_id, max(manifest.created_at for manifest in made), _names(made), seconds, _money(made))
+    return RunCost(run_id, max(manifest.created_at for manifest in artefacts), _names(artefacts), seconds, _money(artefacts))
 
 
-def _names(made: list[Manifest]) -> list[str]:
-    return [manifest.name.rpartition("/")[2] for manifest in sorted(made, key=lambda each: each.created_at)]
+def _names(artefacts: list[Manifest]) -> list[str]:
+    return [manifest.name.rpartition("/")[2] for manifest in sorted(artefacts, key=lambda each: each.created_at)]
 
 
-def _money(made: list[Manifest]) -> float:
-    return sum(float(cost) for manifest in made if isinstance(cost := manifest.metrics.get("cost"), int | float))
+def _money(artefacts: list[Manifest]) -> float:
+    return sum(float(cost) for manifest in artefacts if isinstance(cost := manifest.metrics.get("cost"), int | float))
 
 
 def served_of(facts: Facts, release: str) -> dict[str, Any]:

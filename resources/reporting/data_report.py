@@ -1,7 +1,5 @@
 """The statistics of every table and dataset of a lake, traffic by day and drop reasons, as one HTML page without network.
 
-    write_data_report(lake, Path("data.html"), previews=True)
-
 Texts of users in previews are escaped and cut to MOST_CHARACTERS. With `previews=False` the page has no rows, and no smallest
 and largest values of text columns.
 """

@@ -1,9 +1,5 @@
 """Compares two versions of a dataset: rows added, removed, moved between splits, changed, or repeated another number of times.
 
-    found = compare_versions(lake, "math-tutor/sft_dataset")                    # the last version and the one before
-    found = compare_versions(lake, "math-tutor/sft_dataset", "3fa9", "current")
-    found.changes                                                               # Arrow: change, from_split, ..., rows
-
 A version is `current`, `previous` (the version made last before the other one), or the beginning of its 12 hex digits.
 """
 
@@ -51,7 +47,7 @@ def compare_versions(
 
     Raises DiffError for an unknown dataset or version, and for a dataset without splits.
     """
-    registry, own = _found(lake, name)
+    registry, own = _registry_of(lake, name)
     versions = registry.versions("dataset", own)
     after = _chosen(registry, own, versions, new or CURRENT, None)
     before = _chosen(registry, own, versions, old or PREVIOUS, after)
@@ -75,12 +71,12 @@ def compare_versions(
 
 def version_named(lake: LakeLayout, name: str, word: str) -> tuple[str, str]:
     """Name and version of a dataset; word: current, previous (before the current one) or a version's first digits."""
-    registry, own = _found(lake, name)
+    registry, own = _registry_of(lake, name)
     other = registry.current("dataset", own) if word == PREVIOUS else None
     return f"{registry.workload}/{own}", _chosen(registry, own, registry.versions("dataset", own), word, other).version
 
 
-def _found(lake: LakeLayout, name: str) -> tuple[Registry, str]:
+def _registry_of(lake: LakeLayout, name: str) -> tuple[Registry, str]:
     home = lake.artefacts("dataset")
     there = sorted(f"{path.parent.parent.name}/{path.parent.name}" for path in home.glob("*/*/current.json"))
     meant = [each for each in there if name in (each, each.partition("/")[2])]
@@ -104,14 +100,14 @@ def _chosen(registry: Registry, name: str, versions: list[Manifest], word: str, 
                 "it with until a run makes another"
             )
         return (earlier or others)[-1]
-    found = [each for each in versions if each.version.startswith(word)]
-    if len(found) != 1 or len(word) < 4:
+    matches = [each for each in versions if each.version.startswith(word)]
+    if len(matches) != 1 or len(word) < 4:
         there = ", ".join(f"{each.version} ({each.created_at:%Y-%m-%d %H:%M})" for each in versions[-8:])
         raise DiffError(
             f"{word} is no version of {registry.workload}/{name}; give current, previous, or at least 4 digits of "
             f"one of {there}"
         )
-    return found[0]
+    return matches[0]
 
 
 def _files(registry: Registry, manifest: Manifest) -> list[Path]:
@@ -136,7 +132,7 @@ def _read(connection: duckdb.DuckDBPyConnection, registry: Registry, manifest: M
 
 def diff_summary(diff: DatasetDiff) -> dict[str, int]:
     """Numbers of rows by change."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for change in diff.changes.to_pylist():
-        found[change["change"]] = found.get(change["change"], 0) + change["rows"]
-    return found
+        counts[change["change"]] = counts.get(change["change"], 0) + change["rows"]
+    return counts

@@ -1,9 +1,5 @@
 """What two releases of a workload answered to the same prompts, from what their runs kept, with the differences marked.
 
-    pairs = answers_side_by_side(lake, find_release(lake, "3f2a91").directory, find_release(lake, "77b0c2").directory, 50)
-    differences("a small cat", "a big cat")      # "a <del>small</del> cat", "a <ins>big</ins> cat"
-    pairs_as_html(pairs, "3f2a91", "77b0c2")     # all pairs, each answer beside the other: no script, no network
-
 Two sources, in this order: greedy answers to held-out rows that an evaluation asked of a candidate and its champion
 (side_by_side.jsonl), and the answers of each release's target that its drafter learnt from (speculator_dataset), which are
 sampled. Nothing is generated here. Texts are escaped, and characters that cannot be seen are shown.
@@ -67,13 +63,13 @@ def answers_side_by_side(lake: LakeLayout, before: Path, after: Path, prompts: i
         raise ReleaseError(f"{before.parent.name} and {after.parent.name} are two workloads: name two releases of one")
     greedy = {pair.row_id: pair for pair in _evaluated(lake, before, after)}
     sampled = [pair for pair in _sampled(lake, before, after) if pair.row_id not in greedy]
-    found = [*sorted(greedy.values(), key=lambda pair: pair.same), *sorted(sampled, key=_drawn)]
-    if not found:
+    pairs = [*sorted(greedy.values(), key=lambda pair: pair.same), *sorted(sampled, key=_drawn)]
+    if not pairs:
         raise ReleaseError(
             f"no prompt is known that both {before.name} and {after.name} answered: approve one of them and run the recipe "
             "again, which asks champion and candidate the same rows, or train drafters, which keeps their targets' answers"
         )
-    return found[:prompts]
+    return pairs[:prompts]
 
 
 def _drawn(pair: Pair) -> bytes:
@@ -126,13 +122,13 @@ def _answered(lake: LakeLayout, release: Path) -> dict[tuple[str, int], tuple[st
         lake.mirror.fetch(directory)
     if learnt is None or not (target / "tokenizer.json").exists():
         return {}
-    tokenizer, found = Tokenizer.from_file(str(target / "tokenizer.json")), {}
+    tokenizer, answers = Tokenizer.from_file(str(target / "tokenizer.json")), {}
     columns = ["row_id", "turn", "prompt_token_ids", "answer_token_ids"]
     for file in sorted(home.glob("*.parquet")):
         for row in pq.read_table(file, columns=columns).to_pylist():
             prompt = tokenizer.decode(row["prompt_token_ids"], skip_special_tokens=False)
-            found[row["row_id"], row["turn"]] = prompt[-LONGEST:], tokenizer.decode(row["answer_token_ids"])[:LONGEST]
-    return found
+            answers[row["row_id"], row["turn"]] = prompt[-LONGEST:], tokenizer.decode(row["answer_token_ids"])[:LONGEST]
+    return answers
 
 
 def _manifest(directory: Path) -> Manifest | None:

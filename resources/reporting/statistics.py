@@ -1,9 +1,5 @@
 """Statistics of the columns of a relation or of Parquet files, and a preview of rows without what people or models said.
 
-    count, columns = column_statistics(connection, "tutor_sft_dataset", with_texts=False)     # type, nulls, distinct, mean, ...
-    columns = column_statistics(connection, files_relation(["train.parquet", "test.parquet"]), with_texts=False)[1]
-    rows_without_texts(connection, "from tutor_sft_dataset")  # [{"column": "messages", "row 1": "412 characters", ...}, ...]
-
 Smallest and largest values of text columns are what users wrote: they are left out unless `with_texts` is set.
 
 The preview is for Dagster's event log, which may outlive the rows: after an erasure or `retention.raw_days` nothing there has
@@ -33,8 +29,8 @@ def column_statistics(
 ) -> tuple[int, list[dict[str, str]]]:
     """The number of rows, and a row for each column: name, type, nulls (percent), distinct (approximate), least, most, mean."""
     query = sql_text("catalog/queries/described_relation").format(relation=relation)
-    found = connection.sql(query).to_arrow_table().to_pylist()
-    return found[0]["row_count"] if found else 0, [_column(row, with_texts) for row in found]
+    statistics = connection.sql(query).to_arrow_table().to_pylist()
+    return statistics[0]["row_count"] if statistics else 0, [_column(row, with_texts) for row in statistics]
 
 
 def files_relation(files: Sequence[Path]) -> str:
@@ -108,10 +104,10 @@ PEOPLE = {"feedback": ("source",)}
 
 def rows_without_texts(connection: duckdb.DuckDBPyConnection, query: str, hidden: Collection[str] = ()) -> list[dict[str, str]]:
     """The first rows of a query, a dict for each column that has a value. hidden: further columns that are not shown."""
-    found = connection.sql(sql_text("catalog/queries/preview_of_query").format(query=query), params={"rows": ROWS})
-    rows = found.to_arrow_table().to_pylist()
+    preview = connection.sql(sql_text("catalog/queries/preview_of_query").format(query=query), params={"rows": ROWS})
+    rows = preview.to_arrow_table().to_pylist()
     shown = [
-        name for name in found.columns if name not in (*IDENTIFYING, *hidden) and any(row[name] is not None for row in rows)
+        name for name in preview.columns if name not in (*IDENTIFYING, *hidden) and any(row[name] is not None for row in rows)
     ]
     return [
         {"column": name, **{f"row {number}": _shown(name, row[name]) for number, row in enumerate(rows, 1)}} for name in shown

@@ -1,8 +1,5 @@
 """Runs releases of form adapter in one vLLM server on their base, for follow.py.
 
-    slots = [Slot("tutor", "champion"), Slot("support", "champion")]
-    host = AdapterHost(lake, settings, slots, say)
-
 An adapter is loaded beside the one that answers, and the old one is unloaded when its last request is answered: no server
 starts for that. A release on another base, or with another tokenizer, gets a server of its own beside the first, and a server
 that no workload uses any more is stopped.
@@ -113,17 +110,17 @@ class AdapterHost:
 
     def _releases_on(self, shared: SharedBase) -> list[Release]:
         """What the aliases name now on this base."""
-        found = []
+        directories = []
         for slot in self._slots:
             try:
                 version = Endpoint(self._lake, slot.workload).read().all().get(slot.alias)
                 directory = self._lake.artefacts("release") / slot.workload / (version or "")
                 release = read_release(directory)
                 if not shared.differences(SharedBase.of(directory, release)):
-                    found.append(release)
+                    directories.append(release)
             except (ServeError, ReleaseError, *NOT_NOW):
                 continue  # it is refused, in words, when it is to be served
-        return found
+        return directories
 
     def _stop_unused(self) -> None:
         for server in [server for server in self.servers if not server.loaded]:

@@ -1,11 +1,5 @@
 """A vLLM server on a base model, into which releases of form adapter are loaded and from which they are taken while it answers.
 
-    server = AdapterServer.start(lake, shared, settings, rank=16, adapters=3, drafting=NO_DRAFTING)
-    loaded = server.load(directory)              # its address for the front is loaded.backend
-    loaded.smoke(lake, settings)
-    server.unload(loaded)
-    server.close()
-
 Each release is loaded under a name and from a path of its own, WORKLOAD@VERSION and the release's adapter/, so that no cached
 prefix of other weights is reused. vLLM opens the two requests that do this on the server's own port, which listens on the
 loopback only; the front does not pass them on.

@@ -1,8 +1,5 @@
 """Serves an alias of an endpoint until it is stopped: `millrace serve`.
 
-    serve(lake, "math-tutor", TrafficSettings(port=8000), settings, print, watch=True)
-    serve(lake, "math-tutor", TrafficSettings(beside=("support",)), settings, print)      # adapters of both on one base
-
 A front takes the requests (gateway/front.py), so that releases can be switched behind one address. SIGINT and SIGTERM (as
 KeyboardInterrupt) take no new connection, wait for requests in flight, and stop the servers.
 """

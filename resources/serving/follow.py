@@ -119,7 +119,7 @@ class Follower:
         self._retired: list[_Retired] = []
         self._backoffs: dict[Key, Backoff] = {}
         """Pauses between starts of a release."""
-        self._told: dict[Key, str] = {}
+        self._reported: dict[Key, str] = {}
         """What was told last about each release, and, under the version "", about a workload's aliases."""
 
     def bring_up(self) -> None:
@@ -149,7 +149,7 @@ class Follower:
             if (alias := slots[0].alias) not in named:
                 self._tell_once((workload, ""), f"{workload} has no release under the alias {alias}: what serves goes on")
             else:
-                self._told.pop((workload, ""), None)
+                self._reported.pop((workload, ""), None)
             for slot in slots:
                 self._follow(slot, named.get(slot.alias))
 
@@ -195,7 +195,7 @@ class Follower:
                 (slot.workload, version), f"{name}: release {version} cannot be served now, and is tried again: {error}"
             )
         else:
-            self._told.pop((slot.workload, version), None)
+            self._reported.pop((slot.workload, version), None)
 
     def _serve(self, slot: Slot, version: str) -> None:
         """Verifies the release, starts and tries it unless it is loaded, and switches to it. Raises ServeError."""
@@ -222,18 +222,18 @@ class Follower:
         loaded = self.host.start(slot, directory, self._stop_idle)
         if self.host.settings.smoke:
             try:
-                found = loaded.smoke(self._lake, self.host.settings, self._stop_idle)
-                if problems := failed(found):
+                findings = loaded.smoke(self._lake, self.host.settings, self._stop_idle)
+                if problems := failed(findings):
                     server = loaded.server
                     ended = "its server ended while it was tried" if server.ended else "; ".join(problems)
                     raise ServeError(f"release {directory.name} did not pass the smoke set: {ended} (log: {server.log})")
             except BaseException:
                 self.host.discard(loaded)
                 raise
-            passed = sum(finding.passed is True for finding in found)
+            passed = sum(finding.passed is True for finding in findings)
             self._say(
                 f"{self.host.name(slot)}: release {directory.name} passed {passed} checks"
-                + "".join(f"; {finding.name} not checked: {finding.said}" for finding in found if finding.passed is None)
+                + "".join(f"; {finding.name} not checked: {finding.said}" for finding in findings if finding.passed is None)
             )
         self.host.begin(loaded)
         return loaded
@@ -286,8 +286,8 @@ class Follower:
         return self._backoffs.setdefault((workload, version), Backoff())
 
     def _tell_once(self, about: Key, sentence: str) -> None:
-        if sentence != self._told.get(about):
-            self._told[about] = sentence
+        if sentence != self._reported.get(about):
+            self._reported[about] = sentence
             self._say(sentence)
 
 

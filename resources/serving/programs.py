@@ -1,9 +1,5 @@
 """Which inference server runs a release, and the command line that starts it.
 
-    program = find_program(None, "./venvs/vllm/bin/python")       # its environment has vLLM
-    with command_of(program, lake, directory) as command:
-        running_server([*command.words, "--max-model-len", "2048"], folder=command.folder, environment=command.environment, ...)
-
 vLLM and SGLang are started by the release's own script, so what serves is what was signed: its flags, its drafting. The script
 finds its program on PATH, so a folder with the program that was chosen comes first there. vLLM is told which parser reads the
 target's tool calls, if its script does not. transformers has no script: it serves
@@ -125,8 +121,8 @@ def _any_of(kinds: list[ServedBy]) -> str:
 @contextmanager
 def command_of(program: Program, lake: LakeLayout, directory: Path) -> Iterator[ServerCommand]:
     """The command that serves the release, for as long as the block runs. Raises ServeError for a release without a script."""
-    with tempfile.TemporaryDirectory(prefix="millrace-serve-") as made:
-        folder, environment = Path(made), server_environment()
+    with tempfile.TemporaryDirectory(prefix="millrace-serve-") as home:
+        folder, environment = Path(home), server_environment()
         if program.kind == "transformers":
             release = read_release(directory)
             (folder / release.workload).symlink_to(lake.root / release.target.path)  # requests name it by the workload
@@ -140,7 +136,7 @@ def command_of(program: Program, lake: LakeLayout, directory: Path) -> Iterator[
         stand_in = folder / called
         stand_in.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
         stand_in.chmod(0o755)
-        path = os.pathsep.join([made, environment.get("PATH", os.defpath)])
+        path = os.pathsep.join([home, environment.get("PATH", os.defpath)])
         yield ServerCommand(
             ["bash", str(script), *_tool_words(program, lake, directory, script)], None, {**environment, "PATH": path}
         )

@@ -1,10 +1,5 @@
 """The server of one release: verified, started, and tried before it takes traffic.
 
-    directory = verified_release(lake, "math-tutor", "3f2a91c0d4e5", "champion")
-    server = ReleaseServer.start(lake, directory, program, settings)
-    server.smoke(lake, settings)              # findings; written to <logs>/<version>.smoke.json
-    server.close()
-
 Gates, digests of all files, signature and approvals are checked at every start, also of a release that served before.
 """
 
@@ -71,9 +66,9 @@ def try_release(
 ) -> list[SmokeResult]:
     """Asks a server of a release the smoke set, and writes what was found as <logs>/<name>.smoke.json."""
     release, rows = read_release(directory), smoke_rows(lake, directory)
-    found = run_smoke_set(server, rows.prompts, rows.with_schema, own_layers(lake.root / release.target.path), check)
+    findings = run_smoke_set(server, rows.prompts, rows.with_schema, own_layers(lake.root / release.target.path), check)
     if rows.missing:
-        found.append(SmokeResult("held-out rows", None, rows.missing))
+        findings.append(SmokeResult("held-out rows", None, rows.missing))
     write_json(
         settings.logs / f"{name}.smoke.json",
         {
@@ -81,10 +76,10 @@ def try_release(
             "workload": release.workload,
             "server": server.kind,
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "findings": [asdict(finding) for finding in found],
+            "findings": [asdict(finding) for finding in findings],
         },
     )
-    return found
+    return findings
 
 
 class ReleaseServer:

@@ -1,9 +1,5 @@
 """What releases of form adapter must have in common to be served by one server, and the words that start it.
 
-    shared = SharedBase.of(directory, read_release(directory))
-    shared.differences(other)                     # [] where one server serves both
-    shared.words(lake, rank=16, adapters=3, drafting)
-
 vLLM 0.32 has one base, one tokenizer with its chat template, one generation_config.json, one set of flags and one fingerprint
 for all adapters of a server.
 """

@@ -1,10 +1,5 @@
 """The smoke set of a release: prompts from held-out rows of its report's dataset, and scores by the target's own layers.
 
-    rows = smoke_rows(lake, directory)
-    rows.prompts, rows.with_schema         # empty lists where the dataset is gone; rows.missing says why
-    scores = own_layers(target)
-    scores(answers)                        # for model_ops.evaluation.smoke.text
-
 The layers run in a child process: this one never loads a model.
 """
 

@@ -1,8 +1,5 @@
 """DSSE envelopes: a JSON statement with a signature over its type and its bytes.
 
-    text = sealed(statement, IN_TOTO, key)
-    opened(text, IN_TOTO, trusted, date.today())      # (statement, key); raises EnvelopeError
-
 Form: https://github.com/secure-systems-lab/dsse, envelope.md and protocol.md. The signed bytes are the pre-authentication
 encoding of protocol.md: "DSSEv1", then length and bytes of the type and of the body.
 """
@@ -44,11 +41,11 @@ def opened(text: str, payload_type: str, trusted: TrustedKeys, today: date) -> t
         body = base64.b64decode(envelope["payload"], validate=True)
         signatures = [(item["keyid"], base64.b64decode(item["sig"], validate=True)) for item in envelope["signatures"]]
         statement = json.loads(body)
-        found_type = envelope["payloadType"]
+        kind_of_payload = envelope["payloadType"]
     except (ValueError, KeyError, TypeError, binascii.Error) as error:
         raise EnvelopeError("it is no DSSE envelope") from error
-    if found_type != payload_type:
-        raise EnvelopeError(f"it is an envelope of {found_type}, not of {payload_type}")
+    if kind_of_payload != payload_type:
+        raise EnvelopeError(f"it is an envelope of {kind_of_payload}, not of {payload_type}")
     if not isinstance(statement, dict):
         raise EnvelopeError("its payload is no JSON object")
     expired: TrustedKey | None = None

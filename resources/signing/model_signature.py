@@ -1,8 +1,5 @@
 """OpenSSF model signatures over sets of files, by path and digest.
 
-    sign_files({"models/a/model.safetensors": path, ...}, signature, key, beside)
-    check_files({...}, signature, trusted, today, beside)             # the key that signed; raises SignatureRefusedError
-
 The signature is a Sigstore bundle (https://github.com/sigstore/model-transparency). It is over all files of a folder, so the
 files are laid out in a folder of their own first, as hard links where the file system has them.
 """

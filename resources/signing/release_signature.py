@@ -1,9 +1,5 @@
 """The signatures of a release: over every file of release, target and drafter (or an adapter's base), and over its provenance.
 
-    sign_release(lake, directory, key)                                 # <release>/model.sig, <release>/provenance.dsse.json
-    check_signature(lake, directory, trusted, date.today())           # the key that signed; raises SignatureRefusedError
-    files = release_files(lake, directory)                            # {path in the lake: file}
-
 The signature binds paths in the lake, so an older release of the same key cannot take the place of a newer one, and serving
 scripts work in a copy as they do in the lake. What an erasure may rewrite later is no part of it: pages that show rows, and the
 records beside a manifest, signatures among them.
@@ -68,19 +64,19 @@ def release_files(lake: LakeLayout, directory: Path) -> dict[str, Path]:
     """Every file of the release and of the models that it serves, by path in the lake. Raises ReleaseError for links and for
     parts that are gone."""
     parts = [lake.root / part.path for part in read_release(directory).served_parts]
-    found = {}
+    files = {}
     for place in (directory, *parts):
         if not place.is_dir():
             raise ReleaseError(
                 f"release {directory.name} names {place.relative_to(lake.root)}, which is gone: restore it from a copy"
             )
         lake.mirror.fetch(place)
-        found |= _files_of(lake.root, place)
-    return found
+        files |= _files_of(lake.root, place)
+    return files
 
 
 def _files_of(root: Path, place: Path) -> dict[str, Path]:
-    found = {}
+    files = {}
     for folder, folders, names in os.walk(place):
         inside = Path(folder).relative_to(place)
         for name in [*folders, *names]:
@@ -91,5 +87,5 @@ def _files_of(root: Path, place: Path) -> dict[str, Path]:
             if name.startswith(".") or (inside == Path() and name in {*BESIDE, *erased.PAGES, *erased.WITH_TEXT}):
                 continue
             path = Path(folder) / name
-            found[path.relative_to(root).as_posix()] = path
-    return found
+            files[path.relative_to(root).as_posix()] = path
+    return files

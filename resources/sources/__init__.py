@@ -1,6 +1,5 @@
 """Where logs lie and which of them were read: the recipe's `sources`, listing in key order (local, S3, any fsspec filesystem),
-bytes of an object, and the ledger with one row per object. `new_objects` lists what a run has to read; `watched_objects`
-answers the same to a sensor every minute. Content is not parsed here: records/ does. Start with sources.py, then ledger.py.
+bytes of an object, and the ledger with one row per object. Start with sources.py, then ledger.py.
 """
 
 from typing import TYPE_CHECKING

@@ -1,20 +1,14 @@
-"""The ledger: which log objects exist, and which were read. One row per object in the table `objects`.
+"""The ledger: which log objects exist, and which were read. One row per object in the table `objects`. An object is `found`
+until an ingest has committed all its rows, then `read`; one that could not be read is `failed` and is tried again. The rows are
+in DuckDB: a listing of any length is compared page by page. An object has moved if its source no longer lists its uri, and
+lists a new one with its size and content: its rows, days and decisions stay. A copy that is listed together with its original
+is read, and its records are `repeated_record`.
 
     with Ledger.open(tables, "math-tutor") as ledger:
         ledger.update(sources)                                          # lists them; new or changed objects: state "found"
         for entries in ledger.portions(sources):                        # objects that wait to be read, in portions
             ledger.put([replace(entry, state="read") for entry in entries])
             ledger.save()                                               # one commit
-    moved = find_moved(connection, "gateway")     # inside a Ledger, after the source's whole listing was noticed
-    rename_rows(tables, moved, workloads)         # rows and decisions get the new uri
-
-An object is `found` until an ingest has committed all its rows, then `read`. An object that could not be read is `failed`,
-with the reason in `problem`, and is tried again. `days` are the days in its key, or else of its records. The rows are in
-DuckDB: a listing of any length is compared page by page, and an ingest sees one portion at a time.
-
-An object has moved if its source no longer lists its uri, and lists a new one with its size and content (sha256; in lakes
-without stored hashes, etag and name). Its rows, days and decisions stay: its records are not ingested again. A copy that is
-listed together with its original has not moved: it is read, and its records are `repeated_record`.
 """
 
 from __future__ import annotations
@@ -33,7 +27,7 @@ import pyarrow as pa
 
 from resources.lake import SCHEMAS, Tables, attach_slice, rows, run, sql_text, stream, workbench
 from resources.sources.listing import LogObject, SourceError
-from resources.sources.prefetch import prefetched
+from resources.sources.prefetch import READ_BYTES, DigestReader, prefetched
 from resources.sources.sources import SourceSettings, days_in, nothing_under, objects_after, workloads_of
 
 LISTED_TOGETHER = 10_000
@@ -287,8 +281,8 @@ def find_moved(connection: duckdb.DuckDBPyConnection, source: str) -> pa.Table:
     if not connection.table("gone").shape[0]:
         return _MOVED.empty_table()
     run(connection, "reading/ledger/arrived", source=source)
-    found = rows(connection, "reading/ledger/to_digest").to_pylist()
-    connection.register("digests", pa.Table.from_pylist(list(digests(found)), schema=_DIGESTS))
+    objects = rows(connection, "reading/ledger/to_digest").to_pylist()
+    connection.register("digests", pa.Table.from_pylist(list(digests(objects)), schema=_DIGESTS))
     for by_content in (True, False):
         for depth in SAME_PARTS if by_content else SAME_PARTS[:-1]:
             run(connection, "reading/ledger/match_moved", by_content=by_content, depth=depth)
@@ -296,13 +290,16 @@ def find_moved(connection: duckdb.DuckDBPyConnection, source: str) -> pa.Table:
     return connection.table("moved").to_arrow_table()
 
 
-def digests(found: list[dict]) -> Iterator[dict[str, str]]:
+def digests(objects: list[dict]) -> Iterator[dict[str, str]]:
     """sha256 of the objects' bytes. Unreadable objects are left out: the ingest reports them."""
-    items = (LogObject(**{**item, "modified": item["modified"].astimezone(UTC)}) for item in found)
+    items = (LogObject(**{**item, "modified": item["modified"].astimezone(UTC)}) for item in objects)
     for item, opened in prefetched(items):
         try:
             with opened() as file:
-                yield {"uri": item.uri, "content_sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+                reader = DigestReader(file)
+                while reader.read(READ_BYTES):
+                    pass
+                yield {"uri": item.uri, "content_sha256": reader.digest()}
         except OSError:
             continue
 

@@ -1,11 +1,6 @@
-"""Lists the objects under a uri in key order, a page at a time, so a prefix may have any size.
-
-    for item in local_objects("gateway", "/logs", after=""): ...             # a directory, a file or a glob
-    for item in remote_objects("gateway", "s3://logs/gateway/", after="s3://logs/gateway/dt=2026-06-01/part-7"): ...
-
-One folder's names (local, other filesystems) or one page of 1,000 keys (S3) is in memory at a time. Hidden and unfinished
-files and folders (`.x`, `_x`, `x.tmp`, `x.part`, ...) are skipped. Links to folders are followed, unless they lead into what
-is being listed, as `latest` does. No object is opened.
+"""Lists the objects under a uri in key order, a page at a time, so a prefix may have any size. Hidden and unfinished files and
+folders (`.x`, `_x`, `x.tmp`, `x.part`, ...) are skipped. Links to folders are followed, unless they lead into what is being
+listed. No object is opened.
 """
 
 from __future__ import annotations
@@ -67,8 +62,8 @@ def local_objects(name: str, place: str, after: str = "") -> Iterator[LogObject]
         return
     fixed, inside = _fixed_part(str(path)), ""
     # Path.glob takes no absolute pattern
-    found = glob.glob(str(path), recursive=True)  # noqa: PTH207
-    for root in sorted(each.rstrip("/") + "/" if Path(each).is_dir() else each for each in found):
+    matches = glob.glob(str(path), recursive=True)  # noqa: PTH207
+    for root in sorted(each.rstrip("/") + "/" if Path(each).is_dir() else each for each in matches):
         if (inside and root.startswith(inside)) or is_skipped(root.removeprefix(fixed)):
             continue
         if root.endswith("/"):
@@ -87,8 +82,8 @@ def remote_objects(name: str, uri: str, after: str = "") -> Iterator[LogObject]:
     filesystem.invalidate_cache()  # a cached listing may lack newer objects
     if glob.has_magic(root):
         with in_words():
-            found = filesystem.glob(root, detail=True)
-        infos = (found[key] for key in sorted(found) if not is_skipped(key.removeprefix(_fixed_part(root))))
+            matches = filesystem.glob(root, detail=True)
+        infos = (matches[key] for key in sorted(matches) if not is_skipped(key.removeprefix(_fixed_part(root))))
         items = (_remote_object(name, filesystem, info) for info in infos if info["type"] == "file")
         yield from (item for item in items if item.uri > after)
     elif (info := info_of(filesystem, root)) is None:
@@ -105,7 +100,7 @@ def _fixed_part(path: str) -> str:
     """The part of a path before its first wildcard, up to a slash; without a wildcard the whole path and a slash."""
     if not glob.has_magic(path):
         return path.rstrip("/") + "/"
-    return path[: re.search(r"[*?\[]", path).start()].rpartition("/")[0] + "/"
+    return re.split(r"[*?\[]", path, maxsplit=1)[0].rpartition("/")[0] + "/"
 
 
 def _one_file(name: str, path: str, after: str, entry: os.DirEntry | Path | None = None) -> Iterator[LogObject]:
@@ -129,8 +124,8 @@ def _folder(name: str, folder: str, after: str, trees: tuple[Path, ...] = ()) ->
     """`trees`: the folders being listed, without links: the source's own, and those that links led to."""
     trees = trees or (Path(folder).resolve(),)
     with os.scandir(folder) as children:
-        found = [(child, _ending(child)) for child in children if not is_skipped(child.name)]
-        names = sorted(((child.name + ending, child) for child, ending in found if ending is not None), key=itemgetter(0))
+        entries = [(child, _ending(child)) for child in children if not is_skipped(child.name)]
+        names = sorted(((child.name + ending, child) for child, ending in entries if ending is not None), key=itemgetter(0))
     within = folder.rstrip("/")
     for child, entry in names:
         path = f"{within}/{child}"

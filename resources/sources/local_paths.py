@@ -1,12 +1,6 @@
-"""Normalises local paths and uris, so that each file has one uri.
-
-    local_path("../demo/traffic", home)        # /srv/demo/traffic: absolute, without `.`, `..`, `//`, `~` or links on the way
-    local_path("file:///logs/a%20b.jsonl")     # /logs/a b.jsonl
-    local_path("s3://logs/gateway/")           # None: not on this machine
-
-Uris of objects are keys of tables, so one file must have one uri. Links are resolved in the recipe's path (before a glob's
-first wildcard): a link such as `latest` may point elsewhere tomorrow, while its objects stay the same. Below that, names stay
-as listed.
+"""Normalises local paths and uris, so that each file has one uri: uris of objects are keys of tables. Links are resolved in the
+recipe's path (before a glob's first wildcard): a link such as `latest` may point elsewhere tomorrow. Below that, names stay as
+listed.
 """
 
 from __future__ import annotations
@@ -78,5 +72,5 @@ def _existing(*spellings: str, home: str) -> str:
 
 def _before_wildcard(path: str) -> tuple[str, str]:
     """A glob's path before its first wildcard, and the rest."""
-    head = path[: re.search(r"[*?\[]", path).start()].rpartition("/")[0]
+    head = re.split(r"[*?\[]", path, maxsplit=1)[0].rpartition("/")[0]
     return head or "/", path[len(head) :].lstrip("/")

@@ -1,13 +1,8 @@
-"""Fetches objects ahead, in the order given (for many small objects on S3), and hashes a file while it is read.
+"""Fetches objects ahead, in the order given, and hashes a file while it is read. Small S3 objects are fetched whole, AT_ONCE at
+a time and at most AHEAD_BYTES together; larger ones are read in ranges (stores/s3.py). Local files are opened in turn.
 
     for entry, opened in prefetched(entries):
         with opened() as file: ...             # raises OSError if this object cannot be read; the others are not affected
-    file = DigestReader(raw)
-    while chunk := file.read(4 << 20): ...
-    file.digest()                              # costs no second pass
-
-Small S3 objects are fetched whole, AT_ONCE at a time and at most AHEAD_BYTES together; larger ones are read in ranges
-(stores/s3.py). Local files are opened in turn.
 """
 
 from __future__ import annotations

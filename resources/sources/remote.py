@@ -1,11 +1,5 @@
-"""Filesystems that are neither local nor S3 (stores/s3.py): any that fsspec supports, such as https://, gs:// or abfs://.
-
-    filesystem, path = filesystem_of("https://logs.example.com/part-0.jsonl.gz")
-    with in_words(uri): filesystem.info(path)       # any error becomes an OSError with a short message
-    with open_remote(uri) as file: file.read()
-
-These libraries have their own errors, many of them not OSErrors, and their text may quote a signed request, so messages name
-only an error's kind. Timeouts are the same as for S3.
+"""Filesystems that are neither local nor S3: any that fsspec supports, such as https://, gs:// or abfs://. Their errors are
+often no OSErrors, and may quote a signed request: every error becomes an OSError that names only its kind.
 """
 
 from __future__ import annotations

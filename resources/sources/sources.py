@@ -1,12 +1,8 @@
-"""Sources of logs: the settings in a recipe, the objects under a uri, and the bytes of an object.
+"""Sources of logs: the settings in a recipe, the objects under a uri, and the bytes of an object. A uri is a file, a directory,
+a glob, file://, s3://, or any URL that fsspec knows; credentials come from the environment.
 
-    gateway = SourceSettings(uri="s3://logs/gateway/")
-    for item in objects_after("gateway", gateway): print(item.uri, item.bytes, item.etag, days_in(item.uri))
-    with open_object(item) as file: file.read()
-
-A uri is a file, a directory (listed recursively), a glob, file://, s3:// (stores/s3.py), or any URL that fsspec knows. Objects
-have one uri each, however the source's uri is written (`local_paths.py`). Credentials come from the environment: a uri with
-credentials is refused, because uris are stored in tables and manifests.
+    for item in objects_after("gateway", SourceSettings(uri="s3://logs/gateway/")):
+        with open_object(item) as file: file.read()
 """
 
 from __future__ import annotations
@@ -25,6 +21,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from model_ops.files import LocalPath
 from resources.records import FieldMapping
 from resources.sources.listing import LogObject, SourceError, local_objects, remote_objects
 from resources.sources.local_paths import is_local, local_path, remote_uri
@@ -53,7 +50,7 @@ def _without_credentials(uri: str) -> str:
     return uri
 
 
-Uri = Annotated[str, AfterValidator(_without_credentials)]
+Uri = Annotated[str, AfterValidator(_without_credentials), LocalPath("uri")]
 """A uri in a recipe; credentials in it are refused."""
 
 
@@ -138,12 +135,12 @@ def list_objects(name: str, source: SourceSettings, limit: int = MAX_OBJECTS) ->
 
     Raises SourceError if the uri has no objects, has more than `limit`, or cannot be listed.
     """
-    found = list(islice(objects_after(name, source), limit + 1))
-    if not found:
+    objects = list(islice(objects_after(name, source), limit + 1))
+    if not objects:
         raise nothing_under(name, source)
-    if len(found) > limit:
+    if len(objects) > limit:
         raise SourceError(f"source {name}: more than {limit} objects under {source.uri}; give a narrower uri")
-    return found
+    return objects
 
 
 def nothing_under(name: str, source: SourceSettings) -> SourceError:

@@ -1,21 +1,7 @@
-"""Finds log objects that are new or changed: for a sensor every minute, or a page at a time.
-
-    found = watched_objects(tables, "math-tutor", sources, cursor={}, limit=5000)
-    found.days, found.digest, found.cursor        # the next tick continues from the cursor
-    found = new_objects(tables, "math-tutor", sources, cursor={}, limit=5000)     # in key order; the next page, likewise
-    known = KnownObjects.of(tables, "math-tutor")
-    known.lacks(listed, sources)            # the objects that are new or changed; nearly always none
-    known.ends["gateway"]                   # the uri after which the last END objects of a source come
-
-Each tick of a sensor lists two parts of a source, with one folder in memory, so its cost is bounded whatever the prefix's size:
-the end, where writers that name objects by time put new ones, and the next page of a walk over everything, which finds late and
-changed ones. Once most objects are known the page is small: a walk takes WALK_TICKS ticks, four hours at one a minute.
-
-Listed objects are compared with KnownObjects, sorted hashes of what was read in its present state, and only those that it lacks
-with the ledger itself; that two objects share a hash of 64 bits has a chance of one in 10^14 at 100,000 objects. The files
-<lake>/.remembered/known_objects/<workload>/<stamp>.npy and .json are made anew when a commit changes the workload's part of the
-ledger, and may be deleted. The hashes are mapped into memory, so a thousand workloads with 100,000 objects each cost little.
-Nothing is written to the ledger: the run that the sensor requests keeps it.
+"""Finds log objects that are new or changed: for a sensor every minute, or a page at a time. Each tick of a sensor lists two
+parts of a source: the end, where writers that name objects by time put new ones, and the next page of a walk over everything,
+which takes WALK_TICKS ticks. Listed objects are compared with sorted 64-bit hashes of what was read (KnownObjects, remembered
+in the lake and mapped into memory), and only those that it lacks with the ledger itself. Nothing is written to the ledger.
 """
 
 from __future__ import annotations
@@ -98,9 +84,9 @@ class KnownObjects:
         if not len(self._hashes) or not listed:
             return list(listed)
         read_as = {name: source.read_as for name, source in sources.items()}
-        found = np.fromiter((_hash(item, read_as[item.source]) for item in listed), np.uint64, len(listed))
-        places = np.searchsorted(self._hashes, found)
-        missing = self._hashes[np.minimum(places, len(self._hashes) - 1)] != found
+        hashes = np.fromiter((_hash(item, read_as[item.source]) for item in listed), np.uint64, len(listed))
+        places = np.searchsorted(self._hashes, hashes)
+        missing = self._hashes[np.minimum(places, len(self._hashes) - 1)] != hashes
         return [item for item, lacks in zip(listed, missing.tolist(), strict=True) if lacks]
 
 
@@ -113,9 +99,9 @@ def _hash(item: LogObject, read_as: str) -> int:
 def _of_ledger(tables: Tables, workload: str) -> tuple[np.ndarray, dict[str, str]]:
     with workbench() as connection:
         attach_slice(connection, tables, "objects", workload)
-        found = rows(connection, "reading/ledger/known_hashes")
+        table = rows(connection, "reading/ledger/known_hashes")
         ends = dict(run(connection, "reading/ledger/ends", count=END).fetchall())
-    return np.sort(found["hash"].to_numpy()), ends
+    return np.sort(table["hash"].to_numpy()), ends
 
 
 def _keep(path: Path, hashes: np.ndarray, ends: Mapping[str, str]) -> None:
@@ -157,8 +143,8 @@ class NewObjects:
             attach_slice(connection, tables, "objects", workload)
             for name, source in sources.items():
                 connection.register("listed", listed_table([item for item in listed if item.source == name]))
-                found = run(connection, "reading/ledger/not_read", read_as=source.read_as).fetchall()
-                for *row, days in found:
+                unread = run(connection, "reading/ledger/not_read", read_as=source.read_as).fetchall()
+                for *row, days in unread:
                     item = LogObject(*row)
                     new.append((item, sorted(days or days_in(item.uri) or [item.modified.date()])))
         new.sort(key=lambda each: each[0].uri)

@@ -1,7 +1,4 @@
-"""The table of the graph's stages: name, artefact, operation, place in the chain, and the recipe section that switches it off.
-Status, clearing, cost predictions and the Dagster graph read it, so a new stage is one line in table.py and one asset.
-model_policy.py says which model each enabled stage starts from and which one is served.
-"""
+"""The declarations of the graph's stages (table.py), and the order of a recipe's models (model_policy.py)."""
 
 from typing import TYPE_CHECKING
 
@@ -20,8 +17,9 @@ if TYPE_CHECKING:
         model_chain,
         named_dataset_stage,
         parent_of,
-        sections,
+        planned_sections,
         stage,
+        trained_sections,
     )
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

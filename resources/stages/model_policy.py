@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from resources.stages.table import STAGES, model_chain, models_before, stage
+from resources.stages.table import STAGES, Stage, model_chain, models_before, stage
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,17 @@ class ModelPolicy:
     @property
     def stages(self) -> list[str]:
         """The models from base to served; each starts from the previous one."""
-        return [found.name for found in model_chain() if found.switch not in self.off and found.name != self.drafting_model]
+        return [each.name for each in self.models if each.name != self.drafting_model]
+
+    @property
+    def models(self) -> list[Stage]:
+        """The models of the chain that the recipe makes, with one that is trained only to draft."""
+        return [each for each in model_chain() if each.switch not in self.off]
 
     @property
     def disabled(self) -> list[str]:
         """Stages that are not in this recipe's graph."""
-        return [found.name for found in STAGES if found.switch and found.switch in self.off]
+        return [each.name for each in STAGES if each.switch and each.switch in self.off]
 
     @property
     def speculator(self) -> bool:
@@ -71,10 +76,24 @@ class ModelPolicy:
 
     def source_of(self, name: str) -> str:
         """The model that a stage starts from: the nearest one before it."""
-        before = [found for found in models_before(name) if found in self.stages]
+        before = [each for each in models_before(name) if each in self.stages]
         if not before:
             raise ValueError(f"{name} starts from no other model")
         return before[-1]
+
+    def parent_role(self, name: str) -> str:
+        """The role of the model that a stage starts from."""
+        return stage(self.source_of(name)).role
+
+    @property
+    def compared_losses(self) -> list[tuple[str, str]]:
+        """Roles whose held-out losses the evaluation compares: a model, and the one that it started from."""
+        return [(each.role, self.parent_role(each.name)) for each in self.models if each.compares_loss]
+
+    @property
+    def measured_rows(self) -> dict[str, Stage]:
+        """Inputs of the evaluation with held-out rows of one training -> its stage."""
+        return {each.measured_as: each for each in self.models if each.measured_as and each.rows not in self.disabled}
 
     @property
     def served(self) -> str:

@@ -1,13 +1,11 @@
-"""The table of the graph's stages: name, operation, role, the recipe key that switches it off.
+"""Declares every stage of the graph, and what the rest of the project asks of it.
 
     stage("student_model").switch              # "student": the recipe's section that switches the stage off
     model_chain()                              # stages from base to served model, each starting from the one before
 
-Everything that has to know which stages there are reads this table: the graph, the policy lineage, the evaluation, the
-release's report, `millrace status`, `plan`, `sweep` and the predicted time of a run. A new stage is one line here and one file
-of the same name in assets/. A new model between two others is one line between their lines: the next model starts from it.
-
-An asset names in `deps` whatever it may read; the rule `reads` of its line says what it reads in one recipe.
+A new stage is one declaration here, one file of its name in assets/ and, on weights, one operation. A new model between two
+others is declared between them: the next model starts from it. An asset names in `deps` whatever it may read; the rule `reads`
+of its stage says what it reads in one recipe.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ Rule = Callable[[Choices, "Stage", str], tuple[str, ...]]
 
 def nearest(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...]:
     """The dependency, if the recipe makes it; in place of a model that it does not make, the nearest one before."""
-    models = [found.name for found in model_chain()]
+    models = [model.name for model in model_chain()]
     if reader.name in models[1:] and dep == parent_of(reader.name):
         return (recipe.source_of(reader.name),)
     if dep in models:
@@ -74,8 +72,8 @@ def rows_it_calibrates_with(recipe: Choices, reader: Stage, dep: str) -> tuple[s
 
 
 def model_that_it_asks(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...]:
-    """The model that the student starts from, where it is the teacher; no model for a teacher from outside. `rl_prompts` only
-    where the teacher answers them."""
+    """Self-distillation reads the student's start model; external teachers read none. `rl_prompts` only where the teacher
+    answers them."""
     if dep == "rl_prompts":
         return (dep,) if recipe.rows_of(reader.name) == dep else ()
     if dep == parent_of("student_model"):
@@ -84,8 +82,7 @@ def model_that_it_asks(recipe: Choices, reader: Stage, dep: str) -> tuple[str, .
 
 
 def models_it_merges(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...]:
-    """Beside the model of the stage before, those that the trainings on rewards and on preferences began from, where there are
-    such trainings."""
+    """The parent, and the parents of the trainings on preferences and on rewards that the recipe has."""
     for trained in ("preference_model", "rft_model"):
         if dep == parent_of(trained):
             return () if trained in recipe.disabled else (recipe.source_of(trained),)
@@ -107,9 +104,9 @@ def chosen_start(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...]:
 
 
 def what_it_measures(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...]:
-    """Pairs and prompts only where a model learnt them."""
-    learner = {"preference_dataset": "preference_model", "rl_prompts": "rft_model"}.get(dep)
-    return () if learner in recipe.disabled else nearest(recipe, reader, dep)
+    """Every model; pairs and prompts only where a model learnt them."""
+    learners = {each.name for each in STAGES if each.measured_as and each.rows == dep}
+    return () if learners and learners <= set(recipe.disabled) else nearest(recipe, reader, dep)
 
 
 @dataclass(frozen=True)
@@ -125,25 +122,13 @@ class Stage:
     operation: str = ""
     """`op` in the artefact's manifest; for a worker's stage, the operation that it runs. (An imported base model has
     `import_base`.)"""
-    role: str = ""
-    """Name of its model in other jobs and in the evaluation report."""
-    takes_model_as: str = ""
-    """The role under which its job takes the model that it starts from."""
-    section: str = ""
-    """The recipe's section with its settings, if `millrace plan` and `sweep` apply to it."""
     switch: str = ""
     """The recipe's key that switches it off: a section with `enabled`, or one that may be left out."""
     module: str = ""
     artefact: str = ""
     """Name of the artefact if it differs from the step's name."""
-    may_start_from: tuple[str, ...] = ()
-    """Models that a drafter can begin from, besides its target, if the recipe says so."""
     reads: Rule = nearest
     """What it reads in a recipe in place of each of its asset's `deps`."""
-    rows: str = "sft_dataset"
-    """The dataset that it learns, unless its settings name another one."""
-    is_beside: bool = False
-    """Of a model: whether it stands beside the chain, so that no other one starts from it and it is not served."""
     opt_in: bool = False
     """Whether it is off until a recipe names it; `status` lists it only where it is on."""
     is_daily: bool = False
@@ -151,6 +136,37 @@ class Stage:
     ends_logs: bool = False
     """Whether it belongs to the job `logs` without partitions of its own: made once, after the days."""
 
+    section: str = ""
+    """The recipe's section with the settings of its training."""
+    rows: str = ""
+    """The dataset that it is trained on, unless its settings name another one."""
+    role: str = ""
+    """Name of its model in other jobs and in the evaluation report."""
+    takes_model_as: str = ""
+    """The role under which its job takes the model that it starts from."""
+    off_chain: bool = False
+    """Of a model: no other one starts from it and it is not served."""
+    may_start_from: tuple[str, ...] = ()
+    """Models that a drafter can begin from, besides its target, if the recipe says so."""
+    taught: bool = False
+    """Whether it can learn a teacher's answers (`teacher.trains`)."""
+    leaves_out_long_rows: bool = False
+    """Whether its training leaves out a row longer than the model's context; other trainings end there."""
+    own_answers: str = ""
+    """File of its version with a row for each answer that its model gave in training; an erasure cleans it."""
+    answers_show_text: bool = False
+    """Whether that file shows what people and models said, so that no signature, package or push takes it."""
+
+    gains: bool = False
+    """Whether a release with its model must gain on the base model."""
+    compares_loss: bool = False
+    """Whether the evaluation compares its held-out loss with that of the model that it started from."""
+    measured_as: str = ""
+    """Input of the evaluation that takes its `rows`, where they are measured beside `sft_dataset`."""
+    card: str = ""
+    """What the card of its version says of the model."""
+    hub_relation: str = ""
+    """How its model came from the base model, in the words of the Hugging Face Hub."""
     does: str = ""
     """What it does, in a few words for tables."""
     fixed_seconds: float = 1.0
@@ -169,7 +185,7 @@ class Stage:
         return self.artefact or self.name
 
 
-STAGES: tuple[Stage, ...] = (
+_TRAFFIC: tuple[Stage, ...] = (
     Stage("logs", "outside", "traffic", does="looks for new log objects"),
     Stage("interactions", "table", "traffic", is_daily=True, fixed_seconds=2, record_seconds=0.0006,
           does="reads logs into checked rows"),
@@ -182,57 +198,92 @@ STAGES: tuple[Stage, ...] = (
     Stage("eval_suite", "dataset", "traffic", "build_eval_suite", does="reads evaluation items"),
     Stage("seed_examples", "dataset", "datasets", "import_seeds", does="reads seed examples"),
     Stage("curated_interactions", "dataset", "traffic", "curate", fixed_seconds=3, does="finds duplicates and leaks"),
+)  # fmt: skip
+
+_DATASETS: tuple[Stage, ...] = (
     Stage("sft_dataset", "dataset", "datasets", "build_sft_dataset", record_seconds=0.0003,
           does="makes and splits conversations"),
-    Stage("rl_prompts", "dataset", "datasets", "build_rl_prompts", switch="datasets.rl_prompts", opt_in=True,
+    Stage("rl_prompts", "dataset", "datasets", "build_rl_prompts", "datasets.rl_prompts", opt_in=True,
           does="collects prompts with rewards"),
-    Stage("calibration_dataset", "dataset", "datasets", "build_calibration", switch="datasets.calibration", opt_in=True,
+    Stage("calibration_dataset", "dataset", "datasets", "build_calibration", "datasets.calibration", opt_in=True,
           does="samples rows for calibration"),
     Stage("served_answers", "dataset", "datasets", "build_served_answers", reads=rows_of_every_stage,
           does="collects sampling of requests"),
-    Stage("teacher_answers", "dataset", "datasets", "ask_teacher", switch="teacher", opt_in=True, reads=model_that_it_asks,
+    Stage("teacher_answers", "dataset", "datasets", "ask_teacher", "teacher", opt_in=True, reads=model_that_it_asks,
           does="asks the teacher for answers"),
-    Stage("preference_dataset", "dataset", "datasets", "build_preferences", switch="datasets.preference", opt_in=True,
+    Stage("preference_dataset", "dataset", "datasets", "build_preferences", "datasets.preference", opt_in=True,
           does="pairs better and worse answers"),
-    Stage("base_model", "model", "models", "tiny_base", role="base", fixed_seconds=11, does="fetches or builds the base"),
+)  # fmt: skip
+
+_MODELS: tuple[Stage, ...] = (
+    Stage("base_model", "model", "models", "tiny_base", section="tiny", role="base", fixed_seconds=11,
+          does="fetches or builds the base",
+          card="The model that the workload's other models began with: imported from elsewhere or, with `tiny`, trained from "
+          "scratch."),
     Stage("length_report", "dataset", "models", "measure_lengths", fixed_seconds=2, record_seconds=0.0012,
           does="counts tokens of every row"),
-    Stage("sft_model", "model", "models", "sft", role="sft", takes_model_as="model", section="sft", switch="sft",
-          reads=rows_it_learns, fixed_seconds=3, record_seconds=0.0012, does="fine-tunes the base"),
-    Stage("second_sft_model", "model", "models", "sft", role="second_sft", takes_model_as="model", section="second_sft",
-          switch="second_sft", opt_in=True, reads=rows_it_learns, does="fine-tunes once more"),
-    Stage("reward_model", "model", "models", "reward_model", takes_model_as="model", section="reward_model",
-          switch="reward_model", rows="preference_dataset", is_beside=True, opt_in=True, does="learns to score answers"),
-    Stage("preference_model", "model", "models", "preference", role="preference", takes_model_as="model",
-          section="preference", switch="preference", rows="preference_dataset", reads=rows_or_prompts, opt_in=True,
-          does="learns what users prefer"),
-    Stage("rft_model", "model", "models", "rft", role="rft", takes_model_as="model", section="rft", switch="rft",
-          rows="rl_prompts", reads=rows_or_prompts, opt_in=True, does="learns from rewards"),
-    Stage("merged_model", "model", "models", "merge", role="merged", takes_model_as="model", switch="merge", opt_in=True,
-          reads=models_it_merges, does="merges models"),
-    Stage("student_model", "model", "models", "distill", role="student", takes_model_as="teacher", section="student",
-          switch="student", reads=rows_it_learns, fixed_seconds=4, record_seconds=0.0012, does="cuts and distills a student"),
-    Stage("quantized_model", "model", "models", "quantize", role="quantized", takes_model_as="model", switch="quantize",
-          reads=rows_it_calibrates_with, does="quantizes the served model"),
-    Stage("speculator_dataset", "dataset", "drafter", "generate", switch="speculator", fixed_seconds=3, record_seconds=0.0012,
+    Stage("sft_model", "model", "models", "sft", "sft", section="sft", rows="sft_dataset", role="sft", takes_model_as="model",
+          reads=rows_it_learns, taught=True, gains=True, compares_loss=True,
+          fixed_seconds=3, record_seconds=0.0012, does="fine-tunes the base",
+          hub_relation="finetune", card="The model before it, fine-tuned on the answers of its dataset."),
+    Stage("second_sft_model", "model", "models", "sft", "second_sft", section="second_sft", rows="sft_dataset",
+          role="second_sft", takes_model_as="model", reads=rows_it_learns, opt_in=True, gains=True,
+          does="fine-tunes once more",
+          hub_relation="finetune", card="The model before it, fine-tuned on the answers of its dataset."),
+    Stage("reward_model", "model", "models", "reward_model", "reward_model", section="reward_model",
+          rows="preference_dataset", takes_model_as="model", off_chain=True, opt_in=True, leaves_out_long_rows=True,
+          does="learns to score answers",
+          card="A model that scores answers: the higher score is on the answer that people would rather have. Never the only "
+          "reward of a training, and no model to chat with."),
+    Stage("preference_model", "model", "models", "preference", "preference", section="preference",
+          rows="preference_dataset", role="preference", takes_model_as="model", reads=rows_or_prompts, opt_in=True,
+          leaves_out_long_rows=True, own_answers="sampled.parquet", gains=True,
+          measured_as="preferences", does="learns what users prefer",
+          card="The model before it, trained on pairs of a chosen and a rejected answer, or on answers with a verdict. The "
+          "log-probability of chosen answers may have fallen (logp_chosen in metrics.jsonl): what it learns is the "
+          "difference."),
+    Stage("rft_model", "model", "models", "rft", "rft", section="rft", rows="rl_prompts", role="rft", takes_model_as="model",
+          reads=rows_or_prompts, opt_in=True, leaves_out_long_rows=True,
+          own_answers="rollouts.parquet", answers_show_text=True, gains=True, measured_as="prompts", does="learns from rewards",
+          card="The model before it, trained on its own answers by rewards: answers with a high grade became likelier. It is "
+          "good at what the grader rewards; `before_validation_pass_rate` and `validation_pass_rate` compare it with its "
+          "start on held-out prompts."),
+    Stage("merged_model", "model", "models", "merge", "merge", role="merged", takes_model_as="model", reads=models_it_merges,
+          opt_in=True, gains=True, does="merges models",
+          hub_relation="merge", card="The weighted merge of several models."),
+    Stage("student_model", "model", "models", "distill", "student", section="student", rows="sft_dataset", role="student",
+          takes_model_as="teacher", reads=rows_it_learns, taught=True, compares_loss=True,
+          fixed_seconds=4, record_seconds=0.0012, does="cuts and distills a student",
+          hub_relation="finetune", card="A student that was trained on its teacher's distributions."),
+    Stage("quantized_model", "model", "models", "quantize", "quantize", role="quantized", takes_model_as="model",
+          reads=rows_it_calibrates_with, does="quantizes the served model",
+          hub_relation="quantized", card="The model before it with quantized weights."),
+)  # fmt: skip
+
+_RELEASE: tuple[Stage, ...] = (
+    Stage("speculator_dataset", "dataset", "drafter", "generate", "speculator", fixed_seconds=3, record_seconds=0.0012,
           does="lets the target answer"),
-    Stage("speculator", "model", "drafter", "speculator", role="speculator", switch="speculator",
-          may_start_from=("base_model", "student_model"), reads=chosen_start, fixed_seconds=4, does="trains the drafter"),
+    Stage("speculator", "model", "drafter", "speculator", "speculator", section="speculator", rows="speculator_dataset",
+          role="speculator", may_start_from=("base_model", "student_model"), reads=chosen_start, fixed_seconds=4,
+          does="trains the drafter",
+          card="A drafter for speculative decoding. It drafts for the target that it was made from and for no other."),
     Stage("evaluation_report", "dataset", "release", "evaluate", reads=what_it_measures, fixed_seconds=10,
           does="measures models and drafters"),
-    Stage("release_candidate", "release", "release", "release", artefact="release", switch="release", fixed_seconds=2,
+    Stage("release_candidate", "release", "release", "release", "release", artefact="release", fixed_seconds=2,
           does="checks gates, writes pages"),
     Stage("endpoint", "endpoint", "release", switch="release", does="offers the release"),
 )  # fmt: skip
+
+STAGES: tuple[Stage, ...] = (*_TRAFFIC, *_DATASETS, *_MODELS, *_RELEASE)
 """In order of execution."""
 
 
 def stage(name: str) -> Stage:
     """The stage of a name. Raises KeyError for a name that is not in the table."""
-    for found in STAGES:
-        if found.name == name:
-            return found
-    raise KeyError(f"{name} is no stage; there are {', '.join(found.name for found in STAGES)}")
+    for each in STAGES:
+        if each.name == name:
+            return each
+    raise KeyError(f"{name} is no stage; there are {', '.join(each.name for each in STAGES)}")
 
 
 NAMED_DATASET = "named_dataset"
@@ -246,14 +297,14 @@ def named_dataset_stage(name: str) -> Stage:
 
 def model_chain() -> tuple[Stage, ...]:
     """The models from base to served, each starting from the previous one, with all stages on."""
-    return tuple(found for found in STAGES if found.kind == "model" and found.group == "models" and not found.is_beside)
+    return tuple(each for each in STAGES if each.kind == "model" and each.group == "models" and not each.off_chain)
 
 
 def models_before(name: str) -> list[str]:
     """The models of the chain whose lines stand before a stage's, from the base on. Raises ValueError for an unknown name."""
-    before = [found.name for found in STAGES]
+    before = [each.name for each in STAGES]
     before = before[: before.index(name)]
-    return [found.name for found in model_chain() if found.name in before]
+    return [each.name for each in model_chain() if each.name in before]
 
 
 def parent_of(name: str) -> str:
@@ -271,20 +322,25 @@ def last_model() -> str:
 
 def artefact_stages() -> tuple[Stage, ...]:
     """The stages that make a versioned artefact: a dataset, a model or the release."""
-    return tuple(found for found in STAGES if found.kind in ("dataset", "model", "release"))
+    return tuple(each for each in STAGES if each.kind in ("dataset", "model", "release"))
 
 
 def daily_stages(disabled: Collection[str] = ()) -> tuple[str, ...]:
     """Names of the stages with daily partitions, without those that a recipe switches off."""
-    return tuple(found.name for found in STAGES if found.is_daily and found.name not in disabled)
+    return tuple(each.name for each in STAGES if each.is_daily and each.name not in disabled)
 
 
 def logs_stages(disabled: Collection[str] = ()) -> tuple[str, ...]:
     """Names of the stages of the job `logs`: the daily ones and what is made once after the days."""
-    ends = tuple(found.name for found in STAGES if found.ends_logs and found.name not in disabled)
+    ends = tuple(each.name for each in STAGES if each.ends_logs and each.name not in disabled)
     return (*daily_stages(disabled), *ends)
 
 
-def sections() -> dict[str, Stage]:
-    """Recipe section -> the stage that trains with its settings, for `millrace plan` and `millrace sweep`."""
-    return {found.section: found for found in STAGES if found.section}
+def trained_sections() -> dict[str, Stage]:
+    """Recipe section -> the stage that trains with its settings."""
+    return {each.section: each for each in STAGES if each.section}
+
+
+def planned_sections() -> dict[str, Stage]:
+    """The sections that `millrace plan` knows: of trainings that start from another model of the chain."""
+    return {section: each for section, each in trained_sections().items() if each.takes_model_as}

@@ -35,6 +35,7 @@ def make_sft_dataset(
         "licences": {source: seed.licence for source, seed in seeds.items()},
     }
     config, inputs, earlier = {}, [curated.as_input(), examples.as_input()], []
+    lent: dict[str, list[str]] | None
     if asked is None:
         versions = workshop.registry.versions("dataset", name)
         lent, earlier = lent_by(version.metrics for version in versions), [workshop.directory(each) for each in versions]

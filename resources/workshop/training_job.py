@@ -21,7 +21,7 @@ from resources.artefacts import Registry
 from resources.digests import source_digest
 from resources.manifests import artefact_version
 from resources.releases import ReleaseSettings
-from resources.stages import sections
+from resources.stages import trained_sections
 
 
 def counted_settings(settings: Settings) -> dict[str, Any]:
@@ -51,8 +51,8 @@ def length_limits(
     return measure_lengths_settings.LengthSettings(
         training={
             name: measure_lengths_settings.TrainingLimit(max_length=filled[name].max_length, overflow=filled[name].overflow)
-            for name, found in sections().items()
-            if name in filled and found.rows == "sft_dataset"
+            for name, stage in trained_sections().items()
+            if name in filled and stage.rows == "sft_dataset"
         },
         drafter=measure_lengths_settings.DrafterLimit(
             max_length=drafter.max_length,
@@ -89,11 +89,15 @@ def commit_to_import(
         return wanted if hub.is_commit(wanted) else ask(model, wanted) or wanted
     if hub.is_commit(branch):
         return branch
-    made = registry.current("model", NAME) if registry.exists("model", NAME) else None
-    if made is not None and made.op == OPERATION and outside_name(model, branch) in {item.name for item in made.inputs}:
-        known = made.config.get("revision")
+    current = registry.current("model", NAME) if registry.exists("model", NAME) else None
+    if (
+        current is not None
+        and current.op == OPERATION
+        and outside_name(model, branch) in {item.name for item in current.inputs}
+    ):
+        known = current.config.get("revision")
         code = source_digest(f"model_ops/operations/{OPERATION}.py")
-        if known or artefact_version(OPERATION, code, made.config, made.inputs) == made.version:
+        if known or artefact_version(OPERATION, code, current.config, current.inputs) == current.version:
             return known
     return ask(model, branch or None) or branch or None
 

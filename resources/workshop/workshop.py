@@ -40,7 +40,7 @@ class Workshop:
     launcher: Launcher
     threads: int
     tracking: TrackingKind = "none"
-    kept: frozenset[str] = frozenset()
+    unchanged: frozenset[str] = frozenset()
     """Models that this run takes as they are, although their own inputs may have newer versions."""
 
     @property
@@ -58,7 +58,7 @@ class Workshop:
     def current(self, kind: Kind, name: str) -> Manifest:
         """The manifest that downstream steps take. Raises ManifestError if there is none yet, or if it is outdated and not
         one of those that this run keeps."""
-        if kind == "model" and name in self.kept:
+        if kind == "model" and name in self.unchanged:
             return self.registry.current(kind, name)
         return up_to_date(self.registry, kind, name)
 
@@ -80,14 +80,14 @@ class Workshop:
         """Whether an artefact was made by another run than the current one."""
         return manifest.run_id != self.registry.run_id
 
-    def made_of(self, kind: Kind, name: str, given: Manifest) -> bool:
+    def comes_from(self, kind: Kind, name: str, given: Manifest) -> bool:
         """Whether the current version of an artefact was made from exactly this one."""
-        made = self.registry.current(kind, name) if self.registry.exists(kind, name) else None
-        return made is not None and given.digest in {item.digest for item in made.inputs}
+        current = self.registry.current(kind, name) if self.registry.exists(kind, name) else None
+        return current is not None and given.digest in {item.digest for item in current.inputs}
 
-    def made_alike(self, kind: Kind, name: str, settings: Settings, given: Manifest) -> bool:
+    def is_alike(self, kind: Kind, name: str, settings: Settings, given: Manifest) -> bool:
         """Whether it was also made with these settings."""
-        return self.made_of(kind, name, given) and (
+        return self.comes_from(kind, name, given) and (
             self.registry.current(kind, name).config == counted_settings(settings.resolved())
         )
 
@@ -97,7 +97,7 @@ class Workshop:
         parent = warm_start_parent(self.registry, kind, name, inputs.values())
         if parent is None or inputs[same].digest not in {item.digest for item in parent.inputs}:
             return None
-        found = next(
+        trained_on = next(
             (
                 item
                 for item in parent.inputs
@@ -106,7 +106,9 @@ class Workshop:
             None,
         )
         try:
-            return self.registry.version("dataset", found.name.partition("/")[2], found.version) if found else None
+            return (
+                self.registry.version("dataset", trained_on.name.partition("/")[2], trained_on.version) if trained_on else None
+            )
         except ManifestError:
             return None
 
@@ -231,43 +233,40 @@ class Workshop:
 
         The current one stays, whatever code made it, if it was made of these inputs and only counts of their rows were kept.
         """
-        inputs = [self._as_kept(item) for item in inputs]
-        finished, draft = self._made_of_rows_that_are_gone(kind, name, config, inputs), None
-        if finished is None:
-            draft = self.registry.draft(kind, name, op, sources, config, inputs)
-            finished = draft.finished
-        if finished is not None and self.is_reused(finished):
-            relay(
-                {
-                    "event": "reused",
-                    "step": step_of(name),
-                    "version": finished.version,
-                    "made_at": finished.created_at.isoformat(),
-                    "run": finished.run_id,
-                }
-            )
-        if finished is None and draft is not None:
-            with naming_damage(lambda: self._files_of(inputs)):
-                metrics = work(draft.directory)
-                if kind == "model" and any(path.name != SCRATCH for path in draft.directory.iterdir()):
-                    write_version_card(draft.directory, self.lake, self.registry.manifest_of(draft, metrics, []))
-                finished = self.registry.finish(draft, metrics)
+        inputs = [self._as_unchanged(item) for item in inputs]
+        if (current := self._current_of_erased_rows(kind, name, config, inputs)) is not None:
+            return self._reused(current)
+        draft = self.registry.draft(kind, name, op, sources, config, inputs)
+        if draft.finished is not None:
+            return self._reused(draft.finished)
+        with naming_damage(lambda: self._files_of(inputs)):
+            metrics = work(draft.directory)
+            if kind == "model" and any(path.name != SCRATCH for path in draft.directory.iterdir()):
+                write_version_card(draft.directory, self.lake, self.registry.manifest_of(draft, metrics, []))
+            finished = self.registry.finish(draft, metrics)
         self.publish_catalog()
         return finished
 
-    def _as_kept(self, item: Input) -> Input:
-        is_kept = item.kind == "model" and item.name.rpartition("/")[2] in self.kept
-        return item.model_copy(update={"kept": True}) if is_kept and not item.pinned else item
+    def _reused(self, finished: Manifest) -> Manifest:
+        """Says that an artefact of an earlier run is taken."""
+        if self.is_reused(finished):
+            at = finished.created_at.isoformat()
+            step, run = step_of(finished.name.split("/", 1)[1]), finished.run_id
+            relay({"event": "reused", "step": step, "version": finished.version, "made_at": at, "run": run})
+        self.publish_catalog()
+        return finished
 
-    def _made_of_rows_that_are_gone(
-        self, kind: Kind, name: str, config: dict[str, Any], inputs: list[Input]
-    ) -> Manifest | None:
+    def _as_unchanged(self, item: Input) -> Input:
+        stays = item.kind == "model" and item.name.rpartition("/")[2] in self.unchanged
+        return item.model_copy(update={"taken_as_is": True}) if stays and not item.pinned else item
+
+    def _current_of_erased_rows(self, kind: Kind, name: str, config: dict[str, Any], inputs: list[Input]) -> Manifest | None:
         """The current artefact, if it cannot be made again from these inputs with this configuration."""
         if not any(map(self._is_gone, inputs)) or not self.registry.exists(kind, name):
             return None
-        made = self.registry.current(kind, name)
-        same = [item.digest for item in made.inputs] == [item.digest for item in inputs] and made.config == config
-        return made if same else None
+        current = self.registry.current(kind, name)
+        same = [item.digest for item in current.inputs] == [item.digest for item in inputs] and current.config == config
+        return current if same else None
 
     def _is_gone(self, item: Input) -> bool:
         """Whether only counts of an input's rows were kept."""

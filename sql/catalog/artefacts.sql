@@ -8,9 +8,7 @@ select
     manifest ->> '$.version' as version,
     coalesce(pointers.version is not null, false) as is_current,
     cast(manifest ->> '$.created_at' as timestamptz) as created_at,
-    manifest ->> '$.op' as op,
-    manifest ->> '$.digest' as digest,
-    manifests.path,
+    manifest ->> '$.op' as op, manifest ->> '$.digest' as digest, manifests.path,
     cast(list_sum(cast(manifest -> '$.files[*].bytes' as bigint[])) as bigint) as bytes,
     manifest -> '$.metrics' as metrics,
     manifest -> '$.config' as config,
@@ -62,10 +60,7 @@ with listed as (
 ),
 named as (
     select
-        child,
-        input ->> '$.kind' as kind,
-        input ->> '$.digest' as digest,
-        case
+        child, input ->> '$.kind' as kind, input ->> '$.digest' as digest, case
             when input ->> '$.kind' = 'table' and not contains(input ->> '$.name', '/')
                 then workload || '/' || (input ->> '$.name')
             else input ->> '$.name'

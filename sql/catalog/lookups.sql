@@ -42,13 +42,11 @@ with named as (
         )
         or (length(artefact) >= 4 and not contains(artefact, '/') and starts_with(version, artefact))
 ),
-
 alike as (
     select string_agg(distinct name, ', ' order by name) as names
     from nodes
     where ends_with(name, concat('/', artefact))
 )
-
 select node from named
 union all
 select error(concat(

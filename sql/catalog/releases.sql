@@ -23,16 +23,11 @@ begun as (
     where champion is not null and champion is distinct from champion_before
 )
 select
-    workload,
-    release,
-    digest,
-    ts as served_from,
+    workload, release, digest, ts as served_from,
     lead(ts) over later as served_until,
     action as began_by,
     lead(action) over later as ended_by,
-    who as promoted_by,
-    identity_from,
-    reason,
+    who as promoted_by, identity_from, reason,
     lead(who) over later as replaced_by,
     lead(reason) over later as replaced_because,
     number as entry
@@ -85,12 +80,7 @@ named as (
     join contents using (path)
 )
 select
-    named.workload,
-    named.version,
-    named.digest,
-    named.created_at,
-    named.is_current,
-    named.passed,
+    named.workload, named.version, named.digest, named.created_at, named.is_current, named.passed,
     coalesce(named.version = aliases.candidate and coalesce(named.passed, true), false) as is_candidate,
     coalesce(named.version = aliases.champion, false) as is_champion,
     coalesce(named.version = aliases.previous, false) as is_previous,
@@ -100,12 +90,9 @@ select
     decided.standing,
     decided.decided_by,
     coalesce(decided.approvals, 0) as approvals,
-    content ->> '$.target.name' as target,
-    content ->> '$.target.version' as target_version,
-    content ->> '$.target.digest' as target_digest,
-    content ->> '$.speculator.name' as drafter,
-    content ->> '$.speculator.version' as drafter_version,
-    content ->> '$.speculator.digest' as drafter_digest,
+    content ->> '$.target.name' as target, content ->> '$.target.version' as target_version,
+    content ->> '$.target.digest' as target_digest, content ->> '$.speculator.name' as drafter,
+    content ->> '$.speculator.version' as drafter_version, content ->> '$.speculator.digest' as drafter_digest,
     if(content ->> '$.speculator.name' is null, null, content ->> '$.architecture') as architecture,
     if(
         content ->> '$.speculator.name' is null, null, cast(content ->> '$.num_speculative_tokens' as integer)
@@ -131,9 +118,7 @@ with listed as (
     where json_valid(release)
 )
 select
-    workload,
-    release,
-    gate ->> '$.name' as name,
+    workload, release, gate ->> '$.name' as name,
     cast(gate ->> '$.wanted' as double) as wanted,
     cast(gate ->> '$.measured' as double) as measured,
     cast(gate ->> '$.low' as double) as low,

@@ -39,9 +39,7 @@ select
         when not chosen then 'sampled_out'
         when container_id is not null then 'subsumed_by_later_turn'
         else 'kept'
-    end as rule,
-    chosen as kept,
-    case
+    end as rule, chosen as kept, case
         when dropped is not null then detail
         when chosen then split
         when source_quota > 0 and cluster <> '' then printf('%s gave %d rows', cluster, quota)

@@ -84,7 +84,6 @@ with ranked as (
     select *, max(part) over (partition by object, row) as last_part
     from staged
 ),
-
 rejected as (
     select distinct interaction_id
     from staged_feedback
@@ -95,7 +94,6 @@ rejected as (
         ))
     )
 ),
-
 found as (
     select
         source, source_uri, source_row, part, status, source_format, request_id, alias_id, session_id, user_hash, messages, tools, completion, reasoning,
@@ -115,7 +113,6 @@ found as (
     inner join batch using (object)
     where not staged_feedback.extra
 )
-
 select * exclude (part)
 from found
 order by source_uri, source_row, part, problem

@@ -82,7 +82,6 @@ with recursive links as (
         and (params ->> '$.context.elsewhere') is null as is_known
     from responses
 ),
-
 named as (
     select source, request_id, any_value(interaction_id) as interaction_id, any_value(previous) as previous,
         bool_and(is_known) and count(*) = 1 as is_known
@@ -90,7 +89,6 @@ named as (
     where request_id in (select previous from links)
     group by source, request_id
 ),
-
 walk as (
     select
         links.interaction_id, links.dt, links.source, 1 as place, links.previous, named.interaction_id as earlier_id,
@@ -106,7 +104,6 @@ walk as (
     left join named on named.source = walk.source and named.request_id = walk.before
     where walk.before is not null and walk.is_known and walk.place < 1000
 ),
-
 said as (
     select
         interaction_id as earlier_id,
@@ -117,7 +114,6 @@ said as (
     from responses
     semi join walk on walk.earlier_id = responses.interaction_id
 )
-
 select
     walk.interaction_id, any_value(walk.dt) as dt,
     case
@@ -212,7 +208,6 @@ with whole as (
     left join corrections using (interaction_id)
     where emptied is null
 ),
-
 -- a correction stands in place of the answer; later requests repeat the answer as it was
 corrected as (
     select
@@ -229,7 +224,6 @@ corrected as (
         case when is_corrected then completion end as replaced
     from whole
 ),
-
 placed as (
     select
         * replace (
@@ -436,9 +430,7 @@ select
     interaction_id,
     position,
     position > prompt_messages as is_answer,
-    message.role,
-    message.text,
-    message.identity
+    message.role, message.text, message.identity
 from spread
 
 -- name: feedback_by_name

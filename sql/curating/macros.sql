@@ -161,10 +161,8 @@ create or replace temp macro beginning(client, messages) as
 create or replace temp macro shape_of(new_role, topic, messages, tools, client, instructions) as
     case
         when new_role in ('tool', 'function') then concat_ws(' ', 'result of', coalesce(
-            messages ->> '$[#-1].name',
-            messages ->> '$[#-2].tool_calls[0].function.name',
-            messages ->> '$[#-3].tool_calls[0].function.name',
-            messages ->> '$[#-4].tool_calls[0].function.name',
+            messages ->> '$[#-1].name', messages ->> '$[#-2].tool_calls[0].function.name',
+            messages ->> '$[#-3].tool_calls[0].function.name', messages ->> '$[#-4].tool_calls[0].function.name',
             'a tool'
         ))
         else coalesce(topic, '')

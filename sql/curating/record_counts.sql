@@ -62,7 +62,6 @@ with sized as (
     where workload = $workload and list_contains($sources, source)
     group by source
 ),
-
 alive as (
     select source from interactions where workload = $workload
     union
@@ -70,20 +69,17 @@ alive as (
     union
     select objects.source from feedback inner join objects on objects.uri = feedback.source_uri and objects.workload = $workload
 ),
-
 codes as (
     select source, error_code, min(message) as message, count(distinct (source_uri, source_row)) as records
     from quarantine
     where workload = $workload
     group by source, error_code
 ),
-
 reasons as (
     select source, arg_max(error_code, records) as code, arg_max(message, records) as message, sum(records) as records
     from codes
     group by source
 )
-
 select
     sized.source, sized.objects, sized.share, coalesce(reasons.code, 'unreadable') as code,
     coalesce(reasons.message, sized.problem) as message

@@ -84,9 +84,7 @@ calls as (
 ),
 bad_calls as (
     select
-        interaction_id,
-        call ->> '$.function.name' as name,
-        case
+        interaction_id, call ->> '$.function.name' as name, case
             when coalesce(call ->> '$.type', 'function') <> 'function' then null
             when coalesce(name, '') = '' then 'a call without a name'
             when coalesce(try(json_type(call ->> '$.function.arguments')), '') <> 'OBJECT'

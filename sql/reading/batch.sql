@@ -83,7 +83,6 @@ with parts as (
     union all
     select object from staged_feedback where part > 0 and not extra and not copied
 )
-
 select object, count(*)
 from parts
 group by object
@@ -128,7 +127,6 @@ with outcomes as (
     select cast(fallback_ts as date) as day, 'object' as outcome
     from batch
 )
-
 select
     day,
     count(*) filter (outcome = 'object') as objects,
@@ -154,7 +152,6 @@ with found as (
     union all
     select object, row, null from skipped
 )
-
 select
     batch.uri,
     count(distinct found.row) as records,

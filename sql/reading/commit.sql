@@ -30,7 +30,6 @@ with named as (
         -- of a served request: ids of data sets have a digest beside them
         and interaction_id = sha256(concat_ws(chr(31), source, 'id:' || request_id, choice_index))
 ),
-
 contents as (
     select workload, interaction_id, content_sha256, weak
     from staged
@@ -47,14 +46,12 @@ contents as (
     anti join reread on decisions.detail ->> '$.uri' = reread.uri
     where decisions.stage = 'ingest'
 ),
-
 loose as (
     select workload, interaction_id
     from contents
     group by workload, interaction_id
     having count(distinct content_sha256) >= if(bool_or(weak), 2, 3)
 )
-
 select
     object, row, part, source, workload, request_id, interaction_id,
     sha256(concat_ws(chr(31), interaction_id, content_sha256, epoch_us(ts))) as own_id
@@ -123,7 +120,6 @@ with replaced as (
     from row_decisions
     where not fresh and not kept
 )
-
 select
     decisions.* replace (
         case
@@ -321,7 +317,6 @@ with hashed as (
     from staged
     semi join (select distinct workload from erased_hashes) as affected using (workload)
 ),
-
 erased as (
     select object, row, part from hashed
     semi join erased_hashes on erased_hashes.workload = hashed.workload and kind = 'interaction' and sha256 = interaction
@@ -332,7 +327,6 @@ erased as (
     select object, row, part from hashed
     semi join erased_hashes on erased_hashes.workload = hashed.workload and kind = 'session' and sha256 = session
 ),
-
 shared as (
     select workload, interaction_id
     from staged
@@ -341,7 +335,6 @@ shared as (
     union
     select workload, interaction_id from known_ids
 ),
-
 candidates as (
     select
         object, row, part, workload, dt, interaction_id, ts, source_uri, source_row, part as place_in_row,
@@ -357,7 +350,6 @@ candidates as (
     semi join known_ids using (workload, interaction_id)
     anti join reread on interactions.source_uri = reread.uri
 ),
-
 ranked as (
     select
         * exclude (status, finish_reason),
@@ -372,7 +364,6 @@ ranked as (
             ts, source_uri, source_row, place_in_row
     )
 )
-
 select
     object, row, part, workload, dt, interaction_id, source_uri, source_row, fresh, place = 1 as kept,
     -- an id occurs twice: a repeated record, or another record with this id

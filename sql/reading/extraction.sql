@@ -14,7 +14,6 @@ with told as (
     union all
     select object, row, unnest(clashes) as words, 'clash' as kind from beside
 )
-
 select
     object,
     kind,
@@ -85,7 +84,6 @@ with looked as (
         )
     )
 )
-
 select object, row, told.named as named, told.found as found, told.unread as unread, told.clashes as clashes
 from looked
 
@@ -108,7 +106,6 @@ with contexts as (
     from records
     where regexp_matches(raw, $needles)
 ),
-
 shaped as (
     select
         extracted.* replace (
@@ -160,9 +157,7 @@ shaped as (
             called(extracted.messages) as messages,
             case when extracted.status = 'text' then extracted.completion else called(extracted.completion) end as completion
         ),
-        batch.source,
-        batch.uri,
-        batch.fallback_ts,
+        batch.source, batch.uri, batch.fallback_ts,
         coalesce(batch.workloads[coalesce(beside.named.workload, extracted.workload_name)], $workload) as workload
     from extracted
     inner join batch using (object)
@@ -170,7 +165,6 @@ shaped as (
     left join beside on beside.object = extracted.object and beside.row = extracted.row
     left join contexts on contexts.object = extracted.object and contexts.row = extracted.row and extracted.format <> 'otlp'
 ),
-
 -- the model's reasoning is kept in a column of its own, not in the answer
 examined as (
     select
@@ -183,7 +177,6 @@ examined as (
             as has_reasoning
     from shaped
 ),
-
 split_reasoning as (
     select
         * replace (
@@ -209,7 +202,6 @@ split_reasoning as (
         )
     from examined
 ),
-
 projected as (
     select
         *,
@@ -222,7 +214,6 @@ projected as (
         }') as answer
     from split_reasoning
 ),
-
 hashed as (
     select
         *,
@@ -241,7 +232,6 @@ hashed as (
         )) as odd_contents
     from projected
 ),
-
 tested as (
     select
         *,
@@ -272,14 +262,8 @@ tested as (
         end as problem
     from hashed
 )
-
 select
-    object,
-    row,
-    part,
-    problem.code as error_code,
-    problem.text as message,
-    workload,
+    object, row, part, problem.code as error_code, problem.text as message, workload,
     cast(ts as date) as dt,
     sha256(concat_ws(
         chr(31), source, coalesce('id:' || case when record_digest is not null or not names_nothing(request_id) then request_id end || coalesce(chr(31) || record_digest, ''), concat('content:', content_sha256, ':', epoch_us(read_ts))),
@@ -287,22 +271,9 @@ select
     )) as interaction_id,
     request_id,
     nullif(alias_id, request_id) as alias_id,
-    trace_id,
-    choice_index,
-    ts,
-    source,
-    format as source_format,
-    uri as source_uri,
-    row as source_row,
-    client,
-    session_id,
+    trace_id, choice_index, ts, source, format as source_format, uri as source_uri, row as source_row, client, session_id,
     coalesce(user_hash, case when user_id <> '' then sha256(concat($user_hash_key, chr(31), user_id)) end) as user_hash,
-    model,
-    provider,
-    served_model_digest,
-    messages,
-    tools,
-    case
+    model, provider, served_model_digest, messages, tools, case
         when beyond_messages(prompt_tokens, messages, tools, params) then json_merge_patch(
             coalesce(cast(params as varchar), '{}'),
             json_object('context', json_object('elsewhere', printf(
@@ -310,29 +281,9 @@ select
             )))
         )
         else params
-    end as params,
-    completion,
-    reasoning,
-    prompt_token_ids,
-    completion_token_ids,
-    finish_reason,
-    error,
-    cache_hit,
-    prompt_tokens,
-    completion_tokens,
-    cached_tokens,
-    reasoning_tokens,
-    latency_ms,
-    ttft_ms,
-    cost,
-    status,
-    content_sha256,
-    workload_name,
-    release,
-    queue_ms,
-    drafts,
-    draft_tokens,
-    accepted_tokens
+    end as params, completion, reasoning, prompt_token_ids, completion_token_ids, finish_reason, error, cache_hit,
+    prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, latency_ms, ttft_ms, cost, status, content_sha256,
+    workload_name, release, queue_ms, drafts, draft_tokens, accepted_tokens
 from tested
 
 -- name: extracted_feedback
@@ -355,7 +306,6 @@ with labels as (
     from records
     where {labelled} and regexp_matches(raw, '"(kto_tag|[lL]abel|kto_label|(is_)?desirable)"\s*:')
 ),
-
 own as (
     select * from no_feedback
     union all by name
@@ -377,7 +327,6 @@ own as (
         and coalesce(last_message ->> '$.weight', '1') not in ('0', '0.0')
     qualify staged.part = max(staged.part) over (partition by object, row)
 )
-
 select
     own.* replace (
         case when extra then own.request_id else coalesce(named.id, own.request_id) end as request_id,
@@ -414,7 +363,6 @@ with faulty as (
     union
     select object, row from pair_sides where side is null
 )
-
 select object, row, raw
 from lines
 semi join faulty using (object, row)
@@ -456,13 +404,11 @@ where error_code = 'skipped'
 with written as (
     select cast(to_json(batch) as varchar) as raw from batch
 ),
-
 filled as (
     select
         regexp_replace(regexp_replace(regexp_replace(raw, $later, '', 'g'), $first, '{', 'g'), $only, '{}', 'g') as raw
     from written
 ),
-
 structured as (
     select
         list_reduce(
@@ -476,7 +422,6 @@ structured as (
         ) as raw
     from filled
 )
-
 select
     list_reduce(
         list_concat([raw], $conversations),

@@ -11,10 +11,7 @@ where error_code is null
 -- Feedback that failed a check. Feedback inside an interaction's record is left out: the record itself is fine.
 insert into quarantined by name
 select
-    checked_feedback.object,
-    checked_feedback.row,
-    checked_feedback.error_code,
-    checked_feedback.message,
+    checked_feedback.object, checked_feedback.row, checked_feedback.error_code, checked_feedback.message,
     encode(lines.raw)[:4096] as raw
 from checked_feedback
 inner join lines using (object, row)
@@ -46,7 +43,6 @@ with valued as (
         and staged.part = extracted_feedback.about_part
         and staged.error_code is null
 ),
-
 -- feedback that names none of the recipe's workloads is kept for each of them: its ids decide
 spread as (
     select
@@ -55,7 +51,6 @@ spread as (
         unnest(range(case when own_workload is null then len($workloads) else 1 end)) > 0 as copied
     from valued
 )
-
 select
     * exclude (label),
     coalesce(

@@ -54,7 +54,6 @@ with known as (
     left join ledger on ledger.uri = listed.uri
     qualify row_number() over (partition by listed.uri order by ledger.source = listed.source desc nulls last) = 1
 )
-
 select source, uri, bytes, etag, modified, coalesce(format, '') as format, coalesce(read_as, '') as read_as,
     coalesce(partners, []) as partners
 from known
@@ -191,13 +190,11 @@ with pairs as (
     from ledger
     where len(partners) > 0
 ),
-
 connected as (
     select pairs.partner as uri from pairs semi join wanted_uris on pairs.uri = wanted_uris.uri
     union
     select pairs.uri from pairs semi join wanted_uris on pairs.partner = wanted_uris.uri
 )
-
 select *
 from ledger
 semi join listed_objects using (source, uri)
@@ -216,13 +213,11 @@ with chosen as (
         list_contains($sources, source)
         and (list_contains($formats, format) or uri in (select uri from wanted_uris))
 ),
-
 torn as (
     select held.uri
     from (select uri, unnest(partners) as partner from chosen) as held
     anti join listed_objects on held.partner = listed_objects.uri
 )
-
 select *
 from chosen
 anti join torn using (uri)
@@ -272,7 +267,6 @@ with arriving_sizes as (
     from ledger
     semi join new_objects using (source, uri)
 )
-
 select uri, bytes, etag, content_sha256
 from ledger
 semi join arriving_sizes using (source, bytes)
@@ -301,7 +295,6 @@ with gone_objects as (
         end
         and uri not in (select old_uri from moved)
 ),
-
 arrived_objects as (
     select
         arrived.uri, arrived.bytes, case when $by_content then digests.content_sha256 else arrived.etag end as identity,
@@ -310,15 +303,12 @@ arrived_objects as (
     left join digests on digests.uri = arrived.uri
     where arrived.uri not in (select uri from moved)
 ),
-
 numbered_before as (
     select *, row_number() over (partition by bytes, identity, path_end order by uri) as place from gone_objects
 ),
-
 numbered_now as (
     select *, row_number() over (partition by bytes, identity, path_end order by uri) as place from arrived_objects
 )
-
 select numbered_before.uri as old_uri, numbered_now.uri
 from numbered_before
 inner join numbered_now using (bytes, identity, path_end, place)
@@ -331,11 +321,7 @@ create or replace temp table moved (old_uri varchar, uri varchar)
 -- Listed objects that were not yet read in their present state with the present settings. days: of their records, where a run
 -- that read other days looked into an object whose key names none.
 select
-    listed.source,
-    listed.uri,
-    listed.bytes,
-    listed.etag,
-    listed.modified,
+    listed.source, listed.uri, listed.bytes, listed.etag, listed.modified,
     case when objects.etag = listed.etag and objects.bytes = listed.bytes then objects.days end as days
 from listed
 left join objects using (source, uri)

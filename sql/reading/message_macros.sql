@@ -316,12 +316,9 @@ with calls as (
         }') as call
     from records
 ),
-
 choices as (
     select
-        object,
-        row,
-        call,
+        object, row, call,
         coalesce(error_text(call.error), error_text(call.logged_error)) as failure,
         case
             when call.prompt is null or call.messages is not null then call.messages
@@ -337,39 +334,19 @@ choices as (
         unnest(range(greatest(coalesce(len(call.choices), 0), 1))) as part
     from calls
 )
-
 select
-    object,
-    row,
-    part,
-    wanted as format,
-    call.request_id as request_id,
-    call.alias_id as alias_id,
-    call.trace_id as trace_id,
+    object, row, part, wanted as format, call.request_id as request_id, call.alias_id as alias_id, call.trace_id as trace_id,
     choice_number(call.choices, part) as choice_index,
-    call.written_ts as written_ts,
-    call.workload as workload_name,
-    call.client as client,
-    call.session_id as session_id,
+    call.written_ts as written_ts, call.workload as workload_name, call.client as client, call.session_id as session_id,
     call.user_id as user_id,
     case when regexp_full_match(call.user_hash, '[0-9a-f]{64}') then call.user_hash end as user_hash,
-    call.model as model,
-    call.provider as provider,
-    call.served_model_digest as served_model_digest,
-    messages,
-    call.tools as tools,
-    call.params as params,
+    call.model as model, call.provider as provider, call.served_model_digest as served_model_digest, messages,
+    call.tools as tools, call.params as params,
     call.choices[part + 1].message as completion,
     coalesce(call.choices[part + 1].finish_reason, call.finish_reason) as finish_reason,
-    failure as error,
-    call.cache_hit as cache_hit,
-    call.usage.prompt as prompt_tokens,
-    call.usage.completion as completion_tokens,
-    call.usage.cached as cached_tokens,
-    call.usage.reasoning as reasoning_tokens,
-    call.latency_ms as latency_ms,
-    call.ttft_ms as ttft_ms,
-    call.cost as cost,
+    failure as error, call.cache_hit as cache_hit, call.usage.prompt as prompt_tokens,
+    call.usage.completion as completion_tokens, call.usage.cached as cached_tokens, call.usage.reasoning as reasoning_tokens,
+    call.latency_ms as latency_ms, call.ttft_ms as ttft_ms, call.cost as cost,
     case when failure is null then 'success' else 'failure' end as status,
     case
         when call.skipped is not null then 'skipped'

@@ -16,7 +16,6 @@ with renamed_places as (
     from ingest_decisions
     left join moved on (detail ->> '$.uri') = moved.old_uri
 )
-
 select renamed_places.* replace (
     case
         when moved.uri is null then detail

@@ -7,13 +7,9 @@ with sides as (
     inner join places using (object)
     where pair_sides.form = $form
 ),
-
 matches as (
     select
-        responses.object,
-        responses.row,
-        requests.object as request_object,
-        requests.row as request_row,
+        responses.object, responses.row, requests.object as request_object, requests.row as request_row,
         responses.stem = requests.stem as same_stem
     from sides as responses
     inner join sides as requests
@@ -23,13 +19,11 @@ matches as (
         and responses.side = 'response'
         and requests.side = 'request'
 ),
-
 nearest as (
     select *
     from matches
     qualify same_stem = max(same_stem) over (partition by object, row)
 )
-
 select *, count(*) over (partition by object, row) as candidates
 from nearest
 
@@ -41,7 +35,6 @@ with numbered as (
     from pair_matches
     where candidates = 1
 )
-
 select numbered.number, numbered.object, numbered.row, requests.raw as request, responses.raw as response
 from numbered
 inner join pair_sides as requests on requests.object = numbered.request_object and requests.row = numbered.request_row
@@ -55,17 +48,13 @@ with paired as (
     union
     select request_object, request_row from pair_matches where candidates = 1
 ),
-
 claimed as (
     select object, row from pair_matches
     union
     select request_object, request_row from pair_matches
 )
-
 select
-    pair_sides.object,
-    pair_sides.row,
-    case
+    pair_sides.object, pair_sides.row, case
         when pair_sides.side is null then 'missing_field'
         when claimed.object is not null then 'ambiguous_custom_id'
         else 'unpaired'

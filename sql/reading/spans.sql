@@ -35,15 +35,9 @@ with logged as (
     where side = 'event' and copy = 1
     group by source, span_id
 )
-
 select
     sum(strlen(coalesce(item, '')) + strlen(events)) over (order by object, row) // $page_bytes as number,
-    object,
-    row,
-    place,
-    service,
-    source,
-    span_id,
+    object, row, place, service, source, span_id,
     case when side = 'span' then item end as item,
     events
 from ranked_sides
@@ -66,7 +60,6 @@ with shared as (
     inner join ranked_sides using (source, span_id)
     where joined_spans.object <> ranked_sides.object
 )
-
 select object, other from shared
 union
 select other, object from shared
@@ -128,9 +121,7 @@ where joined_spans.item is null
 -- single items. Their further choices count on from a number that no other row of the line has.
 create or replace temp table otlp_calls as
 select
-    joined_spans.object,
-    joined_spans.row,
-    joined_spans.place,
+    joined_spans.object, joined_spans.row, joined_spans.place,
     1500000 as further,
     joined_spans.service,
     joined_spans.item,
@@ -142,10 +133,7 @@ semi join lines using (object, row)
 -- One quarantine row per row of joined spans that failed a check, with the start of its span.
 insert into quarantined by name
 select
-    staged.object,
-    staged.row,
-    staged.error_code,
-    staged.message,
+    staged.object, staged.row, staged.error_code, staged.message,
     encode(coalesce(joined_spans.item, joined_spans.events, lines.raw))[:4096] as raw
 from staged
 inner join lines using (object, row)

@@ -69,7 +69,6 @@ with named as (
     from feedback
     where answer_id is not null
 ),
-
 found as (
     select
         named.workload, named.id_rank, named.named_id, candidates.tie, candidates.workload = named.workload as is_own,
@@ -78,14 +77,12 @@ found as (
     inner join interaction_ids as candidates using (id_rank, named_id)
     group by all
 ),
-
 preferred as (
     select *
     from found
     where is_own
     qualify row_number() over (partition by workload, id_rank, named_id order by tie = 'gateway') = 1
 )
-
 select
     workload, id_rank, named_id,
     case when preferred.matches = 1 then preferred.interaction_id end as interaction_id,

@@ -1,24 +1,24 @@
-"""The objects of a lake in a bucket: read, and written only if they are as this machine last saw them.
+"""The objects of a lake in a bucket: read, and written only if they are as this machine last saw them. Paths are relative to
+the lake.
 
-    bucket = Bucket("s3://company/lakes/tutor")
     etag = bucket.put("endpoints/tutor.json", b"...", was=None)      # None: there must be no such object yet
     bucket.put("endpoints/tutor.json", b"...", was=etag)             # raises Conflict if somebody replaced it meanwhile
-    bucket.get("endpoints/tutor.json")                               # (content, etag), or None
-
-Paths are relative to the lake. Settings and errors are those of stores/s3.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 from stores import s3
+from stores.lake_error import LakeError
 
 T = TypeVar("T")
 SEVERAL = 8
@@ -111,9 +111,9 @@ class Bucket:
                             target.write(part)
                 if temporary.stat().st_size != answer["ContentLength"]:
                     raise s3.BrokenOffError("IncompleteBody")
-                found = temporary.stat()
+                status = temporary.stat()
                 temporary.replace(file)
-                fetched(path, _etag(answer), found)
+                fetched(path, _etag(answer), status)
             finally:
                 temporary.unlink(missing_ok=True)
             return path, _etag(answer)
@@ -131,12 +131,12 @@ class Bucket:
 
     def modified(self, path: str) -> datetime | None:
         """When an object was written, by the store's clock; None if there is none."""
-        found = self._head(path)
-        return found["LastModified"] if found is not None else None
+        head = self._head(path)
+        return head["LastModified"] if head is not None else None
 
     def etag(self, path: str) -> str | None:
-        found = self._head(path)
-        return _etag(found) if found is not None else None
+        head = self._head(path)
+        return _etag(head) if head is not None else None
 
     def _head(self, path: str) -> dict[str, Any] | None:
         async def ask(filesystem: Any) -> dict[str, Any] | None:
@@ -175,3 +175,29 @@ class Bucket:
 
 def _etag(answer: dict[str, Any]) -> str:
     return answer["ETag"].strip('"')
+
+
+PROBE = ".probe-"
+
+
+def try_conditions(bucket: Bucket) -> None:
+    """Raises LakeError if the store ignores conditions of writes, S3Error if it refuses to write or to delete."""
+    path = f"{PROBE}{secrets.token_hex(8)}"
+    etag = bucket.put(path, b"1", None)
+    try:
+        ignored = []
+        for condition, was in (("If-None-Match", None), ("If-Match", "0" * 32)):
+            with suppress(Conflict):
+                bucket.put(path, condition.encode(), was)
+                ignored.append(condition)
+        if not ignored:
+            etag = bucket.put(path, b"2", etag)
+    except Conflict:
+        ignored = ["If-Match"]
+    finally:
+        bucket.delete([path])
+    if ignored:
+        raise LakeError(
+            f"the store of {bucket.url} has no conditional writes (it ignores {' and '.join(ignored)}), so two writers would "
+            "lose rows: use AWS S3, MinIO, Ceph, Cloudflare R2 or another store with them, or a lake on a disk"
+        )

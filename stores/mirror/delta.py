@@ -1,10 +1,7 @@
-"""Commits to Delta tables in a bucket (delta-rs): settings, lost answers, lost races.
-
-    with committing(uri, storage_options()) as commit: write_deltalake(uri, rows, **commit)
-
-delta-rs writes the file of a commit only if there is none of that version. If two machines commit at once, it compares both:
-rows that both append stay, and one of two replacements of the same days is refused. A commit whose answer was lost is not
-written twice: each names its process and a number, which the log keeps.
+"""Commits to Delta tables in a bucket (delta-rs): settings, lost answers, lost races. delta-rs writes the file of a commit only
+if there is none of that version. If two machines commit at once, rows that both append stay, and one of two replacements of the
+same days is refused. A commit whose answer was lost is not written twice: each names its process and a number, which the log
+keeps.
 """
 
 from __future__ import annotations
@@ -32,17 +29,17 @@ def storage_options() -> dict[str, str]:
 
     session = botocore.session.Session()
     region = os.environ.get("AWS_REGION") or session.get_config_variable("region") or "us-east-1"
-    found = {"AWS_REGION": region, "timeout": PATIENCE, "aws_conditional_put": "etag"}
+    options = {"AWS_REGION": region, "timeout": PATIENCE, "aws_conditional_put": "etag"}
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     if endpoint:
-        found["AWS_ENDPOINT_URL"] = endpoint
-        found["AWS_ALLOW_HTTP"] = str(urlsplit(endpoint).scheme == "http").lower()
+        options["AWS_ENDPOINT_URL"] = endpoint
+        options["AWS_ALLOW_HTTP"] = str(urlsplit(endpoint).scheme == "http").lower()
     credentials = session.get_credentials()
     if credentials is None:
-        return {**found, "AWS_SKIP_SIGNATURE": "true"}
+        return {**options, "AWS_SKIP_SIGNATURE": "true"}
     keys = credentials.get_frozen_credentials()
-    found |= {"AWS_ACCESS_KEY_ID": keys.access_key, "AWS_SECRET_ACCESS_KEY": keys.secret_key}
-    return {**found, "AWS_SESSION_TOKEN": keys.token} if keys.token else found
+    options |= {"AWS_ACCESS_KEY_ID": keys.access_key, "AWS_SECRET_ACCESS_KEY": keys.secret_key}
+    return {**options, "AWS_SESSION_TOKEN": keys.token} if keys.token else options
 
 
 def opened_there(uri: str, options: dict[str, str]) -> DeltaTable | None:

@@ -1,10 +1,5 @@
-"""What a mirror knows of its bucket: for each object its etag, and whether and how its file lies here.
-
-    known = MirrorIndex(root / ".mirror" / "known.sqlite")
-    known.note("models/tutor/sft_model/1a2b/config.json", etag, 1234, file.stat())      # None: it is not here
-    known.of("models/")                                                         # path -> Object
-
-Several processes of a machine share it.
+"""What a mirror knows of its bucket: for each object its etag, and whether and how its file lies here. Several processes of a
+machine share it.
 """
 
 from __future__ import annotations
@@ -47,10 +42,10 @@ class Object:
     def is_unchanged(self, file: Path) -> bool:
         """Whether the file is still as it was when it agreed with the object."""
         try:
-            found = file.stat()
+            status = file.stat()
         except OSError:
             return False
-        return self.is_here and (found.st_size, found.st_mtime_ns) == (self.size, self.modified_ns)
+        return self.is_here and (status.st_size, status.st_mtime_ns) == (self.size, self.modified_ns)
 
 
 class MirrorIndex:
@@ -67,24 +62,24 @@ class MirrorIndex:
     def of(self, under: str = "") -> dict[str, Object]:
         """The known objects whose path begins with `under`."""
         with self._open() as connection:
-            found = connection.execute(
+            entries = connection.execute(
                 "select path, etag, bytes, here, size, modified_ns, used_at from objects where path >= ? and path < ?",
                 (under, f"{under}\U0010ffff"),
             ).fetchall()
-        return {row[0]: Object(row[0], row[1], row[2], bool(row[3]), *row[4:]) for row in found}
+        return {row[0]: Object(row[0], row[1], row[2], bool(row[3]), *row[4:]) for row in entries}
 
     def get(self, path: str) -> Object | None:
         return self.of(path).get(path)
 
-    def note(self, path: str, etag: str, size: int, found: os.stat_result | None) -> None:
-        self.note_all([(path, etag, size, found)])
+    def note(self, path: str, etag: str, size: int, status: os.stat_result | None) -> None:
+        self.note_all([(path, etag, size, status)])
 
     def note_all(self, objects: Iterable[tuple[str, str, int, os.stat_result | None]]) -> None:
         """Notes objects: path, etag, bytes, and the status of the file that agrees with it; None where it is not here."""
         now = time.time()
         rows = [
-            (path, etag, size, found is not None, found.st_size if found else 0, found.st_mtime_ns if found else 0, now)
-            for path, etag, size, found in objects
+            (path, etag, size, status is not None, status.st_size if status else 0, status.st_mtime_ns if status else 0, now)
+            for path, etag, size, status in objects
         ]
         with self._open() as connection:
             connection.executemany("insert or replace into objects values (?, ?, ?, ?, ?, ?, ?)", rows)

@@ -1,8 +1,4 @@
-"""Names of a lake's objects: which machines share, and which are part of an artefact's version.
-
-version_of("models/tutor/sft_model/1a2b/config.json")       # models/tutor/sft_model/1a2b
-is_shared("endpoints/tutor.json")                           # True
-"""
+"""Names of a lake's objects: which machines share, and which are part of an artefact's version."""
 
 from __future__ import annotations
 

@@ -1,16 +1,10 @@
-"""Leases in a bucket: who works on a lake, from any machine.
+"""Leases in a bucket: who works on a lake, from any machine. A lease is an object that its holder writes again every RENEW_S
+seconds; one that was not written for EXPIRE_S seconds, by the store's clock, belongs to a process that was killed. Both sides
+write their own lease first and look for the other's then, so that of two at least one sees the other. A holder that could not
+write its lease in time has lost it for good, one turn before others may take it: from then on it must not write to the lake.
 
     with shared(bucket, "work"): ...                  # many at a time
     with exclusive(bucket, "work"): ...               # raises LeaseHeld while anybody works
-    with exclusive(bucket, "ingest", wait=said): ...  # waits; said(sentence) is called once
-    require_held(bucket)                            # before each write: raises LakeError if a lease of this process was lost
-
-A lease is an object that its holder writes again every RENEW_S seconds. One that was not written for EXPIRE_S seconds, by the
-store's clock, belongs to a process that was killed, and counts no more. Both sides write their own lease first and look for the
-other's then, so that of two at least one sees the other.
-
-A holder that could not write its lease in time (its machine slept, the store did not answer) has lost it for good, one turn
-before others may take it: from then on it must not write to the lake.
 """
 
 from __future__ import annotations
@@ -75,8 +69,8 @@ class _Lease:
 
     def free(self) -> None:
         with suppress(S3Error):  # it expires
-            found = self.bucket.get(self.path)
-            if found is not None and found[1] == self.etag:
+            there = self.bucket.get(self.path)
+            if there is not None and there[1] == self.etag:
                 self.bucket.delete([self.path])
 
 
@@ -164,8 +158,8 @@ def _taken(bucket: Bucket, path: str, content: bytes) -> str:
     try:
         return bucket.put(path, content, None)
     except Conflict:
-        found = bucket.get(path)
-        if found is None:
+        there = bucket.get(path)
+        if there is None:
             return _taken(bucket, path, content)
         probe = f"{HOME}/.clock-{secrets.token_hex(8)}"
         bucket.put(probe, b"", None)
@@ -177,18 +171,18 @@ def _taken(bucket: Bucket, path: str, content: bytes) -> str:
         if holder is not None:
             raise LeaseHeld(holder) from None
         try:
-            return bucket.put(path, content, found[1])
+            return bucket.put(path, content, there[1])
         except Conflict:
             raise LeaseHeld("another process") from None
 
 
 def _holder(bucket: Bucket, path: str, now: datetime) -> str | None:
     """Who holds a lease at this time; None if it has expired or there is none."""
-    written, found = bucket.modified(path), bucket.get(path)
-    if written is None or found is None or (now - written).total_seconds() > EXPIRE_S:
+    written, content = bucket.modified(path), bucket.get(path)
+    if written is None or content is None or (now - written).total_seconds() > EXPIRE_S:
         return None
     try:
-        said = json.loads(found[0])
+        said = json.loads(content[0])
         return f"process {said['process']} on {said['host']}"
     except (ValueError, KeyError, TypeError):
         return "another process"

@@ -1,12 +1,6 @@
-"""Finds the mirror of a lake in a bucket, and makes sure that the bucket can hold a lake.
-
-    root = mirror_root("s3://company/lakes/tutor")       # <mirrors>/company-lakes-tutor-1a2b3c4d; makes it, asks nobody
-    mirror = connected(root, create=True)                 # asks the bucket: a Mirror, pulled
-
-Mirrors lie in MILLRACE_MIRRORS, or ~/.local/share/millrace/lakes. The folder's name has a digest of the url and of the
-endpoint, since two endpoints may each have a bucket of one name.
-
-A lake is made only in a store with conditional writes (conditions.py).
+"""Finds the mirror of a lake in a bucket, and makes sure that the bucket can hold a lake. Mirrors lie in MILLRACE_MIRRORS, or
+~/.local/share/millrace/lakes. The folder's name has a digest of the url and of the endpoint, since two endpoints may each have
+a bucket of one name.
 """
 
 from __future__ import annotations
@@ -20,8 +14,7 @@ from pathlib import Path
 
 from model_ops.files import write_json
 from stores.lake_error import LakeError
-from stores.mirror.bucket import Bucket, Conflict
-from stores.mirror.conditions import PROBE
+from stores.mirror.bucket import PROBE, Bucket, Conflict
 from stores.mirror.layout import HOME
 from stores.mirror.mirror import Mirror
 from stores.s3 import S3Error
@@ -73,8 +66,8 @@ def connected(root: Path, url: str, version: int, create: bool) -> Mirror:
     """
     mirror = Mirror(root, Bucket(url))
     try:
-        found = mirror.bucket.get(MARKER)
-        if found is None:
+        marker = mirror.bucket.get(MARKER)
+        if marker is None:
             _refuse_or_create(mirror, version, create)
         mirror.pull_file(root / MARKER)
         mirror.pull()

@@ -1,16 +1,11 @@
 """The mirror of a lake in a bucket: pulls what others wrote, fetches large files when they are needed, publishes what it makes.
+The bucket is what counts. A file that was written here and not published yet is never overwritten by a pull. What a machine
+keeps for itself stays out of the bucket: Dagster's history, caches, recipes, unfinished artefacts, locks.
 
-    mirror = Mirror(root, Bucket("s3://company/lakes/tutor"))
     mirror.pull()                              # manifests, pointers, endpoints, reports: small files; removes what is gone
     mirror.fetch(root / "models/tutor/sft_model/1a2b...")         # all of it, before it is read
-    mirror.publish_version(directory)          # an artefact: its manifest last
     mirror.publish(root / "endpoints/tutor.json")                 # one file; raises Conflict if somebody was faster
     mirror.push()                              # what else was written here: answers, rewritten datasets
-    mirror.remove(directory)                   # from the bucket too
-
-The bucket is what counts. A file that was written here and not published yet is never overwritten by a pull. Large files are
-fetched whole; space.py keeps the mirror within its budget. What a machine keeps for itself stays out of the bucket: Dagster's
-history, caches, recipes, sweeps, unfinished artefacts, locks.
 """
 
 from __future__ import annotations
@@ -26,8 +21,7 @@ from deltalake import DeltaTable
 
 from stores.in_use import hold, holding
 from stores.lake_error import LakeError
-from stores.mirror.bucket import Conflict
-from stores.mirror.conditions import try_conditions
+from stores.mirror.bucket import Conflict, try_conditions
 from stores.mirror.delta import committing, storage_options
 from stores.mirror.known import Object
 from stores.mirror.layout import (
@@ -156,10 +150,10 @@ class Mirror(MirrorReader):
     def publish(self, path: Path) -> None:
         """Writes one small file to the bucket. Raises Conflict if the object is not the one that this machine saw last."""
         self.may_write()
-        name, found, content = self._name(path), path.stat(), path.read_bytes()
+        name, status, content = self._name(path), path.stat(), path.read_bytes()
         known = self.known.get(name)
         etag = self.bucket.put(name, content, known.etag if known is not None else None)
-        self.known.note(name, etag, len(content), found)
+        self.known.note(name, etag, len(content), status)
 
     def publish_version(self, directory: Path, wait: Callable[[str], None]) -> None:
         """Uploads a finished artefact, its manifest last. What an interrupted upload has sent is not sent again.
@@ -283,8 +277,8 @@ class Mirror(MirrorReader):
 
     def _upload(self, path: Path) -> None:
         self.may_write()
-        name, found = self._name(path), path.stat()
-        self.known.note(name, self.bucket.upload([(name, path)])[name], found.st_size, found)
+        name, status = self._name(path), path.stat()
+        self.known.note(name, self.bucket.upload([(name, path)])[name], status.st_size, status)
 
     def _is_in_draft(self, name: str) -> bool:
         version = version_of(name)

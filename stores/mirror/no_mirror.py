@@ -50,12 +50,12 @@ class NoMirror:
 
     def table_files(self, table: Path) -> dict[str, ObjectEntry]:
         """Every file of a table, by its path in it."""
-        found = {}
+        files = {}
         for path in (path for path in table.rglob("*") if path.is_file()):
             status = path.stat()
             name = path.relative_to(table).as_posix()
-            found[name] = ObjectEntry(name, status.st_size, "", datetime.fromtimestamp(status.st_mtime, UTC))
-        return found
+            files[name] = ObjectEntry(name, status.st_size, "", datetime.fromtimestamp(status.st_mtime, UTC))
+        return files
 
     def remove_table_files(self, table: Path, paths: Iterable[str]) -> None:
         for path in paths:

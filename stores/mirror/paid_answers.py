@@ -1,12 +1,6 @@
-"""Joins what several machines keep in one file of paid answers (resources/composing/teachers/kept_answers.py), a line for each
-answer.
-
-    answers = PaidAnswers(bucket, known)
-    answers.take("answers/tutor.jsonl", path)     # adds the lines of the bucket to the file here
-    answers.push("answers/tutor.jsonl", path)     # and publishes those that the bucket lacks
-
-The lines that the bucket had when this machine last saw it are known by their digests. A known line that is missing in the
-bucket was erased by another machine, and goes here too; one that is missing here was erased here. All others stay.
+"""Joins what several machines keep in one file of paid answers, a line for each answer. The lines that the bucket had when this
+machine last saw it are known by their digests: a known line that is missing in the bucket was erased by another machine, and
+goes here too; one that is missing here was erased here. All others stay.
 """
 
 from __future__ import annotations
@@ -29,8 +23,8 @@ class PaidAnswers:
 
     def take(self, name: str, path: Path) -> str | None:
         """Joins the object into the file; returns its etag, None if there is none."""
-        found = self._bucket.get(name)
-        others, etag = found if found is not None else (b"", None)
+        there = self._bucket.get(name)
+        others, etag = there if there is not None else (b"", None)
         with locked(path):
             mine, seen = path.read_bytes(), self._seen(name)
             content = joined(mine, seen, others)
@@ -84,9 +78,9 @@ class PaidAnswers:
         """Removes lines from the file here."""
         gone = set(lines)
         with locked(path):
-            kept = [line for line in path.read_bytes().splitlines(keepends=True) if line not in gone]
+            left = [line for line in path.read_bytes().splitlines(keepends=True) if line not in gone]
             with replaced(path) as temporary:
-                temporary.write_bytes(b"".join(kept))
+                temporary.write_bytes(b"".join(left))
 
     def drop(self, name: str, path: Path) -> None:
         """Removes the lines of an object that was removed; the file stays if it has others."""
@@ -112,8 +106,8 @@ def joined(mine: bytes, seen: set[bytes], others: bytes) -> bytes:
     theirs = dict(zip(digests_of(others), others.splitlines(keepends=True), strict=True))
     own = list(zip(digests_of(mine), mine.splitlines(keepends=True), strict=True))
     has = {digest for digest, _ in own}
-    kept = [line for digest, line in own if digest in theirs or digest not in seen]
-    return b"".join([*kept, *(line for digest, line in theirs.items() if digest not in has and digest not in seen)])
+    own_lines = [line for digest, line in own if digest in theirs or digest not in seen]
+    return b"".join([*own_lines, *(line for digest, line in theirs.items() if digest not in has and digest not in seen)])
 
 
 @contextmanager

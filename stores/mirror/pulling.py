@@ -1,12 +1,5 @@
-"""Takes into a mirror what other machines wrote to its bucket.
-
-    class Mirror(Pulling): ...                  # mirror.py
-    mirror.pull()                               # small files and the tables' logs; removes what is gone
-    mirror.pull_file(root / "endpoints/tutor.json")
-    mirror.pull_version(root / "models/tutor/sft_model/1a2b...")
-
-A file that was written here and not published yet is never overwritten, unless it is part of a version that the bucket has
-finished. Answers are joined.
+"""Takes into a mirror what other machines wrote to its bucket. A file that was written here and not published yet is never
+overwritten, unless it is part of a version that the bucket has finished. Answers are joined.
 """
 
 from __future__ import annotations
@@ -75,11 +68,11 @@ class MirrorReader:
         if (known is None and path.exists()) or (known is not None and path.exists() and not known.is_unchanged(path)):
             return  # written here, and not published yet
         unless = known.etag if known is not None and path.exists() else ""
-        found = self.bucket.get(name, unless)
-        if found is not None:
+        there = self.bucket.get(name, unless)
+        if there is not None:
             with replaced(path) as temporary:
-                temporary.write_bytes(found[0])
-            self.known.note(name, found[1], len(found[0]), path.stat())
+                temporary.write_bytes(there[0])
+            self.known.note(name, there[1], len(there[0]), path.stat())
         elif known is not None and self.bucket.modified(name) is None:
             path.unlink(missing_ok=True)
             self.known.forget([name])
@@ -220,10 +213,10 @@ class MirrorReader:
     def _download(self, names: Iterable[str]) -> None:
         """Each file is noted as soon as it is there: one that is not noted counts as written here."""
 
-        def fetched(name: str, etag: str, found: stat_result) -> None:
+        def fetched(name: str, etag: str, status: stat_result) -> None:
             if is_answers(name):
                 self.known.note_lines(name, digests_of((self.root / name).read_bytes()))
-            self.known.note(name, etag, found.st_size, found)
+            self.known.note(name, etag, status.st_size, status)
 
         self.bucket.download(((name, self.root / name) for name in names), fetched)
 

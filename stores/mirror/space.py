@@ -1,9 +1,6 @@
-"""Keeps mirrors within their budget: MILLRACE_MIRROR_GIB, the most that one mirror may hold of what is in the bucket.
-
-    make_room(root, known.of().values(), known, bytes_needed, "s3://company/lakes/tutor")
-
-Files that were not needed for longest go first. A folder that a process holds (in_use.py) stays, and so do every small file and
-every version whose upload was stopped: the bucket may lose it.
+"""Keeps mirrors within their budget: MILLRACE_MIRROR_GIB, the most that one mirror may hold of what is in the bucket. Files
+that were not needed for longest go first. A folder that a process holds stays, and so do every small file and every version
+whose upload was stopped: the bucket may lose it.
 """
 
 from __future__ import annotations

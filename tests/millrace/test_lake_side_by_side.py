@@ -112,15 +112,9 @@ def test_greedy_answers_come_first_and_sampled_ones_fill_up(two):
         "sampled, for the drafter",
     ]
     assert frame.row(0, named=True) == {
-        "row_id": "held",
-        "turn": -1,
-        "how": "greedy, held out",
-        "prompt": "user: draw a cat",
-        "logged": "as logged",
-        "before": "old",
-        "after": "new <b>",
-        "same": False,
-    }
+        "row_id": "held", "turn": -1, "how": "greedy, held out", "prompt": "user: draw a cat", "logged": "as logged",
+        "before": "old", "after": "new <b>", "same": False,
+    }  # fmt: skip
     assert frame["row_id"].n_unique() == 50  # r11 is shown once
     assert set(frame.filter(frame["how"] != "greedy, held out")["after"]) == {"a big cat", "a small cat"}
     back = lake.side_by_side(second, first, prompts=1).frame.row(0, named=True)

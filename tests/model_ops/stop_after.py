@@ -6,11 +6,11 @@ from model_ops.jobs.progress import Progress
 
 
 class StopAfter(Progress):
-    """Asks for a stop once `step` steps are reported."""
+    """Asks for a stop once `step` steps are reported, of one phase or of any."""
 
-    def __init__(self, step: int):
+    def __init__(self, step: int, phase: str | None = None):
         super().__init__()
-        self.step = step
+        self.step, self.phase = step, phase
 
     def report(self, phase, done, total, unit, **numbers):
-        self.stop_requested = done == self.step
+        self.stop_requested = done == self.step and self.phase in (phase, None)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny_models import write_dataset, write_target
+from tiny_models import run_job, write_dataset, write_target
 
 from model_ops.documents.conversations import read_documents
 from model_ops.documents.documents import Branch, Document
@@ -34,7 +34,7 @@ def place(tmp_path_factory):
         if ".layers.1." in name and name.endswith("proj.weight"):
             tensor += torch.randn(tensor.shape, generator=generator).to(tensor.dtype) * tensor.float().std()
     save_file(weights, root / "broken/model.safetensors", {"format": "pt"})
-    quantize.run(Job(operation="quantize", output=root / "int8", inputs={"model": root / "float"}), Progress())
+    run_job(quantize, root / "int8", {"model": root / "float"})
     return root
 
 

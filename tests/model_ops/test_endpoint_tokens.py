@@ -10,21 +10,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from tiny_models import write_target
+from tiny_models import run_job, write_target
 
 from model_ops.documents.documents import to_batch
 from model_ops.jobs.errors import ModelError
-from model_ops.jobs.job import Job
-from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.objectives.distillation import Divergence, distillation_loss
-from model_ops.objectives.teacher_cache import with_tail, write_told
+from model_ops.objectives.teacher_cache import with_tail, write_reported
 from model_ops.operations import distill
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.rendering.chat_template import ChatTemplate
-from model_ops.rendering.endpoint_tokens import PADDED, EndpointTokens
+from model_ops.rendering.endpoint_tokens import PADDED, EndpointTokens, TokenBytes
 from model_ops.rendering.row import Row
-from model_ops.rendering.token_bytes import TokenBytes
 from model_ops.rendering.tokens import TurnEncoder, TurnTokens
 from model_ops.tensors.batch import IGNORED
 from resources.composing.dataset_schemas import LOGPROBS
@@ -117,8 +114,8 @@ def test_loss_and_gradients_are_those_of_the_teacher_in_process(place, tmp_path,
     tokenizer = load_tokenizer(place / "teacher")
     teacher = load_model(place / "teacher", attention="sdpa")
     dataset = write_dataset(tmp_path / "data", teacher, tokenizer)
-    chats, told = distill.read_told(dataset, place / "teacher", StudentSettings(teacher="answers", steps=1).resolved())
-    cache = write_told(tmp_path / "told", chats.documents, told, len(tokenizer))
+    chats, told = distill.read_reported(dataset, place / "teacher", StudentSettings(teacher="answers", steps=1).resolved())
+    cache = write_reported(tmp_path / "told", chats.documents, told, len(tokenizer))
     by_row = {document.row_id: (index, document) for index, document in enumerate(chats.documents)}
     ended = len(QUESTIONS)  # the end of turn of each answer, which the endpoint leaves out
     assert told.label_tokens == ended and told.log_tokens == sum(len(said.encode()) for said in ANSWERS.values())
@@ -166,21 +163,18 @@ def expected(log_p, log_q, beta):
 def test_a_student_is_trained_and_says_what_fell_back(place, tmp_path):
     tokenizer, teacher = load_tokenizer(place / "teacher"), load_model(place / "teacher", attention="sdpa")
     dataset = write_dataset(tmp_path / "data", teacher, tokenizer)
-    job = Job(
-        operation="distill",
-        output=tmp_path / "out",
-        inputs={"teacher": place / "teacher", "dataset": dataset},
-        settings={
-            "teacher": "answers",
-            "layers": 0.5,
-            "steps": 30,
-            "tokens_per_step": 256,
-            "max_length": 128,
-            "learning_rate": 3e-3,
-            "precision": "float32",
-        },
+    metrics = run_job(
+        distill,
+        tmp_path / "out",
+        {"teacher": place / "teacher", "dataset": dataset},
+        teacher="answers",
+        layers=0.5,
+        steps=30,
+        tokens_per_step=256,
+        max_length=128,
+        learning_rate=3e-3,
+        precision="float32",
     )
-    metrics = distill.run(job, Progress())
     lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     kl = [line["kl"] for line in lines if "kl" in line]
     assert kl[-1] < 0.5 * kl[0] and metrics["label_only_tokens"] == 3 and metrics["logprob_tokens"] > 30
@@ -192,10 +186,10 @@ def test_another_vocabulary_is_refused_and_a_dataset_without_logprobs(place, tmp
     with pytest.raises(
         ModelError, match=r"their tokenizers differ.*leave teacher.logprobs and student.teacher out.*student.label_weight to 1"
     ):
-        distill.read_told(dataset, place / "teacher", StudentSettings(teacher="answers", steps=1).resolved())
+        distill.read_reported(dataset, place / "teacher", StudentSettings(teacher="answers", steps=1).resolved())
     (dataset / "logprobs.parquet").unlink()
     with pytest.raises(ModelError, match=r"set teacher.logprobs and materialize teacher_answers again"):
-        distill.read_told(dataset, place / "teacher", StudentSettings(teacher="answers", steps=1).resolved())
+        distill.read_reported(dataset, place / "teacher", StudentSettings(teacher="answers", steps=1).resolved())
 
 
 def test_an_alternative_that_does_not_map_joins_the_rest(place):

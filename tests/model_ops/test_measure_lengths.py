@@ -5,15 +5,13 @@ import json
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from tiny_models import write_dataset, write_target
+from tiny_models import run_job, write_dataset, write_target
 
 from model_ops.decoding.prompts import read_prompts
 from model_ops.documents.conversations import read_documents
 from model_ops.documents.documents import Document, Documents
 from model_ops.files.digests import vocabulary_digest
 from model_ops.jobs.errors import ModelError
-from model_ops.jobs.job import Job
-from model_ops.jobs.progress import Progress
 from model_ops.operations import measure_lengths
 from model_ops.operations.measure_lengths import Findings, compare_drafter, compare_evaluation, compare_training
 from model_ops.operations.measure_lengths_settings import DrafterLimit, EvaluationLimit, TrainingLimit
@@ -117,15 +115,7 @@ def test_tokens_are_those_of_the_later_stages(tmp_path):
         "drafter": {"max_length": 64, "max_new_tokens": 8},
         "evaluation": {"max_length": 64, "max_new_tokens": 8},
     }
-    metrics = measure_lengths.run(
-        Job(
-            operation="measure_lengths",
-            output=tmp_path / "out",
-            inputs={"model": tmp_path / "base", "dataset": dataset},
-            settings=settings,
-        ),
-        Progress(),
-    )
+    metrics = run_job(measure_lengths, tmp_path / "out", {"model": tmp_path / "base", "dataset": dataset}, **settings)
     report = json.loads((tmp_path / "out" / "lengths.json").read_text())
     documents, counts = read_documents(dataset, "train", tokenizer, 40)
     longest = max(len(prompt.ids) for prompt in read_prompts(dataset, "test", tokenizer))

@@ -5,19 +5,17 @@ import json
 import numpy as np
 import pytest
 import torch
+from tiny_models import run_job
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from model_ops.documents.documents import Document
 from model_ops.documents.likelihood import held_out_loss, mean_loss
 from model_ops.jobs.errors import ModelError
-from model_ops.jobs.job import Job
-from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.models.tiny_families import tiny_model
 from model_ops.operations import distill
 from model_ops.operations.distill_settings import StudentSettings
-from model_ops.pruning.narrower import FAMILIES, Importance, Widths, make_narrower, widths_of
-from model_ops.pruning.width_importance import measure_widths
+from model_ops.pruning.narrower import FAMILIES, Importance, Widths, make_narrower, measure_widths, widths_of
 
 HIDDEN = [kind for kind in FAMILIES if "gemma" not in kind]
 
@@ -115,13 +113,15 @@ def test_importance_loses_less_than_chance(tiny_model, chats, tmp_path):
     from model_ops.documents.conversations import read_documents
     from model_ops.operations import sft
 
-    job = Job(
-        operation="sft",
-        output=tmp_path / "sft",
-        inputs={"model": tiny_model, "dataset": chats},
-        settings={"steps": 25, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128},
+    run_job(
+        sft,
+        tmp_path / "sft",
+        {"model": tiny_model, "dataset": chats},
+        steps=25,
+        learning_rate=1e-2,
+        tokens_per_step=512,
+        max_length=128,
     )
-    sft.run(job, Progress())
     model = load_model(tmp_path / "sft")
     rows, _ = read_documents(chats, "validation", load_tokenizer(tmp_path / "sft"), 128)
     measured = measure_widths(model, read_documents(chats, "train", load_tokenizer(tmp_path / "sft"), 128)[0])
@@ -138,21 +138,18 @@ def test_importance_loses_less_than_chance(tiny_model, chats, tmp_path):
 
 
 def test_a_narrower_student_is_distilled_and_loads_in_plain_transformers(tiny_model, chats, tmp_path):
-    job = Job(
-        operation="distill",
-        output=tmp_path,
-        inputs={"teacher": tiny_model, "dataset": chats},
-        settings={
-            "steps": 6,
-            "learning_rate": 1e-2,
-            "tokens_per_step": 512,
-            "max_length": 128,
-            "layers": 2,
-            "mlp_width": 0.7,
-            "hidden_size": 16,
-        },
+    run_job(
+        distill,
+        tmp_path,
+        {"teacher": tiny_model, "dataset": chats},
+        steps=6,
+        learning_rate=1e-2,
+        tokens_per_step=512,
+        max_length=128,
+        layers=2,
+        mlp_width=0.7,
+        hidden_size=16,
     )
-    distill.run(job, Progress())
     config = json.loads((tmp_path / "config.json").read_text())
     assert (config["num_hidden_layers"], config["intermediate_size"], config["hidden_size"], config["head_dim"]) == (
         2,

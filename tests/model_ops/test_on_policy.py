@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from tiny_models import tiny_model
+from stop_after import StopAfter
+from tiny_models import run_job, tiny_model
 
 from model_ops.answers import InProcessEngine, Sampled
 from model_ops.documents.documents import Branch, Document
@@ -50,7 +51,7 @@ def test_a_branch_s_prompt_holds_the_trunk_before_it():
 
 
 def plan(**changes):
-    settings = StudentSettings(**{**SETTINGS, "steps": 6, "tokens_per_step": 64, "max_length": 20}).resolved()
+    settings = StudentSettings(**SETTINGS | {"steps": 6, "tokens_per_step": 64, "max_length": 20}).resolved()
     on_policy = OnPolicySettings(**{"share": 1.0, "after": 0.5, **changes})
     asked = []
 
@@ -99,14 +100,8 @@ def teacher(tiny_model, chats, tmp_path_factory):
     from model_ops.operations import sft
 
     output = tmp_path_factory.mktemp("teacher")
-    sft.run(
-        Job(
-            operation="sft",
-            output=output,
-            inputs={"model": tiny_model, "dataset": chats},
-            settings={"steps": 15, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128},
-        ),
-        Progress(),
+    run_job(
+        sft, output, {"model": tiny_model, "dataset": chats}, steps=15, learning_rate=1e-2, tokens_per_step=512, max_length=128
     )
     return output
 
@@ -132,12 +127,8 @@ def test_a_student_learns_where_it_answers_by_itself(teacher, chats, tmp_path):
 def test_a_stopped_run_samples_the_same_text_again(teacher, chats, tmp_path):
     distill.run(job(teacher, chats, tmp_path / "whole"), Progress())
 
-    class StopsAt(Progress):
-        def report(self, phase, done, total, unit, **numbers):
-            self.stop_requested = phase == "distill" and done == 6
-
     with pytest.raises(Stopped):
-        distill.run(job(teacher, chats, tmp_path / "cut"), StopsAt())
+        distill.run(job(teacher, chats, tmp_path / "cut"), StopAfter(6, "distill"))
     distill.run(job(teacher, chats, tmp_path / "cut"), Progress())
     from safetensors.torch import load_file
 

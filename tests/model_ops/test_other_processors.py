@@ -19,7 +19,7 @@ from tests.thorough_cases import thorough_except
 AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
 FILES = ("test_training_operations.py", "test_adapters_in_sft.py", "test_teacher_cache.py", "training/test_golden_losses.py")
 EMULATED = Speeds(2.0, 1.0)
-KEEP = "import sys; from model_ops.machine import precision; precision._kept(1, lambda: precision.Speeds(*map(float, sys.argv[1:])))"
+KEEP = "import sys; from model_ops.machine import precision; precision._cached(1, lambda: precision.Speeds(*map(float, sys.argv[1:])))"
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from model_ops.jobs.progress import Progress
 from model_ops.models import load_model, load_tokenizer
 from model_ops.preferences import read_preferences
 
-SETTINGS = EvaluateSettings(max_new_tokens=6, prompts=12)
+SETTINGS = EvaluateSettings(max_new_tokens=6, prompts=12, parents={"preferences": "sft"})
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +34,7 @@ def place(tmp_path_factory):
 
 
 def job(place, tmp_path, **inputs):
-    named = {
-        "preferences": place / "preferences",
-        "target": place / "target",
-        "preference": place / "target",
-        "sft": place / "sft",
-    }
+    named = {"preferences": place / "preferences", "target": place / "target", "sft": place / "sft"}
     return Job(operation="evaluate", output=tmp_path, inputs={**named, **inputs})
 
 
@@ -130,6 +125,5 @@ def test_without_pairs_or_preference_model_nothing_is_measured(place, tmp_path):
     write_preferences(tmp_path / "empty", [pair(0, rejected=pair(0)["chosen"])], split="test")
     found = preference_change(job(place, tmp_path / "one", preferences=tmp_path / "empty"), SETTINGS, Progress())
     assert not found.measurements and "no test pair" in found.not_measured["held-out pairs"]
-    inputs = {"target": place / "target", "sft": place / "sft", "preferences": place / "preferences"}
-    without = Job(operation="evaluate", output=tmp_path / "two", inputs=inputs)
-    assert preference_change(without, SETTINGS, Progress()) == module.PreferenceChange()
+    without = SETTINGS.model_copy(update={"parents": {}})
+    assert preference_change(job(place, tmp_path / "two"), without, Progress()) == module.PreferenceChange()

@@ -1,7 +1,6 @@
 """What training on rewards changed on held-out prompts, measured with two tiny models."""
 
 import json
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,12 +8,12 @@ import pytest
 from tiny_models import write_target
 
 from model_ops.evaluation.measurement import HELD_OUT_PROMPTS
-from model_ops.evaluation.reward_change import parent_of_rft, reward_change
+from model_ops.evaluation.reward_change import reward_change
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress
 
-SETTINGS = EvaluateSettings(max_new_tokens=3)
+SETTINGS = EvaluateSettings(max_new_tokens=3, parents={"prompts": "sft"})
 
 
 @pytest.fixture(scope="module")
@@ -67,12 +66,3 @@ def test_a_model_beside_itself_gained_nothing_and_rows_without_a_verifier_say_so
     assert [each.value for each in same.measurements] == [0.0]
     found = measured(place, tmp_path / "none", {})
     assert not found.measurements and "no held-out row of rl_prompts brings" in found.not_measured[HELD_OUT_PROMPTS]
-
-
-def test_the_parent_is_the_last_model_before_the_training_on_rewards():
-    def parent(*roles):
-        inputs = dict.fromkeys(roles, Path("m"))
-        return parent_of_rft(Job(operation="evaluate", output=Path("o"), inputs=inputs, settings={}))
-
-    assert parent("base", "sft", "second_sft", "preference", "rft", "target") == "preference"
-    assert (parent("base", "sft", "rft"), parent("base", "rft"), parent("base", "sft")) == ("sft", "base", None)

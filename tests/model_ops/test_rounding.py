@@ -7,7 +7,7 @@ import torch
 from model_ops.jobs.progress import Progress
 from model_ops.models import load_model, save_model
 from model_ops.parallel import World
-from model_ops.tensors import kept_update, rounded
+from model_ops.tensors import rounded, saved_update
 from model_ops.training.trainer import TrainingResult
 from model_ops.training.tuning import save_tuned, validated_as_saved
 from model_ops.training.tuning_settings import TuningSettings
@@ -57,7 +57,7 @@ def test_a_training_of_small_steps_is_in_the_file(tiny_model, tiny_tokenizer, tm
         for parameter in model.parameters():
             parameter += 0.1 * 2**-8 * parameter.abs() * torch.randn(parameter.shape, generator=generator).sign()
     nearest = [
-        kept_update(*tensors)
+        saved_update(*tensors)
         for tensors in zip(start.parameters(), model.parameters(), [p.bfloat16() for p in model.parameters()], strict=True)
     ]
     assert sum(held for held, _ in nearest) < 0.2 * sum(size for _, size in nearest)

@@ -10,9 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
-from tiny_models import write_dataset, write_target
+from stop_after import StopAfter
+from tiny_models import run_job, write_dataset, write_target
 
-from model_ops.decoding.target import load_runner
+from model_ops.decoding.runner import load_runner
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress, Stopped
 from model_ops.operations import generate
@@ -35,15 +36,7 @@ def place(tmp_path_factory):
     root = tmp_path_factory.mktemp("speculator")
     write_target(root / "target")
     write_dataset(root / "dataset", rows=16)
-    generate.run(
-        Job(
-            operation="generate",
-            output=root / "answers",
-            inputs={"target": root / "target", "dataset": root / "dataset"},
-            settings={"max_new_tokens": 16},
-        ),
-        Progress(),
-    )
+    run_job(generate, root / "answers", {"target": root / "target", "dataset": root / "dataset"}, max_new_tokens=16)
     return root
 
 
@@ -67,9 +60,13 @@ def job(place, output, **changes):
     )
 
 
+def run(place, output, **changes):
+    return speculator.run(job(place, output, **changes), Progress())
+
+
 @pytest.mark.parametrize("loss", thorough_except(["lk_lambda"], ["kl", "lk_lambda", "lk_alpha"]))
 def test_training_raises_acceptance(place, tmp_path, loss):
-    metrics = speculator.run(job(place, tmp_path, steps=40, loss=loss), Progress())
+    metrics = run(place, tmp_path, steps=40, loss=loss)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert len(lines) == 40 and lines[-1]["loss"] < lines[0]["loss"]
     assert lines[-1]["alpha_0"] > lines[0]["alpha_0"] + 0.02
@@ -80,7 +77,7 @@ def test_training_raises_acceptance(place, tmp_path, loss):
 
 @pytest.mark.parametrize("architecture", thorough_except(["eagle3.1"], ["eagle3.1", "dflash"]))
 def test_every_architecture_learns_and_is_written_soundly(place, tmp_path, architecture):
-    metrics = speculator.run(job(place, tmp_path, steps=40, architecture=architecture, ttt_steps=2), Progress())
+    metrics = run(place, tmp_path, steps=40, architecture=architecture, ttt_steps=2)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["loss"] < lines[0]["loss"] and lines[-1]["alpha_0"] > lines[0]["alpha_0"] + 0.02
     assert verify(tmp_path, place / "target") == []
@@ -100,22 +97,18 @@ def test_every_architecture_learns_and_is_written_soundly(place, tmp_path, archi
 )
 def test_a_stopped_run_ends_with_the_same_weights(place, tmp_path, own):
     own = {"ttt_steps": 2, "num_layers": 1, **own}
-    speculator.run(job(place, tmp_path / "whole", **own), Progress())
-
-    class StopsAt(Progress):
-        def report(self, phase, done, total, unit, **numbers):
-            self.stop_requested = phase == "speculator" and done == 6
+    run(place, tmp_path / "whole", **own)
 
     with pytest.raises(Stopped):
-        speculator.run(job(place, tmp_path / "cut", **own), StopsAt())
+        speculator.run(job(place, tmp_path / "cut", **own), StopAfter(6, "speculator"))
     assert not (tmp_path / "cut" / "model.safetensors").exists()
-    speculator.run(job(place, tmp_path / "cut", **own), Progress())
+    run(place, tmp_path / "cut", **own)
     first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "cut"))
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_reloading_gives_the_same_logits_in_both_layouts(place, tmp_path):
-    speculator.run(job(place, tmp_path, steps=2), Progress())
+    run(place, tmp_path, steps=2)
     model = load_draft_model(tmp_path, torch.bfloat16)
     hidden = torch.randn(3, model.config.hidden_size).bfloat16()
     stored = load_file(tmp_path / "model.safetensors")

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from tiny_models import run_job
 from tiny_models import tiny_model as random_model
 from torch.nn import functional as F
 
@@ -36,13 +37,12 @@ def small(teacher, directory, padding=0, **changes):
 @pytest.mark.parametrize(("padding", "teacher"), [(0, "online"), (24, "online"), (24, "cache")])
 def test_a_student_of_its_own_learns_and_keeps_its_shape(tiny_model, chats, tmp_path, padding, teacher):
     base = small(tiny_model, tmp_path / "small", padding)
-    job = Job(
-        operation="distill",
-        output=tmp_path / "out",
-        inputs={"teacher": tiny_model, "dataset": chats},
-        settings={**SETTINGS, "base": str(base), "teacher": teacher},
+    metrics = run_job(
+        distill,
+        tmp_path / "out",
+        {"teacher": tiny_model, "dataset": chats},
+        **SETTINGS | {"base": str(base), "teacher": teacher},
     )
-    metrics = distill.run(job, Progress())
     lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["kl"] < lines[0]["kl"]
     found = load_model(tmp_path / "out")
@@ -84,13 +84,12 @@ def test_padding_has_no_probability_in_the_teacher(beta, student_rows):
 def test_a_quantized_base_is_read(tiny_model, chats, tmp_path):
     base = small(tiny_model, tmp_path / "small")
     quantize_directory(base, tmp_path / "int8", Progress())
-    job = Job(
-        operation="distill",
-        output=tmp_path / "out",
-        inputs={"teacher": tiny_model, "dataset": chats},
-        settings={**SETTINGS, "base": str(tmp_path / "int8"), "steps": 1},
+    run_job(
+        distill,
+        tmp_path / "out",
+        {"teacher": tiny_model, "dataset": chats},
+        **SETTINGS | {"base": str(tmp_path / "int8"), "steps": 1},
     )
-    distill.run(job, Progress())
     assert "quantization_config" not in json.loads((tmp_path / "out" / "config.json").read_text())
     assert load_model(tmp_path / "out").config.num_hidden_layers == 2
 
@@ -115,14 +114,8 @@ def test_another_vocabulary_and_another_template_are_refused(tiny_model, chats, 
     before = load_tokenizer(tiny_model).apply_chat_template([{"role": "user", "content": "a"}], tokenize=False)
     assert load_tokenizer(rendered).apply_chat_template([{"role": "user", "content": "a"}], tokenize=False) != before
     for base, reason in ((exchanged, "is another token"), (rendered, "rendered as other tokens")):
-        job = Job(
-            operation="distill",
-            output=tmp_path / "out",
-            inputs={"teacher": tiny_model, "dataset": chats},
-            settings={**SETTINGS, "base": str(base)},
-        )
         with pytest.raises(ModelError, match=rf"{reason}.*set student\.label_weight to 1 to learn answers instead"):
-            distill.run(job, Progress())
+            run_job(distill, tmp_path / "out", {"teacher": tiny_model, "dataset": chats}, **SETTINGS | {"base": str(base)})
 
 
 def test_a_student_with_another_tokenizer_learns_the_text_of_answers(tiny_model, chats, tmp_path):

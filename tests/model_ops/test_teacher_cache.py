@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from tiny_models import tiny_model
+from stop_after import StopAfter
+from tiny_models import run_job, tiny_model
 from torch.nn import functional as F
 
 import model_ops.models.attention  # noqa: F401 (registers "packed")
@@ -173,14 +174,8 @@ def test_a_cache_with_drawn_tokens_holds_the_likeliest_and_others(tmp_path):
 @pytest.fixture(scope="module")
 def tuned(tiny_model, chats, tmp_path_factory):
     output = tmp_path_factory.mktemp("teacher")
-    sft.run(
-        Job(
-            operation="sft",
-            output=output,
-            inputs={"model": tiny_model, "dataset": chats},
-            settings={"steps": 15, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128},
-        ),
-        Progress(),
+    run_job(
+        sft, output, {"model": tiny_model, "dataset": chats}, steps=15, learning_rate=1e-2, tokens_per_step=512, max_length=128
     )
     return output
 
@@ -213,12 +208,8 @@ def test_a_student_learns_from_the_cache_what_it_learns_online(tuned, chats, tmp
 
 
 def test_a_stopped_run_reads_its_cache_again(tuned, chats, tmp_path, monkeypatch):
-    class StopsAt(Progress):
-        def report(self, phase, done, total, unit, **numbers):
-            self.stop_requested = phase == "distill" and done == 4
-
     with pytest.raises(Stopped):
-        distill.run(job(tuned, chats, tmp_path, checkpoint_every=2), StopsAt())
+        distill.run(job(tuned, chats, tmp_path, checkpoint_every=2), StopAfter(4, "distill"))
     monkeypatch.setattr(TeacherCache, "write", None)
     assert distill.run(job(tuned, chats, tmp_path, checkpoint_every=2), Progress())["resumed_from"] == 4
 

@@ -2,9 +2,9 @@
 
 import json
 
+from tiny_models import run_job
+
 from model_ops.files.standard_library import library_sources
-from model_ops.jobs.job import Job
-from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.operations import tiny_base
 from model_ops.operations.base_directory import check_base
@@ -28,7 +28,7 @@ SETTINGS = {
 def make(folder, monkeypatch):
     few = library_sources("base")[:40]
     monkeypatch.setattr(tiny_base, "library_sources", lambda part: few if part == "base" else [])
-    return tiny_base.run(Job(operation="tiny_base", output=folder, settings=SETTINGS), Progress())
+    return run_job(tiny_base, folder, **SETTINGS)
 
 
 def test_it_is_the_same_every_time_and_a_sound_base(tmp_path, monkeypatch):

@@ -5,18 +5,17 @@ import json
 import pyarrow.parquet as pq
 import pytest
 import torch
+from tiny_models import run_job
 from torch.nn import functional as F
 
 from model_ops.documents.conversations import read_documents
 from model_ops.documents.likelihood import held_out_loss, mean_loss
-from model_ops.jobs.job import Job
-from model_ops.jobs.progress import Progress
 from model_ops.losses.head import Head, chunked_head
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.objectives.distillation import Divergence, distillation_rows
 from model_ops.operations import distill, sft
 from model_ops.operations.distill_settings import StudentSettings
-from model_ops.pruning.shallower import evenly_spaced, make_student
+from model_ops.pruning.layer_importance import evenly_spaced, make_student
 
 SETTINGS = {"steps": 25, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128, "checkpoint_every": 10}
 
@@ -24,8 +23,7 @@ SETTINGS = {"steps": 25, "learning_rate": 1e-2, "tokens_per_step": 512, "max_len
 @pytest.fixture(scope="module")
 def tuned(tiny_model, chats, tmp_path_factory):
     output = tmp_path_factory.mktemp("sft")
-    job = Job(operation="sft", output=output, inputs={"model": tiny_model, "dataset": chats}, settings=SETTINGS)
-    return output, sft.run(job, Progress())
+    return output, run_job(sft, output, {"model": tiny_model, "dataset": chats}, **SETTINGS)
 
 
 def test_sft_lowers_the_held_out_loss_and_reports_it_truly(tiny_model, chats, tuned):
@@ -48,13 +46,12 @@ def test_a_continued_training_starts_from_the_earlier_model_and_learns_what_it_l
     rows = pq.read_table(chats / "train.parquet")
     (tmp_path / "learnt").mkdir()
     pq.write_table(rows.slice(0, 30), tmp_path / "learnt" / "train.parquet")
-    job = Job(
-        operation="sft",
-        output=tmp_path / "out",
-        settings={**SETTINGS, "steps": 1, "learning_rate": 1e-7, "replay": 0.5},
-        inputs={"model": tiny_model, "previous": output, "dataset": chats, "learnt": tmp_path / "learnt"},
+    metrics = run_job(
+        sft,
+        tmp_path / "out",
+        {"model": tiny_model, "previous": output, "dataset": chats, "learnt": tmp_path / "learnt"},
+        **SETTINGS | {"steps": 1, "learning_rate": 1e-7, "replay": 0.5},
     )
-    metrics = sft.run(job, Progress())
     assert (metrics["rows"], metrics["new_rows"], metrics["replayed_rows"]) == (15, 10, 5)
     assert metrics["validation_loss"] < before["validation_loss"] + 0.3  # of the base it is more than 1 higher
 
@@ -127,13 +124,12 @@ def test_divergence_and_its_gradient_equal_the_plain_formula(beta):
 
 @pytest.mark.parametrize("label_weight", [0.0, 1.0])
 def test_distillation_writes_a_whole_student(tuned, chats, tmp_path, label_weight):
-    job = Job(
-        operation="distill",
-        output=tmp_path,
-        inputs={"teacher": tuned[0], "dataset": chats},
-        settings={**SETTINGS, "layers": 2, "label_weight": label_weight, "steps": 12},
+    metrics = run_job(
+        distill,
+        tmp_path,
+        {"teacher": tuned[0], "dataset": chats},
+        **SETTINGS | {"layers": 2, "label_weight": label_weight, "steps": 12},
     )
-    metrics = distill.run(job, Progress())
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["num_hidden_layers"] == 2 and len(config["layer_types"]) == 2
     first, last = metrics["teacher_layers"]  # which one matters less on so small a model follows from its roundings

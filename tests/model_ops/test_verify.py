@@ -81,144 +81,114 @@ def test_torch_is_not_imported():
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False).returncode == 0
 
 
-BROKEN_MODELS = {
-    "tensor model.layers.3.mlp.up_proj.weight is missing": lambda d: edit_tensors(
-        d, lambda t: t.pop("model.layers.3.mlp.up_proj.weight")
-    ),
-    "tensor model.norm.weight is [31], config.json requires [32]": lambda d: edit_tensors(
-        d, lambda t: t.update({"model.norm.weight": t["model.norm.weight"][:31].clone()})
-    ),
-    "tensor model.layers.7.input_layernorm.weight is not described": lambda d: edit_json(
-        d / "config.json", num_hidden_layers=7
-    ),
-    "tensor model.embed_tokens.weight is [300, 32], config.json requires [200, 32]": lambda d: edit_json(
-        d / "config.json", vocab_size=200
-    ),
-    "tensor lm_head.weight is missing": lambda d: edit_json(d / "config.json", tie_word_embeddings=False),
-    "lm_head.weight is stored with other values": lambda d: edit_tensors(
-        d, lambda t: t.update({"lm_head.weight": t["model.embed_tokens.weight"] + 1})
-    ),
-    "is F32, config.json says bfloat16": lambda d: edit_tensors(
-        d, lambda t: t.update({"model.norm.weight": t["model.norm.weight"].float()})
-    ),
-    "hidden_size = None, not a positive whole number": lambda d: edit_json(d / "config.json", hidden_size=None),
-    "config.json is not JSON": lambda d: (d / "config.json").write_text("{"),
-    "tokenizer.json is missing": lambda d: (d / "tokenizer.json").unlink(),
-    "tokenizer.json holds no valid vocabulary": lambda d: (d / "tokenizer.json").write_text("{}"),
-    "no chat template": lambda d: (d / "chat_template.jinja").unlink(),
-    "generation_config.json is missing": lambda d: (d / "generation_config.json").unlink(),
-    "eos_token_id 300 is not in the vocabulary": lambda d: edit_json(d / "generation_config.json", eos_token_id=[300]),
-    "eos_token_id None": lambda d: edit_json(d / "generation_config.json", eos_token_id=None),
-    "copy it again": lambda d: (d / "model.safetensors").write_bytes((d / "model.safetensors").read_bytes()[:-1]),
-    "is truncated or not a safetensors file": lambda d: (d / "model.safetensors").write_bytes(b"\xff" * 100),
-    "model.safetensors does not exist": lambda d: (d / "model.safetensors").unlink(),
-}
+def config(file="config.json", **changes):
+    return lambda directory: edit_json(directory / file, **changes)
 
 
-@pytest.mark.parametrize("expected", BROKEN_MODELS)
-def test_broken_models_are_named(copies, expected):
-    BROKEN_MODELS[expected](copies / "model")
-    assert expected in sentences(copies / "model")
+def twin(**changes):
+    return config("speculators/config.json", **changes)
 
 
-BROKEN_QUANTIZED = {
-    "tensor model.layers.0.mlp.down_proj.weight_scale is missing": lambda d: edit_tensors(
-        d, lambda t: t.pop("model.layers.0.mlp.down_proj.weight_scale")
-    ),
-    "weight_scale must be positive finite": lambda d: edit_tensors(
-        d, lambda t: t["model.layers.1.mlp.up_proj.weight_scale"].zero_()
-    ),
-    "is BF16, the quantized layout asks I8": lambda d: edit_tensors(
-        d, lambda t: t.update({"model.layers.1.mlp.up_proj.weight": t["model.layers.1.mlp.up_proj.weight"].bfloat16()})
-    ),
-    "which is not read here; known in compressed-tensors layout: FP8": lambda d: edit_json(
-        d / "config.json", quantization_config={"quant_method": "compressed-tensors"}
-    ),
-    "is not described by config.json": lambda d: edit_json(d / "config.json", quantization_config=None),
-}
+def generation(**changes):
+    return config("generation_config.json", **changes)
 
 
-@pytest.mark.parametrize("expected", BROKEN_QUANTIZED)
-def test_broken_quantized_models_are_named(copies, expected):
-    BROKEN_QUANTIZED[expected](copies / "quantized")
-    assert expected in sentences(copies / "quantized")
+def tensors(change):
+    return lambda directory: edit_tensors(directory, change)
 
 
-BROKEN_DRAFTERS = {
-    "must hold offsets": lambda d: edit_tensors(d, lambda t: t["d2t"].add_(torch.arange(40) * 7 + 30)),
-    "ascending, distinct": lambda d: edit_tensors(d, lambda t: t["d2t"].__setitem__(3, t["d2t"][2] - 1)),
-    "t2d marks": lambda d: edit_tensors(d, lambda t: t["t2d"].logical_not_()),
-    "servers read I64 and BOOL": lambda d: edit_tensors(d, lambda t: t.update({"d2t": t["d2t"].int()})),
-    "tensor lm_head.weight is [40, 32], config.json requires [50, 32]": lambda d: edit_json(
-        d / "config.json", draft_vocab_size=50
+BROKEN = {
+    ("model", "tensor model.layers.3.mlp.up_proj.weight is missing"): tensors(
+        lambda t: t.pop("model.layers.3.mlp.up_proj.weight")
     ),
-    "tensor lm_head.weight is missing": lambda d: edit_tensors(d, lambda t: t.pop("lm_head.weight")),
-    "its ids must be distinct": lambda d: edit_json(d / "config.json", eagle_aux_hidden_state_layer_ids=[2, 4, 4]),
-    "outside the target's 8 layers": lambda d: edit_json(d / "config.json", eagle_aux_hidden_state_layer_ids=[2, 4, 9]),
-    "not three boundaries": lambda d: edit_json(d / "config.json", eagle_aux_hidden_state_layer_ids=None),
-    "it must be one below": lambda d: edit_json(
-        d / "config.json", eagle_config={"eagle_aux_hidden_state_layer_ids": [2, 4, 5]}
+    ("model", "tensor model.norm.weight is [31], config.json requires [32]"): tensors(
+        lambda t: t.update({"model.norm.weight": t["model.norm.weight"][:31].clone()})
     ),
-    "below the target's 256": lambda d: edit_json(d / "config.json", max_position_embeddings=128),
-    "norm_before_residual must be false": lambda d: edit_json(d / "config.json", norm_before_residual=True),
-    "config.json says float16": lambda d: edit_json(d / "config.json", dtype="float16", torch_dtype="float16"),
-    "write both, equal": lambda d: edit_json(d / "config.json", rope_theta=500_000.0),
-    "the target's is 300": lambda d: edit_json(d / "config.json", vocab_size=301),
-    "norm_before_residual is not true or false": lambda d: edit_json(
-        d / "speculators" / "config.json", norm_before_residual=None
+    ("model", "tensor model.layers.7.input_layernorm.weight is not described"): config(num_hidden_layers=7),
+    ("model", "tensor model.embed_tokens.weight is [300, 32], config.json requires [200, 32]"): config(vocab_size=200),
+    ("model", "tensor lm_head.weight is missing"): config(tie_word_embeddings=False),
+    ("model", "lm_head.weight is stored with other values"): tensors(
+        lambda t: t.update({"lm_head.weight": t["model.embed_tokens.weight"] + 1})
     ),
-    "norm_before_residual is true": lambda d: edit_json(d / "speculators" / "config.json", norm_before_residual=True),
-    "does not name the target": lambda d: edit_json(
-        d / "speculators" / "config.json", speculators_config={"proposal_methods": [{"speculative_tokens": 3}], "verifier": {}}
+    ("model", "is F32, config.json says bfloat16"): tensors(
+        lambda t: t.update({"model.norm.weight": t["model.norm.weight"].float()})
     ),
-    "names no number of speculative_tokens": lambda d: edit_json(
-        d / "speculators" / "config.json", speculators_config={"verifier": {"name_or_path": "x"}}
+    ("model", "hidden_size = None, not a positive whole number"): config(hidden_size=None),
+    ("model", "config.json is not JSON"): lambda d: (d / "config.json").write_text("{"),
+    ("model", "tokenizer.json is missing"): lambda d: (d / "tokenizer.json").unlink(),
+    ("model", "tokenizer.json holds no valid vocabulary"): lambda d: (d / "tokenizer.json").write_text("{}"),
+    ("model", "no chat template"): lambda d: (d / "chat_template.jinja").unlink(),
+    ("model", "generation_config.json is missing"): lambda d: (d / "generation_config.json").unlink(),
+    ("model", "eos_token_id 300 is not in the vocabulary"): generation(eos_token_id=[300]),
+    ("model", "eos_token_id None"): generation(eos_token_id=None),
+    ("model", "copy it again"): lambda d: (d / "model.safetensors").write_bytes((d / "model.safetensors").read_bytes()[:-1]),
+    ("model", "is truncated or not a safetensors file"): lambda d: (d / "model.safetensors").write_bytes(b"\xff" * 100),
+    ("model", "model.safetensors does not exist"): lambda d: (d / "model.safetensors").unlink(),
+    ("quantized", "tensor model.layers.0.mlp.down_proj.weight_scale is missing"): tensors(
+        lambda t: t.pop("model.layers.0.mlp.down_proj.weight_scale")
     ),
-    "must be a llama or qwen3 config": lambda d: edit_json(
-        d / "speculators" / "config.json", transformer_layer_config={"model_type": "gpt2"}
+    ("quantized", "weight_scale must be positive finite"): tensors(
+        lambda t: t["model.layers.1.mlp.up_proj.weight_scale"].zero_()
     ),
-    "differs between the two layouts": lambda d: edit_tensors(d / "speculators", lambda t: t["fc.weight"].add_(1)),
-}
-
-
-BROKEN_FORMS = {
-    ("newer", "norm_output is None, the weights were trained with True"): lambda d: edit_json(
-        d / "config.json", norm_output=None
+    ("quantized", "is BF16, the quantized layout asks I8"): tensors(
+        lambda t: t.update({"model.layers.1.mlp.up_proj.weight": t["model.layers.1.mlp.up_proj.weight"].bfloat16()})
     ),
-    ("newer", "norm_output is False, the weights were trained with True"): lambda d: edit_json(
-        d / "speculators" / "config.json", norm_output=False
+    ("quantized", "which is not read here; known in compressed-tensors layout: FP8"): config(
+        quantization_config={"quant_method": "compressed-tensors"}
     ),
-    ("newer", "tensor fc_norm.0.weight is not described"): lambda d: edit_json(d / "config.json", fc_norm=False),
-    ("drafter", "norm_output is True, the weights were trained with False"): lambda d: edit_json(
-        d / "config.json", norm_output=True
+    ("quantized", "is not described by config.json"): config(quantization_config=None),
+    ("drafter", "must hold offsets"): tensors(lambda t: t["d2t"].add_(torch.arange(40) * 7 + 30)),
+    ("drafter", "ascending, distinct"): tensors(lambda t: t["d2t"].__setitem__(3, t["d2t"][2] - 1)),
+    ("drafter", "t2d marks"): tensors(lambda t: t["t2d"].logical_not_()),
+    ("drafter", "servers read I64 and BOOL"): tensors(lambda t: t.update({"d2t": t["d2t"].int()})),
+    ("drafter", "tensor lm_head.weight is [40, 32], config.json requires [50, 32]"): config(draft_vocab_size=50),
+    ("drafter", "tensor lm_head.weight is missing"): tensors(lambda t: t.pop("lm_head.weight")),
+    ("drafter", "its ids must be distinct"): config(eagle_aux_hidden_state_layer_ids=[2, 4, 4]),
+    ("drafter", "outside the target's 8 layers"): config(eagle_aux_hidden_state_layer_ids=[2, 4, 9]),
+    ("drafter", "not three boundaries"): config(eagle_aux_hidden_state_layer_ids=None),
+    ("drafter", "it must be one below"): config(eagle_config={"eagle_aux_hidden_state_layer_ids": [2, 4, 5]}),
+    ("drafter", "below the target's 256"): config(max_position_embeddings=128),
+    ("drafter", "norm_before_residual must be false"): config(norm_before_residual=True),
+    ("drafter", "config.json says float16"): config(dtype="float16", torch_dtype="float16"),
+    ("drafter", "write both, equal"): config(rope_theta=500_000.0),
+    ("drafter", "the target's is 300"): config(vocab_size=301),
+    ("drafter", "norm_before_residual is not true or false"): twin(norm_before_residual=None),
+    ("drafter", "norm_before_residual is true"): twin(norm_before_residual=True),
+    ("drafter", "does not name the target"): twin(
+        speculators_config={"proposal_methods": [{"speculative_tokens": 3}], "verifier": {}}
     ),
-    ("drafter", "tensor fc_norm.2.weight is missing"): lambda d: edit_json(d / "config.json", fc_norm=True),
-    ("deep", "tensor layers.2.input_layernorm.weight is not described"): lambda d: edit_json(
-        d / "config.json", num_hidden_layers=2
+    ("drafter", "names no number of speculative_tokens"): twin(speculators_config={"verifier": {"name_or_path": "x"}}),
+    ("drafter", "must be a llama or qwen3 config"): twin(transformer_layer_config={"model_type": "gpt2"}),
+    ("drafter", "differs between the two layouts"): lambda d: edit_tensors(d / "speculators", lambda t: t["fc.weight"].add_(1)),
+    ("newer", "norm_output is None, the weights were trained with True"): config(norm_output=None),
+    ("newer", "norm_output is False, the weights were trained with True"): twin(norm_output=False),
+    ("newer", "tensor fc_norm.0.weight is not described"): config(fc_norm=False),
+    ("drafter", "norm_output is True, the weights were trained with False"): config(norm_output=True),
+    ("drafter", "tensor fc_norm.2.weight is missing"): config(fc_norm=True),
+    ("deep", "tensor layers.2.input_layernorm.weight is not described"): config(num_hidden_layers=2),
+    ("deep", "tensor layers.3.mlp.up_proj.weight is missing"): config(num_hidden_layers=4),
+    ("deep", "num_hidden_layers = None, not a positive whole number"): config(num_hidden_layers=None),
+    ("deep", "tensor layers.1.self_attn.q_proj.weight is [32, 64], config.json requires [32, 32]"): tensors(
+        lambda t: t.update({"layers.1.self_attn.q_proj.weight": t["midlayer.self_attn.q_proj.weight"].clone()})
     ),
-    ("deep", "tensor layers.3.mlp.up_proj.weight is missing"): lambda d: edit_json(d / "config.json", num_hidden_layers=4),
-    ("deep", "num_hidden_layers = None, not a positive whole number"): lambda d: edit_json(
-        d / "config.json", num_hidden_layers=None
+    ("drafter", "rope_scaling is None, where servers of transformers 4 look, and rope_parameters.rope_type 'linear'"): config(
+        rope_parameters={"rope_type": "linear", "rope_theta": 10_000.0, "factor": 2.0}
     ),
-    ("deep", "tensor layers.1.self_attn.q_proj.weight is [32, 64], config.json requires [32, 32]"): lambda d: edit_tensors(
-        d, lambda t: t.update({"layers.1.self_attn.q_proj.weight": t["midlayer.self_attn.q_proj.weight"].clone()})
-    ),
-    (
-        "drafter",
-        "rope_scaling is None, where servers of transformers 4 look, and rope_parameters.rope_type 'linear'",
-    ): lambda d: edit_json(d / "config.json", rope_parameters={"rope_type": "linear", "rope_theta": 10_000.0, "factor": 2.0}),
-    ("drafter", "rope_scaling is {'type': 'linear', 'factor': 2.0}"): lambda d: edit_json(
-        d / "config.json", rope_scaling={"type": "linear", "factor": 2.0}
-    ),
-    ("drafter", "does not hold 2, an end of text"): lambda d: edit_tensors(
-        d,
+    ("drafter", "rope_scaling is {'type': 'linear', 'factor': 2.0}"): config(rope_scaling={"type": "linear", "factor": 2.0}),
+    ("drafter", "does not hold 2, an end of text"): tensors(
         lambda t: (
             t["t2d"].__setitem__(2, False),
             t["t2d"].__setitem__(299, True),
             t["d2t"].copy_(t["t2d"].nonzero().flatten() - torch.arange(40)),
-        ),
+        )
     ),
 }
+
+
+@pytest.mark.parametrize(("where", "expected"), BROKEN)
+def test_what_is_broken_is_named(copies, where, expected):
+    BROKEN[where, expected](copies / where)
+    assert expected in sentences(copies / where, None if where in ("model", "quantized") else copies / "model")
 
 
 def test_every_end_of_text_of_the_generation_config_must_be_draftable(copies):
@@ -228,12 +198,6 @@ def test_every_end_of_text_of_the_generation_config_must_be_draftable(copies):
     assert f"does not hold {outside}, an end of text" in sentences(copies / "drafter", copies / "model")
 
 
-@pytest.mark.parametrize(("form", "expected"), BROKEN_FORMS)
-def test_other_broken_drafters_are_named(copies, form, expected):
-    BROKEN_FORMS[form, expected](copies / form)
-    assert expected in sentences(copies / form, copies / "model")
-
-
 def test_the_weights_say_what_they_were_trained_with(originals):
     for folder in ("newer", "newer/speculators"):
         found = json.loads(read_metadata(originals / folder / "model.safetensors")["trained_with"])
@@ -241,12 +205,6 @@ def test_the_weights_say_what_they_were_trained_with(originals):
     config = json.loads((originals / "newer" / "config.json").read_text())
     assert config["fc_norm"] is config["norm_output"] is True and config["norm_before_fc"] is False
     assert read_metadata(originals / "model" / "model.safetensors").get("trained_with") is None
-
-
-@pytest.mark.parametrize("expected", BROKEN_DRAFTERS)
-def test_broken_drafters_are_named(copies, expected):
-    BROKEN_DRAFTERS[expected](copies / "drafter")
-    assert expected in sentences(copies / "drafter", copies / "model")
 
 
 def write_manifest(directory, kind="model"):

@@ -85,3 +85,12 @@ def write_dataset(directory, rows: int = 12, splits=("train", "validation", "tes
         schema = pa.schema([(name, pa.string()) for name in records[0]])
         pq.write_table(pa.Table.from_pylist(records, schema=schema), directory / f"{split}.parquet")
     return directory
+
+
+def run_job(operation, output, inputs=None, **settings):
+    """What the module of an operation returns for this job."""
+    from model_ops.jobs.job import Job
+    from model_ops.jobs.progress import Progress
+
+    name = operation.__name__.removesuffix(".operation").rpartition(".")[2]
+    return operation.run(Job(operation=name, output=output, inputs=inputs or {}, settings=settings), Progress())

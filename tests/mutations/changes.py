@@ -405,7 +405,7 @@ CHANGES = {
         "sql/reporting.sql", "coalesce(avg(old) filter (where new is not null), avg(old))", "avg(old)", (RESCORE,)
     ),
     "a function that its file lacks is found in the run": Change(
-        "pipelines/contract/places.py", 'bound & {name, "*"}', "True", ("pipelines/graph/test_rft_stage.py",)
+        "model_ops/files/local_paths.py", 'bound & {name, "*"}', "True", ("pipelines/graph/test_rft_stage.py",)
     ),
     "a policy's clip takes the better side": Change(
         "model_ops/reinforcement/policy_losses.py",
@@ -967,7 +967,7 @@ CHANGES = {
     # packing
     "small data gets the large steps of much data": Change(
         "model_ops/training/settings.py",
-        "min(self.tokens_per_step, floor, max(tokens, longest))",
+        "min(filled(self.tokens_per_step), floor, max(tokens, longest))",
         "min(self.tokens_per_step, max(tokens, longest))",
         ("model_ops/training/test_settings.py",),
     ),
@@ -979,7 +979,7 @@ CHANGES = {
     ),
     "a step of rows that are not full holds too few tokens": Change(
         "model_ops/documents/packing.py",
-        "round(settings.tokens_per_step / max(1.0, a_row))",
+        "round(tokens_per_step / max(1.0, a_row))",
         "round(settings.tokens_per_step / capacity)",
         ("model_ops/training/test_packing.py",),
     ),
@@ -1090,7 +1090,7 @@ CHANGES = {
     # schedules
     "warm-up begins at rate 0": Change(
         "model_ops/training/schedules.py",
-        "settings.learning_rate * (step + 1) / warmup",
+        "peak * (step + 1) / warmup",
         "settings.learning_rate * step / warmup",
         ("model_ops/training/test_schedules.py",),
     ),
@@ -1102,7 +1102,7 @@ CHANGES = {
         (ACCEPTANCE,),
     ),
     "intervals of acceptance cover 90 %": Change(
-        "model_ops/drafting/student_t.py", "[NORMAL_975, *T_975[::-1]]))", "[NORMAL_975, *T_975[::-1]])) * 0.84", (ACCEPTANCE,)
+        "model_ops/drafting/acceptance.py", "[NORMAL_975, *T_975[::-1]]))", "[NORMAL_975, *T_975[::-1]])) * 0.84", (ACCEPTANCE,)
     ),
     "the seeds of a gain do not count": Change(
         "model_ops/drafting/acceptance.py", "        if len(side) > 1:\n", "        if len(side) > 9:\n", (ACCEPTANCE,)
@@ -1262,7 +1262,7 @@ CHANGES = {
         ("resources/deciding/test_gather.py",),
     ),
     "a chat with a thumb is feedback": Change(
-        "resources/records/formats/feedback.py",
+        "resources/records/formats.py",
         "return not any(wrapped_pair(",
         "return True or any(wrapped_pair(",
         ("resources/records/test_fields.py",),
@@ -1305,7 +1305,7 @@ CHANGES = {
     ),
     "the zero of 0 and 1 is neutral": Change(
         "resources/curating/row_feedback.py",
-        '1.0 if found["is_flag"] and end > 0 else None',
+        '1.0 if name_counts["is_flag"] and end > 0 else None',
         "None",
         ("resources/curating/test_graded_feedback.py",),
     ),
@@ -1373,8 +1373,8 @@ CHANGES = {
         "sql/reading/ties.sql", r"[\x09-\x0d\x1c-\x20\x{85}\p{Z}]+", r"\s+", ("resources/records/test_edits.py",)
     ),
     "messages beside a response are a prompt": Change(
-        "resources/records/formats/messages.py",
-        "return not answered_beside(record)",
+        "resources/records/formats.py",
+        "return not _answered_beside(record)",
         "return True",
         ("resources/records/test_example_formats.py",),
     ),
@@ -1499,8 +1499,8 @@ CHANGES = {
     ),
     "the middle of the pairs' interval decides": Change(
         "resources/releasing/gates.py",
-        'found.get("preference_accuracy"), "least", "low")',
-        'found.get("preference_accuracy"), "least", "value")',
+        'by_what.get("preference_accuracy"), "least", "low")',
+        'by_what.get("preference_accuracy"), "least", "value")',
         (GATES,),
     ),
 }

@@ -17,28 +17,13 @@ from typing import Any
 import duckdb
 
 from resources.digests.code import PROJECT
-from resources.lake.sql_sections import SQL, sections, sql_text
+from resources.lake.sql_files import SQL, sections, sql_text
 
 PYTHON_FUNCTIONS = {
-    "edit_of",
-    "prompt_of",
-    "model_call_of",
-    "joined_call_of",
-    "chat_of",
-    "beside_of",
-    "call_of",
-    "provider_chat_of",
-    "normal_messages",
-    "cleaned",
-    "is_sought",
-    "call_turns",
-    "moment_of",
-    "user_of",
-    "context_of",
-    "finish_reason_of",
-    "label_of",
-    "thumb_of",
-}
+    "edit_of", "prompt_of", "model_call_of", "joined_call_of", "chat_of", "beside_of", "call_of", "provider_chat_of",
+    "normal_messages", "cleaned", "is_sought", "call_turns", "moment_of", "user_of", "context_of", "finish_reason_of",
+    "label_of", "thumb_of",
+}  # fmt: skip
 """Functions that resources/records/extraction.py and resources/erasing/pages.py register."""
 OUTSIDE = {"sqlite_master", "runs", "run_tags", "event_logs", "julianday"}
 """What SQLite has, and Dagster's databases."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from resources.lake.sql_sections import sections, sql_text
+from resources.lake.sql_files import sections, sql_text
 from resources.lake.tables import SCHEMAS
 from tests.sql.statements import OUTSIDE, all_statements, callers, known_functions, parsed, statement_of
 

@@ -71,17 +71,9 @@ def files(tmp_path_factory):
 
 
 STEPS = {
-    "write": erasure.journal,
-    "_bury": erasure,
-    "erase_answers": erasure,
-    "clean_page": erasure,
-    "erase_rows": erasure,
-    "keep_taint": erasure,
-    "push": Mirror,
-    "remove_rows": erasure,
-    "remove_old_files": erasure,
-    "rebuild": erasure,
-}
+    "write": erasure.journal, "_bury": erasure, "erase_answers": erasure, "clean_page": erasure, "erase_rows": erasure,
+    "keep_taint": erasure, "push": Mirror, "remove_rows": erasure, "remove_old_files": erasure, "rebuild": erasure,
+}  # fmt: skip
 TABLES = ["feedback", "decisions", "quarantine", "interactions"]
 """Those that lose rows; each is removed in a step of its own."""
 

@@ -113,11 +113,12 @@ def _part_tied_layers(model: PreTrainedModel) -> bool:
 
     With `ensure_weight_tying`, peft adapts both by the same change. Merged into one shared weight, it would count twice.
     """
-    bases = [getattr(layer, "base_layer", None) for layer in (model.get_input_embeddings(), model.get_output_embeddings())]
-    if all(hasattr(base, "weight") for base in bases) and bases[0].weight is bases[1].weight:
-        bases[1].weight = nn.Parameter(bases[1].weight.detach().clone())
-        return True
-    return False
+    layers = model.get_input_embeddings(), model.get_output_embeddings()
+    table, head = (getattr(layer, "base_layer", None) for layer in layers)
+    if table is None or head is None or table.weight is not head.weight:
+        return False
+    head.weight = nn.Parameter(head.weight.detach().clone())
+    return True
 
 
 def _tokenizer(base: Path, adapter: Path) -> PreTrainedTokenizerBase:

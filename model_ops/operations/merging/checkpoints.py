@@ -1,12 +1,7 @@
 """Reads models of one shape tensor by tensor, and writes their weighted mean; memory holds one tensor of each model.
 
-    models = [Checkpoint.open("sft", directory), Checkpoint.open("base", other)]
-    refuse_different(models)                 # ModelError names the first tensor, setting or token that differs
-    write_merged(models[0], models, [0.7, 0.3], output, progress)
-    linear([a, b], [0.7, 0.3])               # weighted mean of two tensors, in float32
-
-The merge has the dtypes, config, tokenizer and chat template of a model that the caller names. A head that
-is tied to the embeddings is not stored, so it stays tied.
+The merge has the dtypes, config, tokenizer and chat template of a model that the caller names. A head that is tied to the
+embeddings is not stored, so it stays tied.
 """
 
 from __future__ import annotations

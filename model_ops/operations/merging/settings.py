@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from model_ops.files import LocalPath
 from model_ops.jobs import Settings
 
 BASE, TRAINED, PREFERRED, REINFORCED = "base", "sft", "preference", "rft"
@@ -14,13 +15,16 @@ BASE, TRAINED, PREFERRED, REINFORCED = "base", "sft", "preference", "rft"
 LAKE_MODELS = (BASE, TRAINED, PREFERRED, REINFORCED)
 
 MOST_CANDIDATES = 100
+_Model = Annotated[
+    str, Field(min_length=1), LocalPath("folder", f"directories of models, `{TRAINED}` or `{BASE}`", LAKE_MODELS)
+]
 
 
 class MergeSettings(Settings):
     """The weighted mean of models that have the same shapes and the same tokenizer."""
 
     method: Literal["linear"] = Field("linear", description="linear: weighted mean")
-    models: list[Annotated[str, Field(min_length=1)]] | None = Field(
+    models: list[_Model] | None = Field(
         None,
         min_length=2,
         max_length=16,

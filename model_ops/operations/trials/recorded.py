@@ -35,7 +35,7 @@ class TrialRecord(BaseModel):
     @property
     def whole(self) -> list[str]:
         """Families in which every operation works."""
-        return [name for name, found in self.families.items() if not any(found.values())]
+        return [name for name, results in self.families.items() if not any(results.values())]
 
 
 def recorded() -> TrialRecord:
@@ -45,9 +45,9 @@ def recorded() -> TrialRecord:
 
 def record(families: dict[str, dict[str, str | None]]) -> TrialRecord:
     """Writes the record of a run with the installed versions."""
-    found = TrialRecord(versions=installed(), families=families)
-    FILE.write_text(json.dumps(found.model_dump(), indent=1) + "\n")
-    return found
+    trials = TrialRecord(versions=installed(), families=families)
+    FILE.write_text(json.dumps(trials.model_dump(), indent=1) + "\n")
+    return trials
 
 
 def installed() -> dict[str, str]:
@@ -58,7 +58,7 @@ def installed() -> dict[str, str]:
 def rows_of(families: dict[str, dict[str, str | None]]) -> list[dict[str, str]]:
     """One row for each family: what the table knows of it, and each operation, "yes" or "no"."""
     rows = []
-    for name, found in families.items():
+    for name, results in families.items():
         family = FAMILIES[name]
         rows.append(
             {
@@ -69,7 +69,7 @@ def rows_of(families: dict[str, dict[str, str | None]]) -> list[dict[str, str]]:
                 "router": family.router or "none",
                 "rows": family.rows,
                 "decoding": _decoding(name),
-                **{operation: "yes" if why is None else "no" for operation, why in found.items()},
+                **{operation: "yes" if why is None else "no" for operation, why in results.items()},
             }
         )
     return rows
@@ -80,8 +80,8 @@ def reasons(families: dict[str, dict[str, str | None]]) -> list[str]:
     return [
         *(
             f"{FAMILIES[name].title}, {operation}: {why}"
-            for name, found in families.items()
-            for operation, why in found.items()
+            for name, results in families.items()
+            for operation, why in results.items()
             if why is not None
         ),
         *(f"{FAMILIES[name].title}: {FAMILIES[name].note}" for name in families if FAMILIES[name].note),
@@ -89,11 +89,15 @@ def reasons(families: dict[str, dict[str, str | None]]) -> list[str]:
 
 
 def as_markdown(families: dict[str, dict[str, str | None]]) -> str:
-    """Both tables of docs/models.md: what a family has, and what works."""
+    """What docs/models.md holds: a table of what each family has, and what works where."""
     rows = rows_of(families)
     known = ("family", "model_type", "attention", "norms", "router", "rows", "decoding")
-    tables = [_table(rows, known), _table(rows, ("family", *[name for name in rows[0] if name not in known]))]
-    return "\n\n".join([*tables, *(f"- {why}" for why in reasons(families))]) + "\n"
+    operations = [name for name in rows[0] if name not in known]
+    partly = [row for row in rows if any(row[name] == "no" for name in operations)]
+    others = "every other family" if partly else "every family"
+    works = [_table(partly, ("family", *operations))] if partly else []
+    sentence = f"Works in {others}: {', '.join(operations)}."
+    return "\n\n".join([_table(rows, known), *works, sentence, *(f"- {why}" for why in reasons(families))]) + "\n"
 
 
 def _decoding(name: str) -> str:

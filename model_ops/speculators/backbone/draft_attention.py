@@ -3,15 +3,11 @@
     layout = WindowLayout.of(lengths_before=[6, 2], windows=[7, 7], device=device)
     output = draft_attention(query, keys, values, later, layout)
 
-Documents are concatenated. `keys` has every step-0 entry of a document; queries are its last entries, the window. A query sees
-the keys up to its own position, also if only some positions have queries (`WindowLayout.at`). `later` has the keys and values
-of draft steps 1, 2, ... at the queries' own positions.
-
 A fused kernel computes the causal part and returns the log-sum-exp l of its scores; the scores s_i of later steps are merged:
     L = log(exp(l) + sum_i exp(s_i));   output = exp(l - L) output_causal + sum_i exp(s_i - L) v_i
 The backward pass of a fused kernel recomputes probabilities as exp(score - L) and uses the output only in sum(gradient *
 output). With the merged L and output it therefore returns the gradients of the merged softmax, as in ring attention (Liu et al.
-2023, arXiv 2310.01889). Only queries, keys, values, output and L are saved, so memory is linear in length.
+2023, arXiv 2310.01889). Memory is linear in length.
 """
 
 from __future__ import annotations
@@ -225,14 +221,14 @@ def _heads_first(stream: Tensor, rows: slice) -> Float[Tensor, "1 heads rows hea
 def _forward_on_a_cpu(streams: Streams, layout: WindowLayout, document: int, output: Tensor, normaliser: Tensor) -> None:
     queries, parts = _parts(streams, layout, document)
     query, scale = _heads_first(streams[0], queries), streams[0].shape[-1] ** -0.5
-    found = [
+    attended = [
         torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             query, _heads_first(streams[1], part), _heads_first(streams[2], part), 0.0, causal, scale=scale
         )
         for part, causal in parts
     ]
-    joined = torch.stack([sums for _, sums in found]).logsumexp(0) if len(found) > 1 else found[0][1]
-    whole = found[0][0] if len(found) == 1 else sum((sums - joined).exp_()[..., None] * part for part, sums in found)
+    joined = torch.stack([sums for _, sums in attended]).logsumexp(0) if len(attended) > 1 else attended[0][1]
+    whole = attended[0][0] if len(attended) == 1 else sum((sums - joined).exp_()[..., None] * part for part, sums in attended)
     output[queries] = whole[0].transpose(0, 1).to(output.dtype)
     normaliser[queries] = joined[0].T
 
@@ -250,7 +246,7 @@ def _backward_on_a_cpu(
     query, scale = _heads_first(streams[0], queries), streams[0].shape[-1] ** -0.5
     sums = normaliser[queries].T[None].contiguous()
     for part, causal in parts:
-        found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+        of_part = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
             _heads_first(gradient, queries),
             query,
             _heads_first(streams[1], part),
@@ -261,7 +257,7 @@ def _backward_on_a_cpu(
             causal,
             scale=scale,
         )
-        for total, rows, one in zip(gradients, (queries, part, part), found, strict=True):
+        for total, rows, one in zip(gradients, (queries, part, part), of_part, strict=True):
             total[rows] += one[0].transpose(0, 1)
 
 
@@ -343,8 +339,8 @@ class _Explicit:
             of_scores = (upstream @ value.mT).float().sub_(inner).mul_(weights).mul_(rows.shape[-1] ** -0.5).to(value.dtype)
             of_key[:, :, :seen] += of_scores.mT @ rows
             gradients[0][where[real]] = self.queries_first(of_scores @ key, real)
-        for total, found in zip(gradients[1:], (of_key, of_value), strict=True):
-            total[self.where_key[self.real_key]] = found.transpose(1, 2)[self.real_key].to(total.dtype)
+        for total, summed in zip(gradients[1:], (of_key, of_value), strict=True):
+            total[self.where_key[self.real_key]] = summed.transpose(1, 2)[self.real_key].to(total.dtype)
 
     @staticmethod
     def heads_first(stream: Float[Tensor, "documents window heads width"], kv_heads: int) -> Tensor:

@@ -1,18 +1,10 @@
 """Decoder layers of drafters, and the interface of drafters that repeat them on their own output: EAGLE-3 and MTP.
 
-    layer = DraftLayer(config, first=True)
-    x = layer.reads(hidden, embedding)                             # input of attention's projections
+hidden = model.fuse(captured)                                   # step 0 reads the target's hidden states
+hidden = model.fed_back(hidden)                                 # later steps read the output of the step before
+for layer in model.body:                                        # each a `BodyLayer`
+    x = layer.reads(hidden, embedding)                          # input of attention's projections
     hidden = layer.finish(hidden, attended)
-
-    hidden = model.fuse(captured)                                   # step 0 reads the target's hidden states
-    hidden = model.fed_back(hidden)                                 # later steps read the output of the step before
-    for layer in model.body:                                        # each a `draft_layers.BodyLayer`
-        ...
-    logits = model.logits(hidden)
-
-The first layer of EAGLE-3 reads embedding and hidden state, each normalised, so the inputs of its projections are twice as
-wide. Further layers are plain Llama layers and read only the hidden state. Servers name the first layer `midlayer` (or
-layers.0), the others layers.1 and so on.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
 """Saves DFlash drafters as directories that servers load, and reads their configs.
 
-    save_dflash(config, tensors, directory, options)
-    config = read_dflash_config(directory, json.loads((directory / "config.json").read_text()))
-
-directory/               z-lab's layout: vLLM (method dflash) and SGLang (DFLASH)
-directory/speculators/   the same weights in the speculators layout: `vllm serve directory/speculators` alone
+    directory/               z-lab's layout: vLLM (method dflash) and SGLang (DFLASH)
+    directory/speculators/   the same weights in the speculators layout: `vllm serve directory/speculators` alone
 
 Neither has an embedding or a head, since servers use the target's. dflash_config.target_layer_ids are target layers whose
 output is read (both servers add 1); the speculators layout has boundaries. num_target_layers is required, because without it
-SGLang checks the ids against the drafter's own layers. layer_types must be full attention, because vLLM makes sliding layers
-causal. Flags of training are also in the header of the weights' file.
+SGLang checks the ids against the drafter's own layers; layer_types must be full attention, because vLLM makes sliding layers
+causal.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """DFlash draft model (Chen et al. 2026, arXiv 2602.06036): a whole block of drafts in one pass. Tensor names as in z-lab's
 files.
 
-    model = new_draft_model(SpeculatorSettings(architecture="dflash", num_speculative_tokens=7).resolved(), runner, ids)
-
-A block is the anchor, which is the token that the target has just drawn, and a mask token for each draft. Its tokens attend to
-each other without a causal mask, and to the text before the anchor, whose keys and values every layer computes from the
-target's states:
+A block is the anchor (the token that the target has just drawn) and a mask token for each draft. Its tokens attend to each
+other without a causal mask, and to the text before the anchor, whose keys and values every layer computes from the target's
+states:
 
     context = hidden_norm(fc(states of several of the target's layers))                  # at every token of the text
     x = embedding(anchor, mask, mask, ...)
@@ -13,35 +11,29 @@ target's states:
                     x = x + o_proj(attention(q_norm(q), k_norm(k), v)); x = x + mlp(post_attention_layernorm(x))
     logits of the draft at a mask token = head(norm(x))
 
-Embedding and head are the target's (`attach` takes them from it) and not in the drafter's files, so the mask token is a token
-of the target. At index j the context ends at j, the anchor x[j+1] is at position j+1, and the mask at position j+1+k drafts
-x[j+1+k], which is step k - 1 of the interface. Drafts of a block do not depend on each other's tokens; verification is still
-exact, since each is drawn from a known distribution. Train with the block length that is served, because every mask token is
-an input of the others.
-
-Training drafts at several positions of an answer at once. All queries of a block see the same keys, so the tokens of a block
-enter attention as further heads of one query: the context is the causal part, and the block's own keys are visible to every
-query (`model_ops.speculators.backbone.draft_attention`). Memory is linear in the length of the document.
+Embedding and head are the target's (`attach`). At index j the context ends at j, the anchor is x[j+1], and the mask at position
+j+1+k drafts x[j+1+k], which is step k - 1 of the interface. Training drafts at several positions of an answer at once: the
+tokens of a block enter attention as further heads of one query, so memory is linear in the length of the document.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float32, Int
 from torch import Tensor, nn
 
-from model_ops.decoding import Runner
+from model_ops.decoding import Proposal, RotaryTable, Runner, independent_drafts
 from model_ops.families import drafter_shape
 from model_ops.jobs import ModelError
 from model_ops.speculators.backbone.draft_attention import WindowLayout, draft_attention
-from model_ops.speculators.backbone.draft_layers import DraftLayer, Norm
+from model_ops.speculators.backbone.draft_layers import DraftLayer, Norm, new_cache
 from model_ops.speculators.dflash.config import DFlashConfig, captured_boundaries
-from model_ops.speculators.dflash.drafter import DFlashDrafter
 from model_ops.speculators.dflash.export import read_dflash_config, save_dflash
 from model_ops.speculators.draft_model import DocumentWindows, DraftModel, SaveOptions
 from model_ops.speculators.draft_model_files import rotary_embedding
@@ -219,3 +211,81 @@ def _anchors(documents: DocumentWindows) -> Tensor:
     if documents.windows is not None:
         return entries < documents.windows[:, None]
     return entries + documents.start[:, None] + 1 < documents.ids.shape[1]
+
+
+class DFlashDrafter:
+    """A `model_ops.decoding.drafters.Drafter`: one block of drafts per round, over a ragged cache of keys and values of the
+    target's states. Proposes its argmax at temperature 0, or at any if `greedy`; otherwise samples each draft independently.
+
+    Only cache entries from the target's own states stay visible. Entries of a block lie behind them, and entries from the
+    states that the target computed while verifying the block overwrite them. Servers do the same.
+    """
+
+    def __init__(self, model: DFlash, greedy: bool = False):
+        model.of_target()  # fails before a prompt is read if no target is attached
+        self.model, self.greedy = model, greedy
+        self.capture = model.capture
+        self.target_ids = model.target_ids
+        self.rotary = RotaryTable(model.rotary, model.fc.weight.dtype)
+        self.cache = new_cache(model.config, model.fc, 0)
+        self.anchor = self.target_ids[:0]
+        """The token that the target drew last in each row, at the position of the cache's length."""
+
+    @torch.no_grad()
+    def begin(
+        self,
+        prompts: Sequence[Sequence[int]],
+        first: Int[Tensor, " rows"],
+        captured: Float[Tensor, "rows tokens features"] | None,
+    ) -> None:
+        self.cache = new_cache(self.model.config, self.model.fc, len(prompts))
+        self._extend(torch.tensor([len(prompt) for prompt in prompts], device=first.device), captured)
+        self.anchor = first
+
+    @torch.no_grad()
+    def propose(self, count: int, temperature: float, uniforms: Float32[Tensor, "rows drafts"]) -> Proposal:
+        """Proposes a block of drafts. Raises ModelError if `count` exceeds the drafts of a block."""
+        model, cache = self.model, self.cache
+        if count > model.longest_chain:
+            raise ModelError(
+                f"this drafter was trained for blocks of {model.longest_chain} drafts; set num_speculative_tokens "
+                "to at most that"
+            )
+        cache.reserve(1 + count)
+        positions = cache.positions(1 + count)
+        cos, sin = self.rotary.at(positions, cache.longest + 1 + count)
+        hidden = model.embed(self.anchor, count)
+        for number, layer in enumerate(model.layers):
+            attention, x = layer.self_attn, layer.input_layernorm(hidden)
+            attended = cache.attend(
+                number, attention.query(x, cos, sin), *attention.key_value(x, cos, sin), positions=positions, causal=False
+            )
+            hidden = layer.finish(hidden, attended)
+        return independent_drafts(model.logits(hidden[:, 1:]), 0 if self.greedy else temperature, uniforms, self.target_ids)
+
+    @torch.no_grad()
+    def advance(
+        self,
+        emitted: Int[Tensor, "rows tokens"],
+        counts: Int[Tensor, " rows"],
+        captured: Float[Tensor, "rows tokens features"] | None,
+    ) -> None:
+        self._extend(counts, captured)
+        self.anchor = emitted.gather(1, counts[:, None] - 1).squeeze(1)
+
+    def keep(self, rows: Int[Tensor, " kept"]) -> None:
+        self.cache.keep(rows)
+        self.anchor = self.anchor[rows]
+
+    def _extend(self, counts: Tensor, captured: Tensor | None) -> None:
+        """Adds cache entries from the target's states; the first counts[row] of each row are valid."""
+        if captured is None:
+            raise ValueError("DFlash drafts from the target's hidden states, and none are given")
+        tokens = captured.shape[1]
+        self.cache.reserve(tokens)
+        positions = self.cache.positions(tokens)
+        cos, sin = self.rotary.at(positions, self.cache.longest + tokens)
+        context = self.model.context(captured)
+        for number, layer in enumerate(self.model.layers):
+            self.cache.store(number, *layer.self_attn.key_value(context, cos, sin), positions=positions)
+        self.cache.lengths = self.cache.lengths + counts

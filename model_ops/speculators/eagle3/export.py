@@ -1,18 +1,11 @@
 """Saves EAGLE-3 drafters as directories that servers load, and reads their configs.
 
-    save_eagle3(config, tensors, directory, options)
-    config = read_midlayer_config(directory, json.loads((directory / "config.json").read_text()))
-
-directory/               the "midlayer" layout of EAGLE-3 heads: vLLM (method eagle3) and SGLang (EAGLE3)
-directory/speculators/   the same weights in the speculators layout: `vllm serve directory/speculators` alone
+    directory/               the "midlayer" layout of EAGLE-3 heads: vLLM (method eagle3) and SGLang (EAGLE3)
+    directory/speculators/   the same weights in the speculators layout: `vllm serve directory/speculators` alone
 
 Layer ids are written twice, because servers count differently: the top-level eagle_aux_hidden_state_layer_ids are boundaries,
-as vLLM reads them; eagle_config's are blocks whose output is read, one less, because SGLang adds 1. max_position_embeddings is
-the target's, since a shorter one makes drafts of long answers bad. Flags that the weights depend on are also in the header of
-the weights' file, so that `millrace verify` detects a changed config.
-
-In the speculators layout `verifier.name_or_path` is the target as vLLM reads it: a Hub id, or a path relative to the server's
-working directory. `model_ops.speculators.operation` writes the path from the common folder of target and drafter.
+as vLLM reads them; eagle_config's are blocks whose output is read, one less, because SGLang adds 1. Flags that the weights
+depend on are also in the header of the weights' file, so that `millrace verify` detects a changed config.
 """
 
 from __future__ import annotations

@@ -1,24 +1,16 @@
 """EAGLE-3 and EAGLE-3.1 draft models (Li et al. 2025, arXiv 2503.01840). Tensor names of servers' "midlayer" layout.
 
-    config = Eagle3Config.for_target(target.config, draft_vocab_size=2_000)
-    drafter = Eagle3(config)
-
-One decoder layer, or several (num_layers), reads the target's hidden states at three block boundaries (fused by `fc`) and the
-embedding of the next token, and predicts the token after it. On later draft steps it reads its own output instead of the
-target's states:
+The first layer reads the target's hidden states at three block boundaries (fused by `fc`) and the embedding of the next token,
+and predicts the token after it. On later draft steps it reads its own output instead of the target's states:
 
     residual = hidden; x = concat(input_layernorm(embedding), hidden_norm(hidden))
     hidden = residual + attention(x); hidden = hidden + mlp(post_attention_layernorm(hidden))
     logits = lm_head(norm(hidden)); the next step is fed `hidden` before `norm`
 
-Further layers are plain Llama layers between the first layer's output and `norm`, each with its own keys and values.
-
-EAGLE-3.1 differs in two ways: `fc_norm` normalises each of the three states before they are fused, so that none dominates, and
-`norm_output` feeds `norm(hidden)` to the next step, so that its size does not depend on the step. Servers read both as flags;
-weights that are served with another flag than in training draft badly without an error.
-
-Boundary k is the INPUT of block k (0 is the embedding's output), as in vLLM. At index j the layer reads the embedding of x[j+1]
-and the states at j, has rotary position j, and predicts x[j+2].
+Further layers are plain Llama layers before `norm`. EAGLE-3.1 normalises each state before they are fused (`fc_norm`), and
+feeds `norm(hidden)` to the next step (`norm_output`); served with another flag than in training, weights draft badly without
+an error. Boundary k is the INPUT of block k, as in vLLM. At index j the layer reads the embedding of x[j+1] and the states at
+j, has rotary position j, and predicts x[j+2].
 """
 
 from __future__ import annotations

@@ -3,11 +3,8 @@
     result = chain_loss("lk_lambda", drafts, teacher, last, weights=[1.0, 0.8, 0.64])
     result.total.backward()                       # result.alphas[k]: acceptance of step k at every position
 
-The teacher's positions are processed in chunks. The teacher's distribution of a chunk is computed once and used by every draft
-step: position j of step k has the teacher of position j + k. Losses and gradients are computed from it and from the logits of
-all steps, and then the logits are freed. Gradients are computed in the forward pass and scaled in the backward pass, as in
-model_ops.losses.head. Products have autocast's dtype, softmaxes and losses float32. A chunk has at most LOGITS_HELD
-logits, but at least FEWEST_ROWS positions.
+The teacher's distribution of a chunk is computed once and used by every draft step: position j of step k has the teacher of
+position j + k. Gradients are computed in the forward pass and scaled in the backward pass, as in model_ops.losses.head.
 """
 
 from __future__ import annotations
@@ -124,17 +121,17 @@ class _Plan:
             limit = min(limit, MOST_ROWS)
         size = max(1, max(limit, FEWEST_ROWS) // (1 + len(self.rows)))
         elements = SOFTMAX_ELEMENTS.get(device, SOFTMAX_ELEMENTS["cpu"])
-        at_once, found = max(1, elements // self.teacher.draft_vocab_size), []
+        at_once, chunks = max(1, elements // self.teacher.draft_vocab_size), []
         for first in range(0, len(self.last), size):
             after = min(first + size, len(self.last))
-            found.append([*range(first, after, at_once), after])
-        return found
+            chunks.append([*range(first, after, at_once), after])
+        return chunks
 
     def places(self, edges: list[int]) -> list[dict[int, int]]:
         """Index of every edge in the positions of each step, in one transfer."""
         wanted = torch.tensor(edges, device=self.last.device)
-        found = torch.stack([torch.searchsorted(rows, wanted) for rows in self.rows]).tolist()
-        return [dict(zip(edges, of_step, strict=True)) for of_step in found]
+        indices = torch.stack([torch.searchsorted(rows, wanted) for rows in self.rows]).tolist()
+        return [dict(zip(edges, of_step, strict=True)) for of_step in indices]
 
 
 class _ChainLoss(torch.autograd.Function):
@@ -175,8 +172,8 @@ class _ChainLoss(torch.autograd.Function):
                     if any(state_gradients[step] is not None for step in members):
                         returned = (products @ matrix).split([len(part) for part in parts])
                         for step, gradient in zip(members, returned, strict=True):
-                            if state_gradients[step] is not None:
-                                state_gradients[step][spans[step]] = gradient
+                            if (of_state := state_gradients[step]) is not None:
+                                of_state[spans[step]] = gradient
                     if head_gradients[head] is not None:
                         add_product(head_gradients[head], products, entered)
         ctx.gradients = [

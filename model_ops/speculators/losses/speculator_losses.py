@@ -76,12 +76,12 @@ def loss_and_gradient(
     highest = z.amax(-1, keepdim=True)
     q = z.softmax(-1)
     normaliser = highest - q.amax(-1, keepdim=True).log()
-    c_q = c_p = c_a = None
+    c_p = c_a = None
     if kind in ("kl", "lk_lambda"):
         known = target.mass.clamp(min=MASS_FLOOR)
         crossed = torch.linalg.vecdot(p, z)[:, None] - target.mass * normaliser  # sum p log q
         kl = (target.log_mean - crossed) / known - target.mass / known * known.log()
-        c_q, c_p = target.mass / known, -1 / known
+        of_q, of_p = target.mass / known, -1 / known
     elif kind == "cross_entropy":
         labels = _needed(target.labels)[:, None]
         inside_vocabulary = (labels != OUTSIDE).to(z.dtype)
@@ -94,7 +94,7 @@ def loss_and_gradient(
         mass_a = in_a.sum(-1, keepdim=True)
     match kind:
         case "kl":
-            loss = kl
+            loss, c_q, c_p = kl, of_q, of_p
         case "tv":
             loss, c_q, c_a = 1 - alpha, mass_a, -torch.ones_like(alpha)
         case "lk_alpha":
@@ -103,7 +103,7 @@ def loss_and_gradient(
         case "lk_lambda":
             weight = torch.exp(-eta * alpha) if kl_share is None else torch.full_like(alpha, kl_share)
             loss = weight * kl + (1 - weight) * (1 - alpha)
-            c_q, c_p, c_a = weight * c_q + (1 - weight) * mass_a, weight * c_p, weight - 1
+            c_q, c_p, c_a = weight * of_q + (1 - weight) * mass_a, weight * of_p, weight - 1
     if not gradient_wanted:
         return loss[:, 0], alpha[:, 0], None
     gradient = q.mul_(c_q * scale)

@@ -1,12 +1,7 @@
 """The target's output distribution as the drafter's teacher, computed from its last hidden states in chunks.
 
-    teacher = Teacher(head.weight, model.target_ids)
-    piece = teacher.logits(last[:200])            # logits of the draft vocabulary, and the full vocabulary's normaliser
-    piece.rows(slice(0, 32))                      # TargetRows: float32 probabilities, for a loss
-
-Last hidden states are after the final norm. The softmax is over the full vocabulary, so the probabilities of the draft
-vocabulary sum to at most 1; tokens outside it are never accepted. The full vocabulary's logits are computed in chunks, of
-which only the draft vocabulary's columns and a running log-sum-exp are kept.
+The softmax is over the full vocabulary, so the probabilities of the draft vocabulary sum to at most 1; tokens outside it are
+never accepted. Of the full vocabulary's logits only the draft vocabulary's columns and a running log-sum-exp are held.
 """
 
 from __future__ import annotations
@@ -77,7 +72,7 @@ class Teacher:
         with torch.autocast(last.device.type, enabled=False):
             if self.whole:
                 return TeacherLogits(self._capped(last @ self.head.T), None, labels)
-            kept = last.new_empty(len(last), self.draft_vocab_size)
+            logits = last.new_empty(len(last), self.draft_vocab_size)
             highest = last.new_full((len(last), 1), float("-inf"), dtype=torch.float32)
             total = torch.zeros_like(highest)
             limit = FULL_LOGITS_AT_ONCE.get(last.device.type, FULL_LOGITS_AT_ONCE["cpu"])
@@ -86,12 +81,12 @@ class Teacher:
             columns = [bisect_left(self._ids_on_host, edge) for edge in edges]
             for start, end, first, after in zip(edges, edges[1:], columns, columns[1:], strict=False):
                 chunk = self._capped(last @ self.head[start:end].T)
-                kept[:, first:after] = chunk.index_select(1, self.target_ids[first:after] - start)
+                logits[:, first:after] = chunk.index_select(1, self.target_ids[first:after] - start)
                 chunk = chunk.float()
                 top = torch.maximum(highest, chunk.amax(-1, keepdim=True))
                 total = total * (highest - top).exp() + chunk.sub_(top).exp_().sum(-1, keepdim=True)
                 highest = top
-            return TeacherLogits(kept, total.log_().add_(highest), labels)
+            return TeacherLogits(logits, total.log_().add_(highest), labels)
 
     def _capped(self, logits: Float[Tensor, "positions vocab"]) -> Tensor:
         return logits if self.soft_cap is None else logits.div_(self.soft_cap).tanh_().mul_(self.soft_cap)

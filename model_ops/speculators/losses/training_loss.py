@@ -1,17 +1,13 @@
 """The training loss of a drafter, and the metrics reported during training.
 
-    loss = SpeculatorLoss(teacher, settings)                        # the trainer's loss
-    numbers = measure_alpha(model, teacher, rows, states, drafts=3) # on held-out answers
-
-Every token that the target generated is supervised, at each draft step where its index exists. Each training step reports
-alpha_k: mean probability that draft k is accepted after the target's own text
-draft_mass: mean probability that the target gives to the draft vocabulary, an upper bound of alpha
-expected_tau: tokens per target forward that follow from the alphas, 1 + alpha_0 + alpha_0 alpha_1 + ..., per position
+Each training step reports alpha_k, the mean probability that draft k is accepted after the target's own text; draft_mass, the
+mean probability that the target gives to the draft vocabulary, an upper bound of alpha; and expected_tau, tokens per target
+forward that follow from the alphas.
 
 LK-lambda's lambda of a draft step is exp(-eta alpha_k), where alpha_k is a running mean over optimizer steps (weight FOLLOWED
-on the past). It begins at 0, with KL alone. All positions of a draft step use the same mixture, so training moves from KL to TV
-as drafts become acceptable. With one lambda per position (`lambda_of: position`) the least predictable positions, where KL
-dominates, have the largest gradients, and training spends its steps on them: benchmarks/LOG.md has the figures.
+on the past), which begins at 0, with KL alone: training moves from KL to TV as drafts become acceptable. With one lambda per
+position (`lambda_of: position`) training spends its steps on the least predictable positions: benchmarks/LOG.md has the
+figures.
 """
 
 from __future__ import annotations
@@ -23,6 +19,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from model_ops.jobs import filled
 from model_ops.parallel import World
 from model_ops.speculators.draft_model import DraftModel
 from model_ops.speculators.losses.chain_loss import ChainLoss, DraftStep, chain_loss
@@ -39,7 +36,7 @@ from model_ops.speculators.states.speculator_batches import (
     micro_batches,
     supervised,
 )
-from model_ops.tensors import IGNORED, LossOutput, Mean
+from model_ops.tensors import IGNORED, Batch, LossOutput, Mean
 
 FOLLOWED = 0.9
 """Weight of the past in the running mean of alpha, which is so one of about ten optimizer steps."""
@@ -53,14 +50,15 @@ class SpeculatorLoss:
 
     def __init__(self, teacher: Teacher, settings: SpeculatorSettings):
         self.teacher, self.settings = teacher, settings
-        self._alphas = [0.0] * settings.ttt_steps
+        self.steps, self.eta = filled(settings.ttt_steps), filled(settings.eta)
+        self._alphas = [0.0] * self.steps
 
     def after_step(self, numbers: Mapping[str, float]) -> None:
         """Update the running acceptance from an optimizer step's metrics; they are the same on every process."""
-        told = [numbers.get(f"alpha_{step}", math.nan) for step in range(len(self._alphas))]
+        alphas = [numbers.get(f"alpha_{step}", math.nan) for step in range(len(self._alphas))]
         self._alphas = [
             FOLLOWED * before + (1 - FOLLOWED) * now if math.isfinite(now) else before
-            for before, now in zip(self._alphas, told, strict=True)
+            for before, now in zip(self._alphas, alphas, strict=True)
         ]
 
     def state(self) -> dict[str, list[float]]:
@@ -71,9 +69,11 @@ class SpeculatorLoss:
         """Restore the state of a checkpoint."""
         self._alphas = list(state["alphas"])
 
-    def __call__(self, model: DraftModel, batch: DraftBatch) -> LossOutput:
+    def __call__(self, model: DraftModel, batch: Batch) -> LossOutput:
         settings = self.settings
-        drafts = drafts_of(model, batch, settings.ttt_steps, settings.positions_per_answer)
+        if not isinstance(batch, DraftBatch):
+            raise TypeError(f"a drafter is trained on batches with hidden states, not on {type(batch).__name__}")
+        drafts = drafts_of(model, batch, self.steps, settings.positions_per_answer)
         result = chain_loss(
             settings.loss,
             drafts,
@@ -81,7 +81,7 @@ class SpeculatorLoss:
             batch.last,
             settings.weights_of_steps(len(drafts)),
             batch.labels[batch.labels != IGNORED],
-            settings.eta,
+            self.eta,
             None if settings.lambda_of == "position" else self._kl_shares(len(drafts)),
         )
         chains = whole_chains(result, drafts)
@@ -94,7 +94,7 @@ class SpeculatorLoss:
         )
 
     def _kl_shares(self, steps: int) -> list[float]:
-        return [math.exp(-self.settings.eta * alpha) for alpha in self._alphas[:steps]]
+        return [math.exp(-self.eta * alpha) for alpha in self._alphas[:steps]]
 
 
 @torch.no_grad()
@@ -106,7 +106,7 @@ def measure_alpha(
     Processes of a world share the rows, and all of them return the same numbers."""
     device = model.target_ids.device
     sums, counts = torch.zeros(drafts, dtype=torch.float64, device=device), [0.0] * drafts
-    lengths, chains = torch.zeros((), dtype=torch.float64, device=device), 0
+    length_sum, chains = torch.zeros((), dtype=torch.float64, device=device), 0
     order = sorted(range(len(rows)), key=lambda row: len(rows[row].ids))
     world = world or World.alone(device)
     for members in micro_batches(rows, order)[world.data_rank :: world.data_ranks]:
@@ -117,12 +117,12 @@ def measure_alpha(
             sums[step] += alpha.sum()
             counts[step] += len(alpha)
         whole = whole_chains(result, steps)
-        lengths += expected_acceptance_length(whole).sum()
+        length_sum += expected_acceptance_length(whole).sum()
         chains += len(whole)
-    *found, lengths, chains = world.totals([*sums.tolist(), *counts, float(lengths), float(chains)])
-    pairs = zip(found[:drafts], found[drafts:], strict=True)
+    *totals, lengths, whole_count = world.totals([*sums.tolist(), *counts, float(length_sum), float(chains)])
+    pairs = zip(totals[:drafts], totals[drafts:], strict=True)
     alphas = {f"validation_alpha_{step}": total / count for step, (total, count) in enumerate(pairs) if count}
-    return {**alphas, "validation_expected_tau": lengths / chains} if chains else alphas
+    return {**alphas, "validation_expected_tau": lengths / whole_count} if whole_count else alphas
 
 
 def drafts_of(model: DraftModel, batch: DraftBatch, steps: int, anchors: int | None = None) -> list[DraftStep]:

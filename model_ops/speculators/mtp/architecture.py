@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from model_ops.families import BODY_TYPES, has_layers, takes_layer_for_quantized
+from model_ops.files import LocalPath
 from model_ops.jobs import ModelError
 from model_ops.speculators.architecture import SAMPLED_DRAFTS, Architecture, Config, StartingModel
 from model_ops.speculators.mtp.verification import is_mtp, verify_mtp
@@ -22,7 +23,12 @@ class MtpSettings(TrainedDrafterSettings):
     """The multi-token-prediction layer of MiMo (arXiv 2505.07608), trained further (FastMTP, arXiv 2509.18362)."""
 
     architecture: Literal["mtp"] = Field(description="Kind of drafter")
-    mtp_layer: str | None = Field(
+    mtp_layer: (
+        Annotated[
+            str, LocalPath("folder", "the directory of a model with a multi-token-prediction layer, or `base`", ("base",))
+        ]
+        | None
+    ) = Field(
         None,
         min_length=1,
         description="Model whose multi-token-prediction layer is trained further: `base` (the "

@@ -1,21 +1,15 @@
 """Drafts with a target's own multi-token-prediction (MTP) layer, trained further (MiMo's format, vLLM's method `mtp`).
 
-    model = Mtp.for_target(target, layer_of)           # layer_of: directory with the layer's tensors
-
-Models trained with multi-token prediction have a layer that predicts the token after the next one. At index j it reads the
-target's last state and the embedding of x[j+1], and predicts x[j+2] with the target's head:
+At index j the layer reads the target's last state and the embedding of x[j+1], and predicts x[j+2] with the target's head:
 
     x = input_proj(concat(hidden_layernorm(state), token_layernorm(embedding)))
     hidden = x + attention(input_layernorm(x)); hidden = hidden + mlp(post_attention_layernorm(hidden))
     logits = lm_head(final_layernorm(hidden)); the next step reads `final_layernorm(hidden)` instead of the state
 
-The layer was published for one step. Servers run it K times on its own output, so it is trained for K steps with shared weights
-(FastMTP, arXiv 2509.18362), with EAGLE-3's training-time test. Embedding and head are the target's and frozen; servers use the
-target's own and ignore the file's.
-
+Servers run the layer K times on its own output, so it is trained for K steps with shared weights (FastMTP, arXiv 2509.18362).
 As in vLLM, the embedding is zero at position 0, and rotary positions equal the index. MiMo trained the layer on the state
-before the target's final norm. Targets here are plain Qwen2 models, whose servers pass the state after the norm, so the
-weights of `hidden_layernorm` are divided by this norm's weights, and training adapts the rest.
+before the target's final norm, servers of a plain Qwen2 pass the state after it: `hidden_layernorm` is divided by this norm's
+weights.
 """
 
 from __future__ import annotations
@@ -217,7 +211,7 @@ class Mtp(RepeatedBody):
     def from_config(cls, directory: Path, raw: dict[str, Any]) -> Mtp:
         fields = {name: raw.get(name) for name in MtpConfig.model_fields if name not in ("target_layers", "num_layers")}
         try:
-            return cls(MtpConfig(**fields, target_layers=raw.get("num_hidden_layers")))
+            return cls(MtpConfig.model_validate({**fields, "target_layers": raw.get("num_hidden_layers")}))
         except ValidationError as error:
             problem = error.errors()[0]
             raise ModelError(f"{directory / 'config.json'}: {problem['loc'][0]}: {problem['msg']}") from error
@@ -257,11 +251,11 @@ def read_layer(directory: Path) -> dict[str, Tensor]:
             f"mtp_layer: {directory} is a drafter trained by millrace, which reads other states than the base "
             "model's layer: give it as continue_from"
         )
-    found: dict[str, Tensor] = {}
+    layer: dict[str, Tensor] = {}
     for path in (*sorted(directory.glob("*.safetensors")), *sorted((directory / "mtp").glob("*.safetensors"))):
         try:
             with safe_open(path, framework="pt") as tensors:
-                found.update(
+                layer.update(
                     {
                         name: tensors.get_tensor(name)
                         for name in tensors.keys()  # noqa: SIM118 (not a dict)
@@ -270,15 +264,15 @@ def read_layer(directory: Path) -> dict[str, Tensor]:
                 )
         except (SafetensorError, OSError) as error:
             raise ModelError(f"mtp_layer: {path} is truncated or damaged: copy it again") from error
-    if not found:
+    if not layer:
         raise ModelError(
             f"mtp_layer: {directory} holds no tensor {LAYER}*, so it has no supported multi-token-prediction "
             "layer (MiMo-7B has one); choose architecture eagle3"
         )
-    missing = sorted(set(NAMES.values()) - set(found))
+    missing = sorted(set(NAMES.values()) - set(layer))
     if missing:
         raise ModelError(f"mtp_layer: {directory} lacks {missing[0]} of its multi-token-prediction layer: copy the model again")
-    return found
+    return layer
 
 
 def mtp_config(config: MtpConfig, dtype: torch.dtype) -> dict[str, Any]:

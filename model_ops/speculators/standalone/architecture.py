@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from model_ops.families import FAMILIES
+from model_ops.files import LocalPath
 from model_ops.speculators.architecture import SAMPLED_DRAFTS, Architecture, Config, StartingModel
 from model_ops.speculators.serving import SglangOptions, VllmOptions
 from model_ops.speculators.settings import TrainedDrafterSettings
@@ -23,7 +24,9 @@ class DraftModelSettings(TrainedDrafterSettings):
     """A small language model with the target's tokenizer, trained for acceptance (DistillSpec, arXiv 2310.08461)."""
 
     architecture: Literal["draft_model"] = Field(description="Kind of drafter")
-    draft_model: str | None = Field(
+    draft_model: (
+        Annotated[str, LocalPath("folder", "the directory of a small language model, or `student`", ("student",))] | None
+    ) = Field(
         None,
         min_length=1,
         description="Small language model to begin from, with the target's tokenizer: "

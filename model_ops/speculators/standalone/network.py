@@ -1,15 +1,9 @@
-"""Trains a small language model as a drafter: the distilled student, or any model with the target's tokenizer (DistillSpec).
-
-    model = StandaloneModel.from_directory(directory)
-    hidden = model.unroll(documents, steps=1)
+"""Trains a small language model as a drafter: the distilled student, or any model with the target's tokenizer.
 
 It reads only tokens, no hidden states of the target, and servers run it next to the target (vLLM's method `draft_model`,
-SGLang's STANDALONE). As for every drafter, training uses the target's own answers and its distribution, with the losses of
-`model_ops.speculators.losses.speculator_losses` (Zhou et al. 2023, DistillSpec, arXiv 2310.08461). At index j of a document its
-state at x[j+1] predicts x[j+2]. Draft k reads the true tokens before it and equals draft 0 at index j + k, so training has a
-single draft step.
-
-Its directory is a plain Hugging Face model with the target's digests in config.json, which mark it as a drafter.
+SGLang's STANDALONE). Training uses the target's own answers and its distribution (Zhou et al. 2023, DistillSpec, arXiv
+2310.08461). At index j its state at x[j+1] predicts x[j+2]; draft k equals draft 0 at index j + k, so training has a single
+draft step. Its directory is a plain Hugging Face model with the target's digests in config.json, which mark it as a drafter.
 """
 
 from __future__ import annotations
@@ -76,7 +70,7 @@ class StandaloneModel(DraftModel):
     def scored(
         self, hidden: Float[Tensor, "*rows hidden"], step: int
     ) -> tuple[Float[Tensor, "*rows hidden"], Float[Tensor, "draft_vocab hidden"]]:
-        head = Head.of(self.language_model)
+        head = Head.required(self.language_model)
         return hidden.float() * head.scale, head.weight
 
     def drafter(self, greedy: bool = False) -> ModelDrafter:

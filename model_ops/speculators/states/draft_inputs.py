@@ -34,6 +34,8 @@ def check_target(target: Path, architecture: str) -> None:
         raise ModelError(str(error)) from error
     tied = bool(config.get("tie_word_embeddings"))
     head, vocab = "model.embed_tokens.weight" if tied else "lm_head.weight", config.get("vocab_size")
+    if type(vocab) is not int:
+        raise ModelError(f"{target}: vocab_size in config.json is {vocab!r}, not a number: save the model again")
     packed = [name for name in tensors if name.startswith(f"{head}_")]  # some quantized formats split it
     if head not in tensors and not packed:
         raise ModelError(

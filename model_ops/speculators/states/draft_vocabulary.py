@@ -1,9 +1,5 @@
 """Chooses the draft vocabulary: the target's most frequent tokens in its answers.
 
-    counts = count_answers(rows, vocab=8_192)                       # of supervised tokens
-    ids, coverage = choose_draft_vocabulary(counts, forced_ids(target, tokenizer), size=None, coverage=0.998)
-    coverage_report(ids, rows, held_out)                            # also by workload, and on held-out answers
-
 Fewer rows in the drafter's head make drafting cheaper, but a token outside the vocabulary is never accepted. Coverage is the
 share of answer tokens inside, an upper bound of the acceptance rate.
 """

@@ -3,11 +3,9 @@
     cache = HiddenStates(folder, answers, layer_ids, target)
     cache.compute(runner, progress)              # skips existing shards; processes of a `world` share the work
     (captured, last), = cache.of([17])
-    states = OnlineStates(runner, answers, layer_ids)         # the same, computed without a cache
 
 Per row: `captured`, the boundary states of every token [tokens, captured * hidden], and `last`, the state after the final norm
-at j = start to start + window, [window + 1, hidden]. Entry a + 1 of `last` gives the teacher's distribution for index a of the
-window. States are stored in bfloat16, in safetensors shards that are memory-mapped.
+of the window, [window + 1, hidden]: entry a + 1 gives the teacher's distribution for index a. Stored in bfloat16.
 """
 
 from __future__ import annotations
@@ -69,10 +67,10 @@ def read_answers(path: Path, max_length: int) -> tuple[list[AnswerRow], dict[str
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
         raise ModelError(f"{path} does not hold row_id, prompt_token_ids and answer_token_ids; generate it again") from error
     rows, cut = [], 0
-    for found in table.to_pylist():
-        prompt, answer = found["prompt_token_ids"], found["answer_token_ids"]
+    for answered in table.to_pylist():
+        prompt, answer = answered["prompt_token_ids"], answered["answer_token_ids"]
         ids = [*prompt, *answer]
-        row = AnswerRow(found["row_id"], ids[:max_length], len(prompt), found.get("workload") or "")
+        row = AnswerRow(answered["row_id"], ids[:max_length], len(prompt), answered.get("workload") or "")
         if row.window > 0 and len(prompt) > 0 and len(answer) > 0:
             cut += len(ids) > max_length
             rows.append(row)

@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from model_ops.documents import share
+from model_ops.jobs import filled
 from model_ops.speculators.draft_model import DocumentWindows
 from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.states.hidden_states import AnswerRow, HiddenStates, OnlineStates
@@ -59,15 +60,15 @@ class SpeculatorPlan:
         self.rows, self.states, self.seed = rows, states, settings.seed
         self.steps = plan_steps([len(row.ids) for row in rows], settings)
         self.micro_batch_tokens = settings.micro_batch_tokens or MICRO_BATCH_TOKENS
-        self.anchors, self.drafts = settings.positions_per_answer, settings.ttt_steps
+        self.anchors, self.drafts = settings.positions_per_answer, filled(settings.ttt_steps)
 
     def __len__(self) -> int:
         return len(self.steps)
 
-    def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[DraftBatch]:
+    def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[Batch]:
         """This rank's rows of step `index`; see BatchSource."""
         shares = self._groups(index, ranks)
-        batches = [
+        batches: list[Batch] = [
             make_batch(self.rows, self.states, group, (self.seed, index, number * ranks + rank))
             for number, group in enumerate(shares[rank])
         ]
@@ -107,8 +108,8 @@ def plan_steps(lengths: Sequence[int], settings: SpeculatorSettings) -> list[lis
     """The rows of each optimizer step: `steps` steps if it is set, else `epochs` passes. A last step that is less than half
     full is merged into the previous one."""
     wanted = settings.steps
-    budget = settings.tokens_per_step
-    total_tokens = None if wanted is not None else settings.epochs * sum(lengths)
+    budget = filled(settings.tokens_per_step)
+    total_tokens = None if wanted is not None else filled(settings.epochs) * sum(lengths)
     steps: list[list[int]] = [[]]
     held = seen = epoch = 0
     while lengths:
@@ -149,12 +150,12 @@ def make_batch(
     """One micro-batch. drawn_by: seed of its `order`, (seed, step, number of the micro-batch)."""
     chosen = [rows[row] for row in members]
     longest = max(len(row.ids) for row in chosen)
-    found = states.of(members)
+    of_members = states.of(members)
     ids = torch.zeros(len(chosen), longest, dtype=torch.int64)
     # states that were computed for this batch are on the target's device and stay there
-    captured = found[0][0].new_zeros(len(chosen), longest, found[0][0].shape[-1])
+    captured = of_members[0][0].new_zeros(len(chosen), longest, of_members[0][0].shape[-1])
     labels = torch.full((len(chosen), longest), IGNORED)
-    for place, (row, (row_captured, _)) in enumerate(zip(chosen, found, strict=True)):
+    for place, (row, (row_captured, _)) in enumerate(zip(chosen, of_members, strict=True)):
         tokens = torch.tensor(row.ids)
         ids[place, : len(tokens)] = tokens
         captured[place, : len(tokens)] = row_captured
@@ -170,7 +171,7 @@ def make_batch(
         captured=captured,
         start=torch.tensor([row.start for row in chosen]),
         windows=torch.tensor([row.window for row in chosen]),
-        last=torch.cat([last[1:] for _, last in found]),
+        last=torch.cat([last[1:] for _, last in of_members]),
         order=_random_order(sum(row.window for row in chosen), drawn_by),
         on_host=([row.start for row in chosen], [row.window for row in chosen]),
     )

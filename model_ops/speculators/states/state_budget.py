@@ -1,11 +1,7 @@
 """Decides whether the target's hidden states are cached on disk or computed with each batch.
 
-    choice = choose_states(settings, rows, captured=3, hidden_size=4096, folder=work)      # ModelError if over budget
-    choice.mode, choice.reason
-
 A cache takes 2 * hidden * (captured + 1) bytes per token and is read once per epoch; `online` costs a forward pass of the
-target in every epoch. `auto` uses the cache if rows are read more than once and it fits, since reading is then cheaper than a
-forward pass (measured: docs/speculators.md).
+target in every epoch. `auto` uses the cache if rows are read more than once and it fits (measured: docs/speculators.md).
 """
 
 from __future__ import annotations
@@ -16,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from model_ops.jobs import ModelError, counted
+from model_ops.jobs import ModelError, counted, filled
 from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.states.hidden_states import AnswerRow, bytes_of
 
@@ -73,8 +69,8 @@ def _binary(count: float) -> str:
 def reads(settings: SpeculatorSettings, rows: Sequence[AnswerRow]) -> float:
     """Number of times that the average answer is read during training."""
     if settings.steps is None:
-        return float(settings.epochs)
-    return settings.steps * settings.tokens_per_step / max(1, sum(len(row.ids) for row in rows))
+        return filled(settings.epochs)
+    return settings.steps * filled(settings.tokens_per_step) / max(1, sum(len(row.ids) for row in rows))
 
 
 def fitting(rows: Sequence[AnswerRow], captured: int, hidden_size: int, budget: float) -> int:

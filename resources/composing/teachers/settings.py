@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from model_ops.answering import GENERATED_WITH, EndpointSettings, plain_address
-from model_ops.jobs import Settings
+from model_ops.files import LocalPath, template_files
+from model_ops.jobs import ModelError, Settings
 from model_ops.operations import TRAINED
+from model_ops.pruning import refuse_unusable_base
 from model_ops.tasks import pattern_problem
 
 OF_THE_RESULT = (
@@ -91,6 +93,15 @@ class VerifySettings(Settings):
         return self.least_score if self.least_score is not None else 7.0 if self.kind == "judge" else 1.0
 
 
+def _refuse_unasked(directory: Path) -> None:
+    """Raises ModelError for a directory whose model cannot be asked."""
+    refuse_unusable_base(directory)
+    if not template_files.chat_templates(directory):
+        raise ModelError(
+            f"{directory} has no chat template, so it cannot be asked; put a chat_template.jinja into the directory"
+        )
+
+
 class TeacherSettings(EndpointSettings):
     """A teacher whose answers replace the logged ones in training: at an OpenAI-compatible endpoint, or in process."""
 
@@ -98,7 +109,13 @@ class TeacherSettings(EndpointSettings):
         None, description="Address of the API, such as http://localhost:8000/v1, without credentials. Left out: `base` answers"
     )
     model: str | None = Field(None, min_length=1, description="Name of the model at the endpoint")
-    base: str | None = Field(
+    base: (
+        Annotated[
+            str,
+            LocalPath("model or id", f"the directory of a model, a Hub id, or `{TRAINED}`", (TRAINED,), check=_refuse_unasked),
+        ]
+        | None
+    ) = Field(
         None,
         min_length=1,
         description="Model that answers in process, instead of an endpoint: a directory, quantized or not, "
@@ -250,6 +267,10 @@ class TeacherSettings(EndpointSettings):
         """The teacher's name in records: of a directory its last part."""
         base = Path(self.base or "")
         return self.model or (base.name if base.is_absolute() else str(base))
+
+    def teaches(self, section: str) -> bool:
+        """Whether a recipe's section learns its answers."""
+        return self.trains in ("both", section)
 
     @property
     def judged(self) -> bool:

@@ -1,12 +1,7 @@
-"""MinHash signatures of turns (Broder 1997), stored as banding needs them: one 32-bit hash per band.
-
-    signatures(questions, answers, NearDuplicates())     # pa.ListArray of int32: a stamp and one hash per band, or empty
-
-Number k of a signature is the minimum of the permutation h -> (a_k h + b_k) mod 2**32, a_k odd, over the turn's shingles; two
-turns have the same number with a probability equal to their Jaccard similarity. Only a hash of each band's numbers is stored:
-two turns are compared where a band's hash is the same. The stamp identifies the settings: hashes of different settings cannot
-be compared. A turn without shingles (fewer words than a shingle) gets an empty signature: too little text for a near
-duplicate, so such rows match as exact duplicates only.
+"""MinHash signatures of turns (Broder 1997), stored as banding needs them: one 32-bit hash per band. Number k is the minimum of
+the permutation h -> (a_k h + b_k) mod 2**32, a_k odd, over the turn's shingles; two turns have the same number with a
+probability equal to their Jaccard similarity. A signature begins with a stamp: hashes of different settings cannot be compared.
+A turn without shingles gets an empty signature: such rows match as exact duplicates only.
 """
 
 from __future__ import annotations
@@ -27,8 +22,8 @@ _VERSION = 2
 
 def stamp(settings: NearDuplicates) -> int:
     """The first number of every signature made with these settings."""
-    made_of = f"{_VERSION} {settings.ngram} {settings.bands} {settings.rows}".encode()
-    return int.from_bytes(hashlib.sha256(made_of).digest()[:4], "little", signed=True)
+    settings_text = f"{_VERSION} {settings.ngram} {settings.bands} {settings.rows}".encode()
+    return int.from_bytes(hashlib.sha256(settings_text).digest()[:4], "little", signed=True)
 
 
 def permutations(settings: NearDuplicates) -> tuple[UInt32[np.ndarray, " hashes"], UInt32[np.ndarray, " hashes"]]:

@@ -1,9 +1,5 @@
-"""Finds near copies that curation cannot see: seeds that repeat traffic, and copies in two splits where it keeps them.
-
-    connection.register("near_copies", near_copies(connection, NearDuplicates()))
-
-The same signatures and the same similarity decide as in curation (resources.curating.duplicates.near_duplicates). Only rows
-that share a band with a row of the other side are compared. Needs the relations of resources.composing.datasets.
+"""Finds near copies that curation cannot see: seeds that repeat traffic, and copies in two splits where it keeps them. The same
+signatures and the same similarity decide as in curation. Needs the relations of resources.composing.datasets.
 """
 
 from __future__ import annotations
@@ -35,29 +31,29 @@ def near_copies(connection: duckdb.DuckDBPyConnection, settings: NearDuplicates)
     if not len(seeds) and settings.enabled:
         return NEAR_COPIES.empty_table()
     signed = _signed_rows(connection, settings)
-    found = list(_repeated_seeds(connection, seeds, signed, settings)) if len(seeds) else []
+    copies = list(_repeated_seeds(connection, seeds, signed, settings)) if len(seeds) else []
     if not settings.enabled:
-        found += _across_splits(connection, signed, settings)
-    return pa.Table.from_pylist(found, schema=NEAR_COPIES)
+        copies += _across_splits(connection, signed, settings)
+    return pa.Table.from_pylist(copies, schema=NEAR_COPIES)
 
 
 class _Signed:
     """Curated rows with a signature: ids, conversations, places, and the bands as numbers."""
 
-    def __init__(self, found: pa.Table, settings: NearDuplicates):
-        self.ids, self.conversations = found["row_id"], found["conversation_id"]
-        self.places = found["place"].to_numpy().astype(np.int64)
-        self.bands = band_hashes(found["signature"].combine_chunks(), settings.bands)
+    def __init__(self, table: pa.Table, settings: NearDuplicates):
+        self.ids, self.conversations = table["row_id"], table["conversation_id"]
+        self.places = table["place"].to_numpy().astype(np.int64)
+        self.bands = band_hashes(table["signature"].combine_chunks(), settings.bands)
 
 
 def _signed_rows(connection: duckdb.DuckDBPyConnection, settings: NearDuplicates) -> _Signed:
     """Rows whose signature was made with these settings; curation refuses others where it compares them."""
-    found = rows(connection, "composing/near_copies/signed_rows")
-    lists = found["signature"].combine_chunks()
+    table = rows(connection, "composing/near_copies/signed_rows")
+    lists = table["signature"].combine_chunks()
     marks = np.zeros(len(lists), dtype=np.int64)
     if len(lists):
         marks = lists.flatten().to_numpy(zero_copy_only=False)[lists.offsets.to_numpy()[:-1] - lists.offsets[0].as_py()]
-    return _Signed(found.filter(pa.array(marks == stamp(settings))), settings)
+    return _Signed(table.filter(pa.array(marks == stamp(settings))), settings)
 
 
 def _repeated_seeds(
@@ -103,10 +99,10 @@ def _across_splits(
 
 def _share_a_band(bands: np.ndarray, others: np.ndarray) -> np.ndarray:
     """The rows of which a band's hash is that of another row."""
-    found = np.zeros(len(bands), dtype=bool)
+    shared = np.zeros(len(bands), dtype=bool)
     for band in range(bands.shape[1] if len(others) else 0):
-        found |= np.isin(bands[:, band], others[:, band])
-    return found
+        shared |= np.isin(bands[:, band], others[:, band])
+    return shared
 
 
 def _linked(connection: duckdb.DuckDBPyConnection, ids: list[pa.ChunkedArray], settings: NearDuplicates) -> Links:

@@ -1,23 +1,12 @@
-"""Groups near-duplicate turns: banding proposes pairs, their exact Jaccard similarity decides.
+"""Groups near-duplicate turns: banding proposes pairs (Leskovec, Rajaraman, Ullman, Mining of Massive Datasets, 3.4), their
+exact Jaccard similarity decides. Text that different examples share is no evidence of a copy: a shingle of a question does not
+count where it comes with different answers, or where one question has a stretch of words that the other lacks and the answers
+say less than that (a label). What differs always counts. The answers of near copies also have that share of words in common,
+and their questions half of it in shingles. Buckets are those of the shingles that count; in a crowded one a row is compared
+with the first BEST rows and the BEFORE rows before it, so ten thousand copies end in one group. Rows are given best first; a
+group is named by its best row.
 
     links = group_turns(questions, answers, NearDuplicates())          # all steps, for texts in memory
-
-    bands = band_hashes(signatures)                  # uint32[rows, bands]; step by step, for signatures from a table
-    suspects = share_a_bucket(bands)                 # the rows whose text is needed
-    with ShingleFile() as sets:
-        for group in shingle_sets(...): sets.add(*group)
-        links = link(bands, suspects, sets.read(), NearDuplicates())
-
-Text that different examples share (instructions, few-shot examples, passages that come back) is no evidence of a copy: a
-shingle of a question does not count where it comes with different answers, or where one question has a stretch of words that
-the other lacks and the answers say less than that (a label). What differs always counts. The answers of near copies also have
-that share of words in common, and their questions half of it in shingles (short ones: that share of words), whatever the answer
-(a stock phrase).
-
-Two rows are compared where all hashes of a band agree (Leskovec, Rajaraman, Ullman, Mining of Massive Datasets, 3.4). Rows of
-one group are not compared again. Buckets are those of the shingles that count, so that a shape's rows do not crowd one; in
-a crowded bucket a row is compared with the bucket's first eight rows and the 32 before it: ten thousand copies cost ten
-thousand comparisons and end in one group. Rows are given best first; a group is named by its best row.
 """
 
 from __future__ import annotations

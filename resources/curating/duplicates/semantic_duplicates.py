@@ -1,11 +1,6 @@
-"""Groups turns with the same meaning: cosine similarity of embeddings, in blocks of bounded memory.
-
-    best, similarity = group_vectors(vectors, similarity=0.95)     # vectors: float32 [rows, hidden], of length 1
-
-Up to a few thousand rows, all pairs are compared. Beyond that, rows are gathered around centroids (spherical k-means), and
-each row is compared with those that share one of its four nearest centroids; a pair just above the threshold may be missed.
-Rows are given best first: a group is named by its best row, and the centroids start from rows at even steps, so the same rows
-give the same groups.
+"""Groups turns with the same meaning: cosine similarity of embeddings, in blocks of bounded memory. Up to a few thousand rows,
+all pairs are compared. Beyond that, rows are gathered around centroids (spherical k-means), and each row is compared with those
+that share one of its four nearest centroids; a pair just above the threshold may be missed. Rows are given best first.
 """
 
 from __future__ import annotations
@@ -38,9 +33,9 @@ def group_vectors(
         for first in range(0, len(members), TOGETHER):
             block = vectors[members[first : first + TOGETHER]]
             for start in range(0, first + 1, TOGETHER):
-                found = block @ vectors[members[start : start + TOGETHER]].T
+                similarities = block @ vectors[members[start : start + TOGETHER]].T
                 for strip in range(0, len(block), STRIP):
-                    cosines = found[strip : strip + STRIP]
+                    cosines = similarities[strip : strip + STRIP]
                     mine, theirs = np.nonzero(cosines >= similarity)
                     cosine = cosines[mine, theirs]
                     mine, theirs = members[first + strip + mine], members[start + theirs]

@@ -12,16 +12,16 @@ _TOKEN, _SECRET_WORD, _NUMBER_WORD = 1, 2, 3
 @compiled
 def suspects(content, edges, words, word_edges, word_kinds, word_starts, word_signs, iban_lengths):
     """Marks the texts that may hold personal data; `edges` are the texts' offsets in `content`."""
-    found = np.zeros(len(edges) - 1, dtype=np.bool_)
+    marked = np.zeros(len(edges) - 1, dtype=np.bool_)
     longest = 0
-    for text in range(len(found)):
+    for text in range(len(marked)):
         longest = max(longest, edges[text + 1] - edges[text])
     plain = np.zeros(longest + 64, dtype=np.uint8)  # zeros after the text: reading ahead needs no bounds check
-    for text in range(len(found)):
+    for text in range(len(marked)):
         size = _unescape(content, edges[text], edges[text + 1], plain)
         plain[size : size + 64] = 0
-        found[text] = _suspect(plain, size, words, word_edges, word_kinds, word_starts, word_signs, iban_lengths)
-    return found
+        marked[text] = _suspect(plain, size, words, word_edges, word_kinds, word_starts, word_signs, iban_lengths)
+    return marked
 
 
 @compiled
@@ -106,8 +106,8 @@ def _suspect(plain, size, words, word_edges, word_kinds, word_starts, word_signs
     while at < size:
         byte = plain[at]
         if _digit(byte):
-            told, at = _number(plain, at, size, iban_lengths)
-            if told:
+            is_suspect, at = _number(plain, at, size, iban_lengths)
+            if is_suspect:
                 return True
             continue
         if byte == 64:  # @
@@ -116,8 +116,8 @@ def _suspect(plain, size, words, word_edges, word_kinds, word_starts, word_signs
                 return True
         elif byte == 58:  # :
             if at >= address and plain[at + 1] == 47 and plain[at + 2] == 47:
-                told, address = _query(plain, at + 3, size)  # an address may hold others: it is read once
-                if told:
+                is_suspect, address = _query(plain, at + 3, size)  # an address may hold others: it is read once
+                if is_suspect:
                     return True
             if _ipv6(plain, at, size):
                 return True
@@ -167,10 +167,10 @@ def _word(plain, at, words, word_edges, word_kinds, word_starts):
 @compiled
 def _digits_nearby(plain, at):
     """Whether _ or - follows within a few bytes, as in ghp_ and glpat-: gh and gl alone begin no token."""
-    found = False
+    nearby = False
     for step in range(2, 6):
-        found |= plain[at + step] == 95 or plain[at + step] == 45
-    return found
+        nearby |= plain[at + step] == 95 or plain[at + step] == 45
+    return nearby
 
 
 @compiled

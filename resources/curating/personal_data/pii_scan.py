@@ -1,10 +1,7 @@
-"""Marks JSON texts that may hold personal data: one quick pass over the bytes of a column, in compiled code.
+"""Marks JSON texts that may hold personal data: one quick pass over the bytes of a column, in compiled code. Every text in
+which `pii_patterns` finds something must be marked; one that is marked in vain only costs its parsing.
 
     might_hold(pa.array(['[{"content":"hi"}]', '[{"content":"a@b.org"}]', None]))   # [False, True, False]
-
-Every text in which `pii_patterns.find` finds something must be marked (a test checks every kind);
-a text that is marked in vain only costs its parsing. Escapes are decoded as far as needed: a letter
-after a backslash separates, \\uXXXX below 128 is its character, however deep JSON lies within JSON.
 """
 
 from __future__ import annotations

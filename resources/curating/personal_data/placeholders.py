@@ -1,14 +1,9 @@
-"""Replaces personal data in chat messages by typed placeholders.
+"""Replaces personal data in chat messages by typed placeholders. The same value gets the same placeholder for as long as one
+redactor is used. JSON stays JSON: each key and value is redacted by itself; a string that contains JSON is parsed, redacted and
+written again.
 
     redactor = Redactor()                                          # one for each session
     redactor.redact_json('[{"role":"user","content":"mail a@b.org"}]')   # ... "mail <EMAIL_1>"
-    redactor.found                                                 # {"EMAIL": 1}
-
-The same value gets the same placeholder for as long as one redactor is used; numbers count up from 1 in the order in
-which values first appear. `pii_patterns` finds the values; `presidio` can add to them.
-
-JSON stays JSON: each key and value is redacted by itself; a string that contains JSON (a tool call's arguments) is parsed,
-redacted and written again. A number that is a card number or, by its key, a telephone number becomes a string.
 """
 
 from __future__ import annotations
@@ -45,7 +40,7 @@ class Redactor:
     """Replaces what `find_personal_data` finds and numbers the values; use one redactor per session."""
 
     def __init__(self, find: Callable[[str], Iterable[Span]] = find_personal_data) -> None:
-        self.found: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         self._search = find
         self._remembered: dict[str, list[Span]] = {}
         self._numbers: dict[tuple[str, str], int] = {}
@@ -60,12 +55,12 @@ class Redactor:
 
         A text without personal data is returned unchanged, byte for byte.
         """
-        before = self.found.total()
+        before = self.counts.total()
         try:
             value = self._walk(json.loads(text))
         except (ValueError, RecursionError):  # not JSON, or nested too deeply
             return self.redact(text)
-        if self.found.total() == before:
+        if self.counts.total() == before:
             return text
         return json_text(value)
 
@@ -89,10 +84,10 @@ class Redactor:
                 if key in _JOINING_KEYS or (key == "id" and "function" in value):
                     named[key] = item
                     continue
-                told = self.redact(key)
-                while told in named:  # two keys with the same placeholder: both values are kept
-                    told += "'"
-                named[told] = self._named(key, item)
+                spelt = self.redact(key)
+                while spelt in named:  # two keys with the same placeholder: both values are kept
+                    spelt += "'"
+                named[spelt] = self._named(key, item)
             return named
         if isinstance(value, int) and value >= 10**12 and card(str(value)):
             return self._holder("CARD", str(value))
@@ -123,9 +118,9 @@ class Redactor:
             return self.redact(text)
         if "\\" not in text:
             return self.redact(text)
-        before = self.found.total()
+        before = self.counts.total()
         value = self._walk(value)
-        if self.found.total() == before:
+        if self.counts.total() == before:
             return text
         return json_text(value, (", ", ": ") if '": ' in text else (",", ":"))
 
@@ -144,5 +139,5 @@ class Redactor:
         if number is None:
             self._last[kind] += 1
             number = self._numbers[(kind, identity)] = self._last[kind]
-        self.found[kind] += 1
+        self.counts[kind] += 1
         return f"<{kind}_{number}>"

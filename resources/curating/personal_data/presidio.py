@@ -1,14 +1,6 @@
-"""Adds Microsoft Presidio's findings to the built-in patterns: `curation: {pii_engine: presidio}`.
-
-    find = presidio_finder()
-    find_personal_data("Ann Lee lives in Oslo")      # PERSON and LOCATION, and the built-in kinds
-
-Presidio is an extra (package presidio-analyzer) and needs a spaCy model, which is not downloaded automatically:
-
-    python -m spacy download en_core_web_lg        # or name another one in MILLRACE_PRESIDIO_MODEL
-
-Where both find something at the same place, the built-in kind is used; other kinds have Presidio's names. Its model reads
-every row and takes most of the cleaning time.
+"""Adds Microsoft Presidio's findings to the built-in patterns: `curation: {pii_engine: presidio}`. Presidio is an extra and
+needs a spaCy model (en_core_web_lg, or that of MILLRACE_PRESIDIO_MODEL), which is not downloaded automatically. Where both find
+something at the same place, the built-in kind is used.
 """
 
 from __future__ import annotations
@@ -64,7 +56,7 @@ def presidio_finder() -> Callable[[str], tuple[Span, ...]]:
     )
     engine = AnalyzerEngine(nlp_engine=provider.create_engine(), supported_languages=["en"])
 
-    def found(text: str) -> tuple[Span, ...]:
+    def find(text: str) -> tuple[Span, ...]:
         theirs = [
             Span(begin + start, begin + end, kind, piece[start:end])
             for begin, piece in _pieces(text)
@@ -80,7 +72,7 @@ def presidio_finder() -> Callable[[str], tuple[Span, ...]]:
             if result.entity_type not in OURS | NOT_PERSONAL
         )
 
-    return found
+    return find
 
 
 def _pieces(text: str) -> Iterator[tuple[int, str]]:

@@ -1,9 +1,5 @@
-"""Finds keys, tokens, passwords and credentials in URLs in a text, as spans of kind SECRET.
-
-    list(assigned_secrets('API_KEY = "9f8a7c6b5d4e3f2a1b0c"'))     # [Span(11, 31, "SECRET", "9f8a7c6b5d4e3f2a1b0c")]
-
-Tokens are recognised by the prefixes that issuers document; other secrets by the name that they are assigned to, and by how
-random they look. `pii_patterns` calls this where a text holds something rare, such as a prefix.
+"""Finds keys, tokens, passwords and credentials in URLs in a text, as spans of kind SECRET. Tokens are recognised by the
+prefixes that issuers document; other secrets by the name that they are assigned to, and by how random they look.
 """
 
 from __future__ import annotations
@@ -86,7 +82,7 @@ _QUERY = re.compile(
 )
 
 
-_ADDRESS = re.compile(r"[^\s\"'<>`]*")
+_ENDS_ADDRESS = re.compile(r"[\s\"'<>`]")
 
 
 def url_credentials(text: str) -> Iterator[Span]:
@@ -96,7 +92,8 @@ def url_credentials(text: str) -> Iterator[Span]:
         if user and not _is_stand_in(user.group("secret")):
             yield Span(at + 3, user.end() - 1, "SECRET", user.group()[:-1])
         if at >= end:  # a URL may contain others: its parameters are read once
-            end = _ADDRESS.match(text, at).end()
+            blank = _ENDS_ADDRESS.search(text, at)
+            end = blank.start() if blank else len(text)
             for match in _QUERY.finditer(text, at, end):
                 if not _is_stand_in(match.group("secret")):
                     yield Span(*match.span("secret"), "SECRET", match.group("secret"))

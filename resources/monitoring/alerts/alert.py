@@ -1,8 +1,4 @@
-"""One alert: a cause, told once. It names ids, numbers and what to do, never what a user said.
-
-alert = Alert("drift", "math-tutor", "drift/3f2a/2026-07-01", at, title="...", text="...", todo="...", facts={...})
-alert.id                  # the same cause has the same id, in every process and after every restart
-"""
+"""One alert: a cause, told once. It names ids, numbers and what to do, never what a user said."""
 
 from __future__ import annotations
 

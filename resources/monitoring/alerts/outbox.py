@@ -1,10 +1,5 @@
 """Alerts that were sent or wait to be sent: <lake>/alerts/<workload>/<id>.json, one file per alert.
 
-    with outbox.opened() as mine:                     # False: another process tells at this moment
-        outbox.add(alert, ["webhook", "email"], now)  # False if its cause was sent before
-        outbox.waiting("webhook", now)                # alerts that this channel has not taken, oldest first
-        outbox.settle(alert, "webhook", "sent")
-
 An alert is written before it is sent, so that a restart loses none, and its file stays, so that its cause is sent once: also
 with two daemons on one lake, which take turns under a lock, and on two machines with one lake in a bucket: the one that
 publishes the file first sends the alert, and the other only if the first has not tried for TAKEN_OVER. A process that is killed
@@ -79,7 +74,7 @@ class Outbox:
 
     def __init__(self, lake: LakeLayout, workload: str):
         self._lake, self.folder, self._machine = lake, lake.root / "alerts" / workload, socket.gethostname()
-        self._kept: dict[str, OutboxEntry] = {}
+        self._entries: dict[str, OutboxEntry] = {}
         self.notes = Notes(since=datetime.now(UTC) - LOOKS_BACK)
 
     @contextmanager
@@ -95,35 +90,35 @@ class Outbox:
 
     def add(self, alert: Alert, channels: Sequence[str], now: datetime) -> bool:
         """Keeps an alert for these channels. False if its cause is too old, was sent before, or another machine sends it."""
-        was_told = not self._kept.keys().isdisjoint(alert.same_ids)
-        if was_told or (alert.at < self.notes.since and alert.kind not in ("approval", "gates")):
+        is_known = not self._entries.keys().isdisjoint(alert.same_ids)
+        if is_known or (alert.at < self.notes.since and alert.kind not in ("approval", "gates")):
             return False
-        kept = OutboxEntry(alert=alert, channels={name: AtChannel() for name in channels}, machine=self._machine, tried=now)
-        if not self._write(self._path(alert), kept):
+        entry = OutboxEntry(alert=alert, channels={name: AtChannel() for name in channels}, machine=self._machine, tried=now)
+        if not self._write(self._path(alert), entry):
             return False
-        self._kept[alert.id] = kept
+        self._entries[alert.id] = entry
         return True
 
     def waiting(self, channel: str, now: datetime) -> list[Alert]:
         """Alerts that the channel has not taken yet and that this machine is to tell, oldest first."""
-        found = [
-            kept.alert
-            for kept in self._kept.values()
-            if channel in kept.channels
-            and kept.channels[channel].state == "waiting"
-            and (kept.machine == self._machine or now - kept.tried > TAKEN_OVER)
+        entries = [
+            entry.alert
+            for entry in self._entries.values()
+            if channel in entry.channels
+            and entry.channels[channel].state == "waiting"
+            and (entry.machine == self._machine or now - entry.tried > TAKEN_OVER)
         ]
-        return sorted(found, key=lambda alert: (alert.at, alert.id))
+        return sorted(entries, key=lambda alert: (alert.at, alert.id))
 
     def settle(self, alert: Alert, channel: str, problem: str, most_tries: int, now: datetime) -> State:
         """Records a try at a channel. problem: why it did not take the alert; "" if it did."""
-        kept = self._kept[alert.id]
-        at = kept.channels[channel]
+        entry = self._entries[alert.id]
+        at = entry.channels[channel]
         at.tries, at.problem = at.tries + 1, problem
         at.state = "sent" if not problem else "given_up" if at.tries >= most_tries else "waiting"
         at.told = now if not problem else None
-        kept.machine, kept.tried = self._machine, now
-        self._write(self._path(alert), kept)
+        entry.machine, entry.tried = self._machine, now
+        self._write(self._path(alert), entry)
         return at.state
 
     def trouble(self, channel: str, problem: str, now: datetime) -> bool:
@@ -144,14 +139,14 @@ class Outbox:
 
     def _read(self) -> None:
         self._lake.mirror.pull_folder(self.folder)
-        self._kept = {}
+        self._entries = {}
         for path in sorted(self.folder.glob("*.json")):
             try:
                 content = json.loads(path.read_text(encoding="utf-8"))
                 if path.name == "notes.json":
                     self.notes = Notes.model_validate(content)
                 else:
-                    self._kept[path.stem] = OutboxEntry.model_validate(content)
+                    self._entries[path.stem] = OutboxEntry.model_validate(content)
             except (OSError, ValueError, ValidationError):
                 continue  # its name still says that the cause was sent
         if not (self.folder / "notes.json").exists():

@@ -1,10 +1,5 @@
 """Alerts about releases, drift, the budget of retraining, and runs that failed.
 
-    release_alerts(lake, "math-tutor")    # by the endpoint's log: waits for a person, missed its gates, was rolled back
-    drift_alerts(tables, "math-tutor", release="3f2a")
-    budget_alerts(tables, "math-tutor")
-    failed_run_alerts("math-tutor", [FailedRun(run_id, "train", at, ["sft_model"], ["ManifestError"])])
-
 An error's message may hold what a library read, so the alert names the step and the kind of error, and where to read the rest.
 """
 
@@ -47,7 +42,7 @@ def _of_the_candidate(lake: LakeLayout, workload: str, entries: list[EndpointLog
         outdated = superseded(lake, directory)
     except (ReleaseError, ManifestError, EndpointError, EndpointLogError):
         return  # `millrace status` and the next run name it
-    at = max((entry.at for entry in entries if entry.release == aliases.candidate), default=None) or _made(directory)
+    at = max((entry.at for entry in entries if entry.release == aliases.candidate), default=None) or _finished_at(directory)
     facts: dict[str, str | int | float] = {
         "release": aliases.candidate,
         "digest": digest[:12],
@@ -108,7 +103,7 @@ def _report(directory: Path) -> Path:
     return page if page.exists() else directory / "report.html"
 
 
-def _made(directory: Path) -> datetime:
+def _finished_at(directory: Path) -> datetime:
     return read_manifest(directory).created_at
 
 
@@ -175,7 +170,7 @@ def budget_alerts(tables: Tables, workload: str) -> list[Alert]:
     with workbench() as connection:
         attach_slice(connection, tables, DECISIONS, workload)
         held = rows(connection, "alerting/held_by_budget").to_pylist()
-    found: dict[str, Alert] = {}
+    by_key: dict[str, Alert] = {}
     for row in held:
         said = f"{row['why']} {' '.join(_reasons(row['options']))}"
         for key in dict.fromkeys(BUDGET_KEY.findall(said)):
@@ -192,8 +187,8 @@ def budget_alerts(tables: Tables, workload: str) -> list[Alert]:
                 todo=todo,
                 facts={"decision": row["decision_id"], "cause": row["cause"], "budget": key, "week": f"{year}-W{week:02d}"},
             )
-            found.setdefault(alert.id, alert)
-    return list(found.values())
+            by_key.setdefault(alert.id, alert)
+    return list(by_key.values())
 
 
 def _advice(said: str, key: str) -> tuple[str, str]:
@@ -248,9 +243,9 @@ def failed_run_alerts(workload: str, runs: Iterable[FailedRun]) -> list[Alert]:
 def _alert(workload: str, run: FailedRun) -> Alert:
     steps = ", ".join(f"{step} ({error})" if error else step for step, error in zip(run.steps, run.errors, strict=True))
     why = "Its process is gone." if run.process_is_gone else f"Failed: {steps}." if steps else "No step says why."
-    kept, after = " Finished steps are kept, and the endpoint did not move.", "The next run continues where this one ended."
+    before, after = " Finished steps are kept, and the endpoint did not move.", "The next run continues where this one ended."
     if run.job in DECISION_JOBS:
-        kept, after = (
+        before, after = (
             "",
             (
                 f"Whether the request is kept, millrace decisions {workload} says."
@@ -264,7 +259,7 @@ def _alert(workload: str, run: FailedRun) -> Alert:
         cause=run.run_id,
         at=run.at,
         title=f"{workload}: a run of {run.job} failed" + (f" at {', '.join(run.steps)}" if run.steps else ""),
-        text=f"Run {run.run_id} failed. {why}{kept}",
+        text=f"Run {run.run_id} failed. {why}{before}",
         todo=f"Open run {run.run_id[:8]} in the Dagster UI: the failed step says in one sentence what to change. {after}",
         facts={"run": run.run_id, "job": run.job, "steps": ", ".join(run.steps) or "none"},
     )

@@ -96,13 +96,13 @@ class AlertSettings(Settings):
     def channels(self) -> dict[str, WebhookSettings | SlackSettings | EmailSettings]:
         """The channels that are given, by name."""
         named = {"webhook": self.webhook, "slack": self.slack, "email": self.email}
-        return {name: found for name, found in named.items() if found is not None}
+        return {name: settings for name, settings in named.items() if settings is not None}
 
     @property
     def variables(self) -> dict[str, str]:
         """Names of the environment variables that the channels need, by channel."""
-        found = {
+        named = {
             name: getattr(channel, "url_env", None) or getattr(channel, "password_env", None)
             for name, channel in self.channels.items()
         }
-        return {name: variable for name, variable in found.items() if variable}
+        return {name: variable for name, variable in named.items() if variable}

@@ -1,8 +1,5 @@
 """Sends alerts: each cause once, to every channel of the recipe (webhook, Slack, mail), within a bounded time.
 
-    told = tell(lake, "math-tutor", settings, alerts)        # told.sent, told.waiting, told.notes
-    deliver("webhook", settings.webhook, alert, lake="/srv/lake", timeout_s=10)       # raises DeliveryError
-
 Channels are served in parallel, each in a thread that is abandoned if it does not return in time, so one that hangs delays
 no other and not the sensor. A channel that takes nothing is tried again after 1, 2, 4, ... 60 minutes, with its oldest alert;
 this is said once, and told through the other channels. A message never holds an address with its secret: a channel is named by
@@ -145,10 +142,10 @@ def _data_in_time(data: Callable[[bytes | str], tuple[int, bytes]], ends: float,
 
 
 def _secret(variable: str) -> str:
-    found = os.environ.get(variable, "").strip()
-    if not found:
+    secret = os.environ.get(variable, "").strip()
+    if not secret:
         raise DeliveryError(f"the environment variable {variable}, which alerts need, is not set where the Dagster daemon runs")
-    return found
+    return secret
 
 
 def _slack_text(text: str) -> str:
@@ -187,27 +184,27 @@ def tell(
     send: Callable[[str, Channel, Alert, str, float], None] = deliver,
 ) -> DeliveryReport:
     """Keeps the new ones of these alerts and sends what waits. Returns within about twice `timeout_s`."""
-    outbox, told, now = Outbox(lake, workload), DeliveryReport(), now or datetime.now(UTC)
+    outbox, report, now = Outbox(lake, workload), DeliveryReport(), now or datetime.now(UTC)
     with outbox.opened() as mine:
         if not mine:
             return DeliveryReport(busy=True)
         for alert in alerts:
             if alert.kind in settings.kinds:
                 outbox.add(alert, list(settings.channels), now)
-        _round(outbox, settings, told, lake, now, send, list(settings.channels))
+        _round(outbox, settings, report, lake, now, send, list(settings.channels))
         for name, trouble in list(outbox.notes.trouble.items()):
             others = [other for other in settings.channels if other != name]
             alert = _undelivered(workload, name, trouble.since, trouble.why)
             if name in settings.channels and others and outbox.add(alert, others, now):
-                _round(outbox, settings, told, lake, now, send, others)
-        told.waiting = sum(len(outbox.waiting(name, now)) for name in settings.channels)
-    return told
+                _round(outbox, settings, report, lake, now, send, others)
+        report.waiting = sum(len(outbox.waiting(name, now)) for name in settings.channels)
+    return report
 
 
 def _round(
     outbox: Outbox,
     settings: AlertSettings,
-    told: DeliveryReport,
+    report: DeliveryReport,
     lake: LakeLayout,
     now: datetime,
     send: Callable[[str, Channel, Alert, str, float], None],
@@ -227,9 +224,9 @@ def _round(
     for name, attempt in attempts.items():
         attempt.join(max(0.0, deadline - time.monotonic()))
         for alert, problem in attempt.results():
-            told.sent += outbox.settle(alert, name, problem, settings.tries, now) == "sent"
+            report.sent += outbox.settle(alert, name, problem, settings.tries, now) == "sent"
             if outbox.trouble(name, problem, now):
-                told.notes.append(
+                report.notes.append(
                     f"{problem}: its alerts wait, and it is tried again"
                     if problem
                     else f"the channel {name} takes alerts again"

@@ -1,8 +1,5 @@
 """Whether answers of a new champion are bad more often than those of the champion before it.
 
-    found = compare_sessions(rows_of_new, rows_of_old, settings, since)       # one WatchSignal for each signal
-    found = compare_errors(windows_of_new, windows_of_old, settings, since, until)
-
 The unit is the session (rows of a session are alike), and for errors that the server counts itself a block of minutes. What is
 tolerated is the upper end of the champion's mean share plus `bad_answers_rise`.
 """
@@ -38,13 +35,13 @@ def compare_sessions(
     new: Sequence[dict[str, Any]], old: Sequence[dict[str, Any]], settings: WatchSettings, since: datetime
 ) -> list[WatchSignal]:
     """new, old: one row for each session that is over: `last` (time of its last request), and its share by signal."""
-    found = []
+    signals = []
     for signal, what in SESSION_SIGNALS.items():
         shares, usual = (np.array([row[signal] for row in rows], dtype=float) for rows in (new, old))
-        found.append(
+        signals.append(
             _compared(signal, what, "session", shares, usual, LEAST_SESSIONS, [row["last"] for row in new], settings, since)
         )
-    return found
+    return signals
 
 
 def compare_errors(
@@ -59,7 +56,7 @@ def compare_errors(
         ]
         for windows, end in ((new, until - LATE), (old, None))
     )
-    shares, of_usual = (np.array([each.error_share for each in found]) for found in (blocks, usual))
+    shares, of_usual = (np.array([each.error_share for each in group]) for group in (blocks, usual))
     what, unit = "requests without an answer by a fault of the server", f"block of {ERROR_MINUTES} minutes"
     times = [each.start for each in blocks]
     return _compared("server_errors", what, unit, shares, of_usual, LEAST_BLOCKS, times, settings, since)

@@ -49,8 +49,8 @@ def blocks_of(windows: Sequence[MetricsWindow], minutes: int, until: datetime | 
     for window in windows:
         if window.end > window.start and window.end - window.start <= LONGEST_WINDOW:
             inside.setdefault(int(window.start.timestamp() // seconds), []).append(window)
-    found = [_block(datetime.fromtimestamp(place * seconds, UTC), inside[place]) for place in sorted(inside)]
-    return [each for each in found if until is None or each.start + timedelta(minutes=minutes) <= until]
+    blocks = [_block(datetime.fromtimestamp(place * seconds, UTC), inside[place]) for place in sorted(inside)]
+    return [each for each in blocks if until is None or each.start + timedelta(minutes=minutes) <= until]
 
 
 def _block(start: datetime, windows: Sequence[MetricsWindow]) -> WindowBlock:

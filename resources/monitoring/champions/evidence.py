@@ -1,9 +1,5 @@
 """Evidence that a mean is worse than a bound, which may be looked at after every observation.
 
-    evidence(surprises, slots)            # if the mean is no worse, it ever reaches 1 / alpha with probability alpha at most
-    upper_mean(shares, alpha)             # a bound on the mean of shares, from a reference
-    WatchSignal(...)                      # what one signal of a new champion says, in numbers and in words
-
 A bet against the claim "given the past, the mean surprise is at most 0": a stake s turns evidence E into E (1 + s surprise). If
 the claim is true, E is a supermartingale, so by Ville's inequality it ever reaches 1 / alpha with probability alpha at most,
 whatever the distribution and the dependence between observations (Waudby-Smith and Ramdas, arXiv 2010.09686). The mean of

@@ -1,9 +1,5 @@
 """Whether the served acceptance length of a new champion is below what it should be.
 
-    should = from_windows(windows_of_the_champion_before, "3f2a...", settings, report=(2.31, 2.25))      # None: too few
-    should = should or from_report(2.31, 2.25)            # value and lower end of the interval of the release's own report
-    found = compare_acceptance(windows, should, settings, since, until)
-
 From windows: the mean of days of the champion before, its lower end at the given probability, by the hour of the day, less
 `acceptance_drop`; not more than what the release's own report says, since who approved it knew that. The surprise of a block is
 its distance below that in units of three standard deviations of the champion's blocks (or of the tolerated fall, if that is
@@ -72,15 +68,17 @@ def from_windows(
 ) -> Should | None:
     """What the windows of the champion before say; None if they have fewer than LEAST_DAYS days with drafts, or days so
     different that the lower end of their mean is below what is tolerated. report: see from_report."""
-    found = None
+    reference = None
     for minutes in MINUTES:
         blocks = [each for each in blocks_of(windows, minutes) if each.drafts >= LEAST_DRAFTS]
-        found = _from_blocks(blocks, minutes, release, settings) or found
-        if found is not None and found.spread <= settings.acceptance_drop / 2:
+        reference = _from_blocks(blocks, minutes, release, settings) or reference
+        if reference is not None and reference.spread <= settings.acceptance_drop / 2:
             break
-    if found is None or report is None or report[1] >= found.low:
-        return found
-    return replace(found, low=report[1], words=f"{found.words}, its own report {report[0]:.2f} (from {report[1]:.2f} on)")
+    if reference is None or report is None or report[1] >= reference.low:
+        return reference
+    return replace(
+        reference, low=report[1], words=f"{reference.words}, its own report {report[0]:.2f} (from {report[1]:.2f} on)"
+    )
 
 
 def from_report(value: float, low: float) -> Should:
@@ -103,7 +101,7 @@ def compare_acceptance(
     value = 1 + sum(each.accepted_tokens for each in blocks) / drafts
     half = 1.96 * float(taus.std(ddof=1)) / math.sqrt(len(taus)) if len(taus) > 1 else math.nan
     bound = float(np.average([should.bound(each, drop) for each in blocks], weights=[each.drafts for each in blocks]))
-    found = evidence(
+    strength = evidence(
         np.array([should.surprise(each, drop) for each in blocks]), slots_of([each.start for each in blocks], since, settings)
     )
     interval = "" if math.isnan(half) else f" (95 % interval {value - half:.2f} to {value + half:.2f})"
@@ -113,7 +111,7 @@ def compare_acceptance(
         f"{should.words}, less {drop:z.0%}"
     )
     low, high = (None, None) if math.isnan(half) else (value - half, value + half)
-    return WatchSignal("acceptance", value, low, high, bound, found, needed, words)
+    return WatchSignal("acceptance", value, low, high, bound, strength, needed, words)
 
 
 def slots_of(times: Sequence[datetime], since: datetime, settings: WatchSettings) -> np.ndarray:
@@ -131,9 +129,9 @@ def _from_blocks(blocks: Sequence[WindowBlock], minutes: int, release: str, sett
         by_hour.setdefault(each.start.hour, []).append(each)
     level = float(np.mean([each.tau for each in blocks]))
     profile = {
-        hour: float(np.mean([each.tau for each in found])) / level
-        for hour, found in by_hour.items()
-        if len({each.start.date() for each in found}) >= LEAST_DAYS_OF_AN_HOUR
+        hour: float(np.mean([each.tau for each in values])) / level
+        for hour, values in by_hour.items()
+        if len({each.start.date() for each in values}) >= LEAST_DAYS_OF_AN_HOUR
     }
     levelled = np.array([each.tau / profile.get(each.start.hour, 1.0) for each in blocks])
     of_days = np.array([levelled[np.array(days) == day].mean() for day in sorted(set(days))])

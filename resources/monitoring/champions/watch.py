@@ -1,10 +1,5 @@
 """Watches a new champion for a stated time after its promotion, and rolls back if it does worse than it should.
 
-    look = look_after_promotion(lake, "math-tutor", settings)
-    look.sentence              # "release 3f2a... is watched for 21.4 hours more: ..."
-    look.rolled_back           # Aliases after a rollback, or None
-    found = promotion_of(entries, aliases)     # Promotion(entry, before="3f2a91c0d4e5"), or a sentence: none to watch
-
 Each look reads the served windows (serving_metrics) and the sessions (interactions, feedback) since the promotion, and those
 of the champion before it. A rollback happens where the evidence of one signal is strong enough (evidence.py): once for a
 promotion, never for one that a person repeated after it, and only if the endpoint did not move since it was read. It is an
@@ -85,9 +80,9 @@ def look_after_promotion(
             "future: the clock of this machine or of whoever approved it is wrong, and it is watched from then on"
         )
     findings = _findings(lake, workload, promotion, settings, now, rules or FeedbackRules(), known or WatchedSessions())
-    outside = [found for found in findings if found.is_outside]
+    outside = [signal for signal in findings if signal.is_outside]
     if not outside:
-        summary = "; ".join(found.words or f"{found.signal}: {found.problem}" for found in findings)
+        summary = "; ".join(signal.words or f"{signal.signal}: {signal.problem}" for signal in findings)
         return Look(
             f"release {promotion.release} is watched for {remaining.total_seconds() / 3_600:.1f} hours more: {summary}",
             promotion.release,
@@ -108,7 +103,7 @@ def _rolled_back(
     now: datetime,
 ) -> Look:
     hours = (now - promotion.entry.at).total_seconds() / 3_600
-    why = "; ".join(found.words for found in outside)
+    why = "; ".join(signal.words for signal in outside)
     reason = (f"{hours:.1f} hours after its promotion {why} (false alarms: at most {settings.false_alarm:z.2%} of promotions)")[
         :LONGEST_REASON
     ]
@@ -244,10 +239,10 @@ def _of_release(
         for macro in ("beginning", "refused_in_words"):
             run(connection, f"curating/macros/{macro}")
         attach_graded_feedback(connection, scales)
-        found = rows(
+        rows_ = rows(
             connection, "watching/sessions", release=release, digest=digest, since=since, until=until, chats=RATED
         ).to_pylist()
-    return [row | {"last": row["last"].astimezone(UTC)} for row in found]
+    return [row | {"last": row["last"].astimezone(UTC)} for row in rows_]
 
 
 def _held(tables: Tables, name: str, workload: str, days: list[date]) -> list[date]:

@@ -1,7 +1,4 @@
-"""`millrace scrape`: the metrics of a server that millrace did not start, until it is stopped.
-
-scrape(lake, "math-tutor", "http://gpu-1:8000", None, 60.0, print)
-"""
+"""`millrace scrape`: the metrics of a server that millrace did not start, until it is stopped."""
 
 from __future__ import annotations
 
@@ -28,12 +25,12 @@ def scrape(
     with Scraper(lake, workload, target.url, every_s, say) as scraper:
         try:
             scraper.begins(target.url, release, target, asks=True)
-            told = ""
+            reported = ""
             while True:
                 for served in scraper.releases().values():
-                    if served != told:
-                        told = served or ""
-                        say(f"reads {target.url}/metrics every {every_s:g} s: windows of release {told} of {workload}")
+                    if served != reported:
+                        reported = served or ""
+                        say(f"reads {target.url}/metrics every {every_s:g} s: windows of release {reported} of {workload}")
                 time.sleep(scraper.next_s)
                 scraper.tick()
         except KeyboardInterrupt:

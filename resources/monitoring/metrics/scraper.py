@@ -1,13 +1,5 @@
 """Reads the metrics of one endpoint's servers into windows that end at whole minutes (or other lengths) since 1970.
 
-    with Scraper(lake, "math-tutor", "http://gpu-1:8000", every_s=60, say=print) as scraper:
-        scraper.begins("http://127.0.0.1:41233", "3f2a91c0d4e5")      # from now on; what it counted before is not ours
-        scraper.tick()                                                 # when `scraper.next_s` is over
-        scraper.ends("http://127.0.0.1:41233")                         # its last window, before it is stopped
-    with WindowStore(lake, "math-tutor", "http://127.0.0.1:8000") as kept:     # one process per address and lake
-        kept.keep([row], {"...": last})      # on the disk first, then in the table; rows that fail wait for the next call
-        kept.last                             # what `keep` was given last, also by a process before this one
-
 A server that does not answer keeps counting: the next window that can be read begins where the last one ended. Only a server
 that ends takes its counts since the last reading with it. Methods may be called from several threads. Each window is in the
 table once: rows that may have been committed before (a lost reply, a killed process) are looked up first.
@@ -77,17 +69,17 @@ class Scraper:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock: Callable[[], float] = time.monotonic,
     ):
-        self._kept = WindowStore(lake, workload, endpoint)
+        self._store = WindowStore(lake, workload, endpoint)
         self._every_s, self._say, self._now, self._clock = every_s, say, now, clock
         self._sources: dict[str, _Source] = {}
         self._coming: dict[str, dict[str, Any]] = {}
         """Servers that could not be read yet: what `begins` was given, by address."""
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         self._lock = threading.RLock()
 
     def __enter__(self) -> Scraper:
         with ExitStack() as stack:
-            stack.enter_context(self._kept)
+            stack.enter_context(self._store)
             self._open = stack.pop_all()
         return self
 
@@ -107,7 +99,7 @@ class Scraper:
     @property
     def waiting(self) -> int:
         """Windows that are not in the table yet."""
-        return self._kept.waiting
+        return self._store.waiting
 
     def begins(self, url: str, release: str | None, target: Target | None = None, asks: bool = False) -> None:
         """Reads a server from now on. If it cannot be read now, that is reported once; the first `tick` that can begins.
@@ -128,7 +120,7 @@ class Scraper:
                 self._tell(url, f"{error}; it is tried again")
                 self._coming[url] = {"release": release, "target": target, "asks": asks}
                 return
-            self._told.pop(url, None)
+            self._reported.pop(url, None)
             self._coming.pop(url, None)
             self._source(url, release, target, scraped, asks)
             self._check_clock(url, scraped)
@@ -158,7 +150,7 @@ class Scraper:
     def _source(self, url: str, release: str | None, target: Target, scraped: Scrape, asks: bool) -> None:
         now, clock = self._now(), self._clock()
         source = _Source(target, release, scraped.reading, now, clock, asks)
-        before = self._kept.last.get(url) if asks else None
+        before = self._store.last.get(url) if asks else None
         if before is not None and before["release"] == release and datetime.fromisoformat(before["at"]) < now:
             at = datetime.fromisoformat(before["at"])
             source.reading, source.at = _reading(before["reading"]), at
@@ -181,7 +173,7 @@ class Scraper:
                 ),
             )
             return None
-        self._told.pop(url, None)
+        self._reported.pop(url, None)
         self._check_clock(url, scraped)
         now, clock = self._now(), self._clock()
         if scraped.release is not None and source.release is not None and scraped.release != source.release:
@@ -238,16 +230,17 @@ class Scraper:
             for url, source in self._sources.items()
             if source.asks
         }
-        problem = self._kept.keep(rows, {**self._kept.last, **last})
+        problem = self._store.keep(rows, {**self._store.last, **last})
         if problem:
             self._tell(
-                "table", f"serving_metrics cannot be written ({problem}); {self._kept.waiting} windows wait and are tried again"
+                "table",
+                f"serving_metrics cannot be written ({problem}); {self._store.waiting} windows wait and are tried again",
             )
-        elif self._told.pop("table", None):
+        elif self._reported.pop("table", None):
             self._say(
                 "serving_metrics is written again, and no window is missing"
-                if not self._kept.dropped
-                else f"serving_metrics is written again; the {self._kept.dropped} oldest windows were dropped"
+                if not self._store.dropped
+                else f"serving_metrics is written again; the {self._store.dropped} oldest windows were dropped"
             )
 
     def _check_clock(self, url: str, scraped: Scrape) -> None:
@@ -262,10 +255,10 @@ class Scraper:
 
     def _tell(self, about: str, sentence: str, always_same: bool = False) -> None:
         """Tells a sentence once until something else is true. always_same: its numbers do not matter."""
-        before = self._told.get(about)
+        before = self._reported.get(about)
         if before is None or (before != sentence and not always_same and about != "table"):
             self._say(sentence)
-        self._told[about] = sentence
+        self._reported[about] = sentence
 
 
 def _as_json(reading: Reading) -> dict[str, Any]:
@@ -320,11 +313,10 @@ class WindowStore:
     def waiting(self) -> int:
         return len(self._waiting)
 
-    def keep(self, found: list[dict[str, Any]], last: dict[str, Any]) -> str:
+    def keep(self, new: list[dict[str, Any]], last: dict[str, Any]) -> str:
         """Keeps rows and what was read last. Returns why rows wait for the next call; "" if none does."""
         self._waiting += [
-            dict.fromkeys(SCHEMAS[TABLE].names) | row | {"workload": self._workload, "endpoint": self._endpoint}
-            for row in found
+            dict.fromkeys(SCHEMAS[TABLE].names) | row | {"workload": self._workload, "endpoint": self._endpoint} for row in new
         ]
         if (more := len(self._waiting) - MOST_WAITING) > 0:
             self._waiting, self.dropped = self._waiting[more:], self.dropped + more
@@ -355,8 +347,8 @@ class WindowStore:
         """Keys of windows that the table has."""
         with workbench() as connection:
             attach_slice(connection, self._tables, TABLE, self._workload)
-            found = rows(connection, "scraping/windows_there", endpoint=self._endpoint, since=since).to_pylist()
-        return {(row["endpoint"], row["release"], row["window_start"].astimezone(UTC)) for row in found}
+            known = rows(connection, "scraping/windows_there", endpoint=self._endpoint, since=since).to_pylist()
+        return {(row["endpoint"], row["release"], row["window_start"].astimezone(UTC)) for row in known}
 
     def _write(self) -> None:
         write_json(

@@ -1,10 +1,5 @@
 """What vLLM and SGLang call the numbers that are kept, and a reading of them from Prometheus' text format at /metrics.
 
-    samples = samples_of('vllm:num_requests_running{engine="0"} 2.0')
-    samples["vllm:num_requests_running"]           # [Sample({"engine": "0"}, 2.0)]
-    reading = reading_of(samples)                  # None: these are not the metrics of vLLM or SGLang
-    reading.counters["drafts"]                     # since the server's start, summed over its engines
-
 Names of vLLM 0.32 (vllm/v1/metrics/loggers.py, vllm/v1/spec_decode/metrics.py) and of SGLang 0.5
 (sglang/srt/metrics/collector.py); earlier names follow later ones.
 
@@ -80,7 +75,7 @@ def reading_of(samples: Samples) -> Reading | None:
     server = next((name for name in (VLLM, SGLANG) if any(each.startswith(f"{name}:") for each in samples)), None)
     if server is None:
         return None
-    counters = {name: _sum(found) for name, theirs in _COUNTERS.items() if (found := _first(samples, theirs, "_total"))}
+    counters = {name: _sum(measured) for name, theirs in _COUNTERS.items() if (measured := _first(samples, theirs, "_total"))}
     for sample in _first(samples, ("vllm:spec_decode_num_accepted_tokens_per_pos",), "_total"):
         _add(counters, POSITION + sample.labels.get("position", ""), sample.value)
     for sample in _first(samples, ("vllm:request_success",), "_total"):
@@ -92,12 +87,12 @@ def reading_of(samples: Samples) -> Reading | None:
         for sample in _first(samples, theirs, "_bucket"):
             _add(counters, name + BUCKET + sample.labels.get("le", ""), sample.value)
         for part, ending in ((SUM, "_sum"), (COUNT, "_count")):
-            if found := _first(samples, theirs, ending):
-                counters[name + part] = _sum(found)
+            if measured := _first(samples, theirs, ending):
+                counters[name + part] = _sum(measured)
     return Reading(
         server,
         counters,
-        {name: _sum(found) for name, theirs in _GAUGES.items() if (found := _first(samples, theirs, ""))},
+        {name: _sum(measured) for name, theirs in _GAUGES.items() if (measured := _first(samples, theirs, ""))},
         _began(samples),
     )
 
@@ -105,8 +100,8 @@ def reading_of(samples: Samples) -> Reading | None:
 def _began(samples: Samples) -> float | None:
     """When the process, or its first counter, began."""
     names = ("process_start_time_seconds", "vllm:generation_tokens_created", "sglang:generation_tokens_created")
-    found = next((samples[name] for name in names if name in samples), None)
-    return None if found is None else min(sample.value for sample in found)
+    value = next((samples[name] for name in names if name in samples), None)
+    return None if value is None else min(sample.value for sample in value)
 
 
 def _first(samples: Samples, names: Iterable[str], ending: str) -> list[Sample]:
@@ -141,7 +136,7 @@ Samples = dict[str, list[Sample]]
 
 def samples_of(text: str) -> Samples:
     """Every sample with a finite value, or infinity in a bucket's bound, by name; in the order of the text."""
-    found: Samples = {}
+    samples: Samples = {}
     for line in text.splitlines():
         if line.startswith("#") or (match := _SAMPLE.fullmatch(line.strip())) is None:
             continue
@@ -151,11 +146,11 @@ def samples_of(text: str) -> Samples:
         except ValueError:
             continue
         if math.isfinite(number):
-            found.setdefault(name, []).append(Sample(_labels(labels or ""), number))
-    return found
+            samples.setdefault(name, []).append(Sample(_labels(labels or ""), number))
+    return samples
 
 
 def _labels(text: str) -> dict[str, str]:
     return {
-        name: _ESCAPED.sub(lambda found: "\n" if found[1] == "n" else found[1], value) for name, value in _LABEL.findall(text)
+        name: _ESCAPED.sub(lambda match: "\n" if match[1] == "n" else match[1], value) for name, value in _LABEL.findall(text)
     }

@@ -1,9 +1,5 @@
 """One server whose metrics are read: what it reports now, and which release it serves.
 
-    target = Target("http://127.0.0.1:8000")
-    scraped = target.scrape()          # Scrape(reading, release, clock_behind_s); raises ScrapeError with one sentence
-    target.asked_release()             # asks for one token; None: the answer names no release
-
 A reply is read up to a limit of bytes and of time, so a server that hangs or never ends delays nothing.
 """
 
@@ -97,8 +93,8 @@ class Target:
             said = [answer.get("system_fingerprint"), metadata.get("weight_version")]
         except (ValueError, AttributeError):
             return response.headers.get(RELEASE_HEADER)
-        found = [match[1] for each in said if isinstance(each, str) and (match := _FINGERPRINT.fullmatch(each))]
-        return next(iter(found), response.headers.get(RELEASE_HEADER))
+        releases = [match[1] for each in said if isinstance(each, str) and (match := _FINGERPRINT.fullmatch(each))]
+        return next(iter(releases), response.headers.get(RELEASE_HEADER))
 
     def _read(
         self, api: OpenAiApi, method: str, path: str, body: dict | None, seconds: float

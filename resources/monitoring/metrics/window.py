@@ -1,8 +1,5 @@
 """What happened between two readings of a server: a row of the table serving_metrics.
 
-    seen = since(before, after)             # CounterChanges(counters, restarted)
-    row = row_of(seen, after, seconds=60.0)
-
 A counter that fell, or another start of the process, is a restart: what the server counts since then is what happened. What it
 counted between the reading before and its end is lost with it.
 """
@@ -94,12 +91,12 @@ def _accepted(counters: Mapping[str, float], server: str) -> int | None:
 
 def _positions(counters: Mapping[str, float]) -> list[int] | None:
     """Accepted tokens by their position in the draft, from the first one on."""
-    found = {
+    positions = {
         int(place): value
         for name, value in counters.items()
         if name.startswith(POSITION) and (place := name.removeprefix(POSITION)).isdecimal()
     }
-    return [round(found.get(place, 0.0)) for place in range(max(found) + 1)] if found else None
+    return [round(positions.get(place, 0.0)) for place in range(max(positions) + 1)] if positions else None
 
 
 def _errors(counters: Mapping[str, float], finished: Mapping[str, int]) -> int | None:
@@ -114,13 +111,13 @@ def _errors(counters: Mapping[str, float], finished: Mapping[str, int]) -> int |
 
 def _latencies(counters: Mapping[str, float]) -> list[tuple[str, float]]:
     """Mean and quantiles in milliseconds, of the latencies that were measured in the window."""
-    found = []
+    latencies = []
     for name in LATENCIES:
         count = counters.get(name + COUNT, 0.0)
         if count <= 0:
             continue
         if name + SUM in counters:
-            found.append((f"{name}_mean", 1_000 * counters[name + SUM] / count))
+            latencies.append((f"{name}_mean", 1_000 * counters[name + SUM] / count))
         buckets = sorted(
             (math.inf if bound == "+Inf" else float(bound), value)
             for each, value in counters.items()
@@ -128,8 +125,8 @@ def _latencies(counters: Mapping[str, float]) -> list[tuple[str, float]]:
         )
         for share in QUANTILES:
             if (value := quantile(buckets, share)) is not None:
-                found.append((f"{name}_p{share * 100:g}", 1_000 * value))
-    return found
+                latencies.append((f"{name}_p{share * 100:g}", 1_000 * value))
+    return latencies
 
 
 def quantile(buckets: list[tuple[float, float]], share: float) -> float | None:

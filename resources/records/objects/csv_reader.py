@@ -1,11 +1,5 @@
-"""Reads CSV and TSV: one JSON object per row, keyed by the header row's names, in bounded memory.
-
-    dialect = dialect_of(head, whole=False, named=True)        # None where the text is no table
-    for found in read_csv(chunks, dialect):
-        found.rows, found.raw                        # Arrow: the line where a row begins (the header is line 1), its JSON
-
-Separators are commas, tabs, semicolons and bars; quotes are doubled or escaped with a backslash. An empty cell is left out,
-and JSON in a cell becomes a structure where a format expects one, as in Parquet. A broken row becomes a Problem, and reading
+"""Reads CSV and TSV in bounded memory: one JSON object per row, keyed by the header's names. An empty cell is left out, and
+JSON in a cell becomes a structure where a format expects one, as in Parquet. A broken row becomes a RecordProblem, and reading
 goes on with the line after the one where the row begins.
 """
 
@@ -55,8 +49,8 @@ class CsvDialect:
 
 def dialect_of(head: bytes, whole: bool, named: bool) -> CsvDialect | None:
     """How a table's first bytes are written; None where they are no table. named: the file's name says that it is one."""
-    if (told := _SEP_LINE.match(head)) is not None:
-        return CsvDialect(told[1].decode("latin-1"), skipped=1)
+    if (said := _SEP_LINE.match(head)) is not None:
+        return CsvDialect(said[1].decode("latin-1"), skipped=1)
     if head.lstrip()[:1] in (b"{", b"[", b"<", b""):
         return None
     head = head if whole else head[: head.rfind(b"\n") + 1]
@@ -191,7 +185,8 @@ class _Lines:
     """Lines for the csv module, which remembers those of the current row and can give them again."""
 
     def __init__(self, lines: Iterator[str]):
-        self._lines, self._again = lines, []
+        self._lines = lines
+        self._again: list[str] = []
         self.taken: list[str] = []
         self.size = 0
 

@@ -1,12 +1,8 @@
-"""Decompresses a log object in chunks, and decodes UTF-16; everything before a damaged end is still returned.
+"""Decompresses a log object in chunks, and decodes UTF-16; everything before a damaged end is still returned (Python's own gzip
+reader drops it). gzip and zstd are recognised by their first bytes, UTF-16 by its mark or by the zero bytes of its ASCII
+letters. A lone surrogate becomes U+FFFD.
 
     for chunk in utf8(decompressed(file)): ...      # UTF-8 bytes
-
-gzip and zstd are recognised by their first bytes, not by name; several members or frames in one file are all read. Python's
-own gzip reader drops what it has decompressed when a file ends early, so this module has its own.
-
-UTF-16 is recognised by its byte order mark, or without one by the zero bytes of its ASCII letters. A mark that UTF-8 text
-follows is damage: the first bytes of a broken line. A lone surrogate becomes U+FFFD. Other content stays as it is.
 """
 
 from __future__ import annotations

@@ -1,10 +1,5 @@
 """Finds where the values of JSON arrays, or of objects that span lines, begin and end: one pass over the bytes, in compiled
-code.
-
-    seen = Values(in_array=True)
-    starts, ends = seen.find(data)        # of the values that end in this piece; call again with the next piece
-
-Only brackets and strings are tracked, so an invalid value is found too and does not affect the next one.
+code. Only brackets and strings are tracked, so an invalid value is found too and does not affect the next one.
 """
 
 from __future__ import annotations

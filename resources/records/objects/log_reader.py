@@ -1,13 +1,5 @@
-"""Splits a log object into records: lines of JSONL, elements of a JSON array, or whole JSON objects.
-
-    for part in read_records(chunks):
-        part.rows, part.raw        # Arrow: 1-based line or element, and its text; or a RecordProblem
-    damage = []
-    for line in text_lines(chunks, damage): ...      # for containers whose records are not JSON lines, with line ends
-
-Lines are split on Arrow buffers, not one by one in Python. A line that cannot be text becomes a RecordProblem; reading goes on.
-In `text_lines`, bytes that are not UTF-8 become surrogates, a line longer than RECORD_BYTES comes in pieces, a line that damage
-cuts off is left out, and `damage` gets the DamagedError, if any.
+"""Splits a log object into records: lines of JSONL, elements of a JSON array, or whole JSON objects. Lines are split on Arrow
+buffers, not one by one in Python. A line that cannot be text becomes a RecordProblem; reading goes on.
 """
 
 from __future__ import annotations
@@ -140,15 +132,15 @@ def _value(text: bytes | str) -> Any:
 
 def _sample(data: bytes) -> list[dict]:
     """The first few lines that are JSON objects. A last line that was cut does not parse and is left out."""
-    found: list[dict] = []
+    records: list[dict] = []
     start = 0
-    while start < len(data) and len(found) < SAMPLE:
+    while start < len(data) and len(records) < SAMPLE:
         end = data.find(b"\n", start)
         line, start = (data[start:end], end + 1) if end >= 0 else (data[start:], len(data))
         record = record_of(line)
         if record is not None:
-            found.append(record)
-    return found
+            records.append(record)
+    return records
 
 
 def _no_records(head: bytes) -> RecordProblem:
@@ -208,44 +200,44 @@ def _split(data: bytes, cut: int, row: int):
         ends = np.append(ends, cut)
     offsets = np.concatenate([np.zeros(1, np.int64), ends])
     rows = np.arange(row, row + len(ends), dtype=np.int64)
-    kept = _not_blank(octets, offsets)
+    usable = _not_blank(octets, offsets)
     raw = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-    return *_texts(rows, raw, kept, "line"), row + len(ends)
+    return *_texts(rows, raw, usable, "line"), row + len(ends)
 
 
 def _not_blank(octets: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    kept = np.diff(offsets) > _BLANK
-    short = np.flatnonzero(~kept)
+    usable = np.diff(offsets) > _BLANK
+    short = np.flatnonzero(~usable)
     for place in range(_BLANK):
         at = offsets[short] + place
         inside = at < offsets[short + 1]
-        kept[short[inside]] |= ~np.isin(octets[at[inside]], np.frombuffer(_SPACES, np.uint8))
-    return kept
+        usable[short[inside]] |= ~np.isin(octets[at[inside]], np.frombuffer(_SPACES, np.uint8))
+    return usable
 
 
-def _texts(rows: np.ndarray, raw: pa.LargeBinaryArray, kept: np.ndarray, what: str):
+def _texts(rows: np.ndarray, raw: pa.LargeBinaryArray, usable: np.ndarray, what: str):
     """(rows, texts) of the usable records, and a RecordProblem for each that is too long or not UTF-8."""
     problems = []
     lengths = np.diff(np.frombuffer(raw.buffers()[1], np.int64, len(raw) + 1, raw.offset * 8))
     for index in np.flatnonzero(lengths > RECORD_BYTES):
-        kept[index] = False
+        usable[index] = False
         problems.append(_too_long(int(rows[index]), what, raw[index].as_buffer()[:RAW_BYTES].to_pybytes()))
     try:
         text = raw.cast(pa.large_string())
     except pa.ArrowInvalid:
         text = raw
-        for index in np.flatnonzero(kept):
+        for index in np.flatnonzero(usable):
             record = raw[index].as_py()
             try:
                 record.decode("utf-8")
             except UnicodeDecodeError:
-                kept[index] = False
+                usable[index] = False
                 looks, encoding = encoding_of(record)
                 message = f"the {what} is not UTF-8 text, {looks}; if the whole file is so, {convert(encoding)}"
                 problems.append(RecordProblem(int(rows[index]), "invalid_utf8", message, record.rstrip(b"\r\n")[:RAW_BYTES]))
     numbers = pa.array(rows, pa.int64())
-    if not kept.all():
-        numbers, text = numbers.filter(pa.array(kept)), text.filter(pa.array(kept)).cast(pa.large_string())
+    if not usable.all():
+        numbers, text = numbers.filter(pa.array(usable)), text.filter(pa.array(usable)).cast(pa.large_string())
     return (numbers, text), problems
 
 

@@ -1,15 +1,10 @@
-"""Reads the records of a log object of any kind: JSON in any form, Parquet, CSV, vLLM's log, or one text.
-
-    with open_object(uri) as file:
-        for found in read_object(file, uri, plain_text=False): ...      # Records or Problem
-
-Parquet and compression are recognised by the first bytes, not by name. Streamed answers are joined (`streams`) and inline
-media replaced by references (`inline_media`); both are searched for in a part's bytes, so parts without them cost one search.
+"""Reads the records of a log object of any kind: JSON in any form, Parquet, CSV, vLLM's log, or one text. Streamed answers are
+joined (`streams`) and inline media replaced by references; both are searched for in a part's bytes, so parts without them cost
+one search.
 """
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from codecs import BOM_UTF8
 from collections.abc import Iterator
@@ -62,16 +57,16 @@ def read_object(file: Any, uri: str, plain_text: bool) -> Iterator[Records | Rec
         content = _again(head, rest, damage)
         named = _ends_in(uri, TABLE_ENDINGS)
         if plain_text and not named and not _ends_in(uri, JSON_ENDINGS):
-            found = _read_text(content)
+            parts = _read_text(content)
         elif is_vllm_log(head):
-            found = read_vllm_log(content)
+            parts = read_vllm_log(content)
         elif dialect := dialect_of(head, len(head) < HEAD_BYTES and not damage, named):
-            found = read_csv(content, dialect)
+            parts = read_csv(content, dialect)
         elif is_prefixed(head):
-            found = read_prefixed(content)
+            parts = read_prefixed(content)
         else:
-            found = read_records(content)
-        yield from map(_normalised_part, found)
+            parts = read_records(content)
+        yield from map(_normalised_part, parts)
 
 
 def _again(head: bytes, rest: Iterator[bytes], damage: DamagedError | None) -> Iterator[bytes]:
@@ -97,7 +92,8 @@ class _Rejoined:
 def _seekable(whole: _Rejoined) -> Iterator[BinaryIO]:
     """A temporary copy on disk: Parquet is read from its end."""
     with tempfile.TemporaryFile(prefix="millrace-") as copy:
-        shutil.copyfileobj(whole, copy, 4 << 20)
+        while content := whole.read(4 << 20):
+            copy.write(content)
         copy.seek(0)
         yield copy
 
@@ -113,12 +109,12 @@ def normalised(part: Records) -> Records:
         return part
     held, chunks = pa.array(np.zeros(len(part.raw), dtype=bool)), False
     for needle in needles:
-        found = pc.match_substring(part.raw, needle)
+        matches = pc.match_substring(part.raw, needle)
         if needle == CHUNK:  # in a response; lines of chunks are joined later
             whole = pc.match_substring(part.raw, '"response"')
-            chunks = bool(pc.any(pc.and_not(found, whole)).as_py())
-            found = pc.and_(found, whole)
-        held = pc.or_(held, found)
+            chunks = bool(pc.any(pc.and_not(matches, whole)).as_py())
+            matches = pc.and_(matches, whole)
+        held = pc.or_(held, matches)
     places = np.flatnonzero(held.to_numpy(zero_copy_only=False))
     if not len(places):
         return replace(part, chunks=chunks)

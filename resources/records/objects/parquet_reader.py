@@ -1,11 +1,6 @@
-"""Reads the records of a Parquet object: one JSON object per row, in bounded memory.
-
-    for found in read_parquet(file):
-        found.rows, found.raw      # Arrow: 1-based row, and its JSON text; or a Problem
-
-Nested columns become nested JSON. Null fields are left out, because Parquet gives every row every field that any row has
-(`content` stays: a message with tool calls only has it null). A text column with the JSON of a list or object, where a format
-expects one (messages, request, tools, ...), becomes that list or object.
+"""Reads the records of a Parquet object in bounded memory: one JSON object per row. Null fields are left out, because Parquet
+gives every row every field that any row has (`content` stays: a message with tool calls only has it null). A text column with
+the JSON of a list or object, where a format expects one, becomes that list or object.
 """
 
 from __future__ import annotations
@@ -28,42 +23,12 @@ BATCH_BYTES = 16 << 20
 MAX_BATCH_ROWS = 20_000
 
 STRUCTURES = (
-    "messages",
-    "request",
-    "tools",
-    "functions",
-    "conversations",
-    "conversation",
-    "traj",
-    "metadata",
-    "model_parameters",
-    "preferred_output",
-    "non_preferred_output",
-    "preferred_completion",
-    "non_preferred_completion",
-    "rejected_messages",
-    "history",
-    "choices",
-    "usage",
-    "data",
-    "body",
-    "resourceSpans",
-    "resourceLogs",
-    "obj",
-    "out",
-    "usage_details",
-    "cost_details",
-    "tool_calls",
-    "tool_definitions",
-    "input_ids",
-    "token_ids",
-    "full_request",
-    "full_response",
-    "modelInput",
-    "modelOutput",
-    "identity",
-    "requestMetadata",
-)
+    "messages", "request", "tools", "functions", "conversations", "conversation", "traj", "metadata", "model_parameters",
+    "preferred_output", "non_preferred_output", "preferred_completion", "non_preferred_completion", "rejected_messages",
+    "history", "choices", "usage", "data", "body", "resourceSpans", "resourceLogs", "obj", "out", "usage_details",
+    "cost_details", "tool_calls", "tool_definitions", "input_ids", "token_ids", "full_request", "full_response", "modelInput",
+    "modelOutput", "identity", "requestMetadata",
+)  # fmt: skip
 """Columns in which a text that is JSON of a list or object is parsed."""
 BESIDE = {
     "response": {"request", "call_type", "custom_id"},

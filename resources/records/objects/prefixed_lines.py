@@ -1,11 +1,5 @@
-"""Reads JSON records behind what a container runtime, syslog or a logger writes in front of them.
-
-    if is_prefixed(head):
-        for found in read_prefixed(chunks): ...      # Records, with {"log_line": ...} for lines without JSON
-
-`2026-06-01T12:00:00.1Z stdout F {...}` (CRI; pieces marked P are joined), `Jun  1 12:00:00 host app[7]: {...}`,
-`2026-06-01 12:00:00,123 INFO app: {...}`, `data: {...}`: whatever stands before a line's JSON object, up to the line's end. A
-time in front is that of a record without a time.
+"""Reads JSON records behind what a container runtime (CRI; pieces marked P are joined), syslog or a logger writes in front of
+them. A time in front is that of a record without a time; lines without JSON become {"log_line": true}.
 """
 
 from __future__ import annotations
@@ -44,15 +38,15 @@ def is_prefixed(head: bytes) -> bool:
 
 def _record(line: str) -> dict | None:
     """The JSON object that ends a line, with the time of its prefix."""
-    begins = (found.start() for found in re.finditer(r"\{", line[:LONGEST_PREFIX]))
+    begins = (brace.start() for brace in re.finditer(r"\{", line[:LONGEST_PREFIX]))
     # a prefix may have braces, in pairs; else it is the begin of a record that does not parse
     prefixes = (line[:place] for place in begins if line.count("{", 0, place) == line.count("}", 0, place))
-    found = ((prefix, record_of(line[len(prefix) :])) for prefix in prefixes if prefix.strip())
-    prefix, record = next((each for each in found if each[1] is not None), ("", None))
+    split = ((prefix, record_of(line[len(prefix) :])) for prefix in prefixes if prefix.strip())
+    prefix, record = next((each for each in split if each[1] is not None), ("", None))
     if record is not None and not any(name in record for name in _TIMES):
         words = prefix.split()
-        found = (moment_of(" ".join(words[:count]).rstrip(" :,-|")) for count in range(min(len(words), 6), 0, -1))
-        if time := next(filter(None, found), None):
+        times = (moment_of(" ".join(words[:count]).rstrip(" :,-|")) for count in range(min(len(words), 6), 0, -1))
+        if time := next(filter(None, times), None):
             record["timestamp"] = time
     return record
 
@@ -66,11 +60,11 @@ def read_prefixed(chunks: Iterator[bytes]) -> Iterator[Records | RecordProblem]:
     size, sample = 0, True
     for row, line in enumerate(text_lines(chunks, damage), 1):
         line = line.rstrip("\r\n")
-        if found := _CRI.fullmatch(line):
-            begun, text = open_pieces.pop(found[2], (row, f"{found[1]} F "))
-            row, line = begun, text + found[4]
-            if found[3] == "P":
-                open_pieces[found[2]] = (row, line)
+        if piece := _CRI.fullmatch(line):
+            begun, text = open_pieces.pop(piece[2], (row, f"{piece[1]} F "))
+            row, line = begun, text + piece[4]
+            if piece[3] == "P":
+                open_pieces[piece[2]] = (row, line)
                 continue
         if not line.strip():
             continue

@@ -1,10 +1,5 @@
-"""Says why a file has no readable record: the reason and the remedy, in one sentence.
-
-    found = container_of(head)          # an archive, a compression or an encryption that is not supported
-    found = kind_of(head)               # anything else: UTF-32, Latin-1, HTML, a picture, ...
-    found.error_code, found.message     # "the file is UTF-32 text; convert it ...: iconv -f UTF-32 -t UTF-8 old > new"
-
-A message is "reason; remedy"; reasons are grouped by inspecting/quarantined. It has no text of the file.
+"""Says why a file has no readable record, as "reason; remedy" without any text of the file. Reasons are grouped by the
+statement inspecting/quarantined.
 """
 
 from __future__ import annotations

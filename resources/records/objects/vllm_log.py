@@ -1,14 +1,11 @@
-"""Reads vLLM's text log: the lines of --enable-log-requests and --enable-log-outputs as JSON records.
+"""Reads vLLM's text log: the lines of --enable-log-requests and --enable-log-outputs as JSON records. Until 0.15 or so the line
+"Received request" has the prompt; later it is in the line "Request ... details" at level DEBUG, and "Received request" has the
+parameters: both are one record, at the first one's line. A container runtime's time in front of a line is taken, else vLLM's
+own, which has no year.
 
-    if is_vllm_log(head):
-        for found in read_vllm_log(chunks): ...
-        # {"vllm": "request", "id", "time", "prompt", "prompt_token_ids", "params", "lora"}
-        # {"vllm": "response", "id", "time", "output", "output_token_ids", "finish_reason"}
-        # {"vllm": "broken"} for a request or response that breaks off, {"vllm": "chatter" | "delta" | "params"} for other lines
-
-Until 0.15 or so the line "Received request" has the prompt; later it is in the line "Request ... details" at level DEBUG, and
-"Received request" has the parameters. Both are one record, at the first one's line. Prompts are what the chat template
-rendered. A container runtime's time in front of a line is taken, else vLLM's own, which has no year.
+    # {"vllm": "request", "id", "time", "prompt", "prompt_token_ids", "params", "lora"}
+    # {"vllm": "response", "id", "time", "output", "output_token_ids", "finish_reason"}
+    # {"vllm": "broken"} for a request or response that breaks off, {"vllm": "chatter" | "delta" | "params"} for other lines
 """
 
 from __future__ import annotations
@@ -80,7 +77,7 @@ def read_vllm_log(chunks: Iterator[bytes]) -> Iterator[Records | RecordProblem]:
             continue
         size += len(line)
         try:
-            found = _record(line)
+            record = _record(line)
         except UnicodeEncodeError:
             yield RecordProblem(
                 number,
@@ -89,7 +86,7 @@ def read_vllm_log(chunks: Iterator[bytes]) -> Iterator[Records | RecordProblem]:
                 line.encode("utf-8", "surrogateescape")[:RAW_BYTES],
             )
             continue
-        _add(number, found, rows, waiting)
+        _add(number, record, rows, waiting)
         if size >= TOGETHER:
             yield _records(rows)
             rows, size = [], 0
@@ -100,21 +97,21 @@ def read_vllm_log(chunks: Iterator[bytes]) -> Iterator[Records | RecordProblem]:
         yield damaged(damage[0], b"")
 
 
-def _add(number: int, found: dict[str, Any], rows: list, waiting: dict[str, tuple[int, dict[str, Any]]]) -> None:
+def _add(number: int, record: dict[str, Any], rows: list, waiting: dict[str, tuple[int, dict[str, Any]]]) -> None:
     """Adds a record; details wait for their parameters."""
-    name, kind = found.get("id"), found["vllm"]
+    name, kind = str(record.get("id")), record["vllm"]
     if kind == "details":
         while len(waiting) >= WAITING:
             rows.append(waiting.pop(next(iter(waiting))))
-        waiting[name] = (number, {**found, "vllm": "request"})
+        waiting[name] = (number, {**record, "vllm": "request"})
     elif kind == "params" and name in waiting:
         first, request = waiting.pop(name)
-        rows.append((first, {**request, "params": found["params"], "lora": found["lora"]}))
+        rows.append((first, {**request, "params": record["params"], "lora": record["lora"]}))
         rows.append((number, {"vllm": "params"}))
     elif kind == "params":
-        rows.append((number, {**found, "vllm": "request"}))
+        rows.append((number, {**record, "vllm": "request"}))
     else:
-        rows.append((number, found))
+        rows.append((number, record))
 
 
 def _records(rows: list[tuple[int, dict[str, Any]]]) -> Records:
@@ -131,23 +128,23 @@ def _record(line: str) -> dict[str, Any]:
     if _BEGUN.match(said) is None:
         return {"vllm": "chatter"}
     line.encode()
-    if found := _GENERATED.match(said):
-        if found["stream"] == "delta":
+    if match := _GENERATED.match(said):
+        if match["stream"] == "delta":
             return {"vllm": "delta"}
         return {
             "vllm": "response",
-            "id": _id(found["id"]),
+            "id": _id(match["id"]),
             "time": when,
-            "output": _text(found["text"]),
-            "output_token_ids": _ids(found["ids"]),
-            "finish_reason": None if found["end"] == "None" else found["end"],
+            "output": _text(match["text"]),
+            "output_token_ids": _ids(match["ids"]),
+            "finish_reason": None if match["end"] == "None" else match["end"],
         }
     for kind, pattern in (("request", _RECEIVED), ("details", _DETAILS), ("params", _PARAMS)):
-        if found := pattern.match(said):
-            given = found.groupdict()
+        if match := pattern.match(said):
+            given = match.groupdict()
             return {
                 "vllm": kind,
-                "id": _id(found["id"]),
+                "id": _id(match["id"]),
                 "time": when,
                 "prompt": _text(given.get("text")),
                 "prompt_token_ids": _ids(given.get("ids")),
@@ -171,12 +168,12 @@ def _ids(written: str | None) -> list[int] | None:
 
 
 def _parameters(written: str | None) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     for name, number in _PARAMETER.findall(written or ""):
         try:
-            found[name] = float(number) if "." in number or "e" in number else int(number)
+            parameters[name] = float(number) if "." in number or "e" in number else int(number)
         except ValueError:
             continue
     if stop := _STOP.search(written or ""):
-        found["stop"] = ast.literal_eval(stop[1])
-    return {name: value for name, value in found.items() if value != []}
+        parameters["stop"] = ast.literal_eval(stop[1])
+    return {name: value for name, value in parameters.items() if value != []}

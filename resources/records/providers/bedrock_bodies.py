@@ -1,9 +1,5 @@
-"""Bodies of models on Amazon Bedrock as an OpenAI chat, whichever API they are of.
-
-    chat(request, response, operation)      # {messages or prompt, choices, tools, params, usage, ...}, see calls.py
-
-Converse's and Nova's, Anthropic's, OpenAI's (gpt-oss, Qwen, Jamba, Mistral), or a prompt and its completion (Llama, Titan,
-Mistral, Cohere, older Claude): docs.aws.amazon.com/bedrock/latest/userguide/model-parameters.html.
+"""Bodies of models on Amazon Bedrock as an OpenAI chat, whichever API they are of: Converse's and Nova's, Anthropic's,
+OpenAI's, or a prompt and its completion (docs.aws.amazon.com/bedrock/latest/userguide/model-parameters.html).
 """
 
 from __future__ import annotations
@@ -12,18 +8,15 @@ from typing import Any
 
 from model_ops.chat_apis import anthropic_api, finish_reason, mapping, objects, plus
 from resources.records.providers import converse_api
-from resources.records.providers.completion_streams import METRICS
+from resources.records.providers.streams import METRICS
 
 SPEAKERS = {"user": "user", "chatbot": "assistant", "system": "system", "tool": "tool"}
 PROMPTS = ("prompt", "inputText", "message")
 ANSWERS = ("text", "outputText", "generation", "completion")
 REASONS = ("stop_reason", "completionReason", "finish_reason")
 OTHER_KINDS = {
-    "embedding": "embedding",
-    "embeddings": "embedding",
-    "embeddingsByType": "embedding",
-    "images": "image",
-    "artifacts": "image",
+    **dict.fromkeys(("embedding", "embeddings", "embeddingsByType"), "embedding"),
+    **dict.fromkeys(("images", "artifacts"), "image"),
 }
 """Keys of responses that are no text, and what they are."""
 
@@ -82,14 +75,14 @@ def _completion(request: dict[str, Any], response: dict[str, Any]) -> dict[str, 
         {"role": SPEAKERS.get(str(turn.get("role")).lower()), "content": turn.get("message")}
         for turn in objects(request.get("chat_history"))
     ]
-    told = [
+    outputs = [
         *objects(response.get("outputs")),
         *objects(response.get("results")),
         *objects(response.get("generations")),
         *objects(response.get("choices")),
     ] or [response]
     choices = []
-    for each in told:
+    for each in outputs:
         text = next((each[key] for key in ANSWERS if isinstance(each.get(key), str)), None)
         if text is not None:
             message = {"role": "assistant", "content": text}
@@ -105,7 +98,7 @@ def _completion(request: dict[str, Any], response: dict[str, Any]) -> dict[str, 
         "error": response.get("error"),
         "usage": {
             "prompt": plus(response.get("prompt_token_count"), response.get("inputTextTokenCount")),
-            "completion": plus(response.get("generation_token_count"), *(each.get("tokenCount") for each in told)),
+            "completion": plus(response.get("generation_token_count"), *(each.get("tokenCount") for each in outputs)),
         },
         "latency_ms": mapping(response.get(METRICS)).get("invocationLatency"),
     }

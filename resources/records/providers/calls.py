@@ -1,10 +1,6 @@
-"""Turns a logged call of Anthropic's, Gemini's or Bedrock's API into an OpenAI chat and its facts.
-
-    call_of('{"request": {"contents": [...]}, "response": {"candidates": [...]}}', "gemini")
-    # '{"messages": [...], "choices": [{"message": {...}, "finish_reason": "stop"}], "usage": {...}, ...}'
-
-DuckDB calls it (sql/reading/message_macros.sql). It never raises: for a record that it cannot read, the result has a
-`code` and `words`, the reason for quarantine.
+"""Turns a logged call of Anthropic's, Gemini's, Bedrock's or Ollama's API into an OpenAI chat and its facts, as JSON text.
+DuckDB calls call_of (sql/reading/message_macros.sql). It never raises: for a record that it cannot read, the result has `code`
+and `words`, the reason for quarantine.
 """
 
 from __future__ import annotations
@@ -19,46 +15,16 @@ from resources.records.moments import logged_time
 from resources.records.providers import bedrock_bodies, gemini_api, langsmith_runs, ollama_api
 
 ENVELOPE = (
-    "workload_id",
-    "workload",
-    "client_id",
-    "client",
-    "session_id",
-    "trace_id",
-    "request_id",
-    "user_id",
-    "user_hash",
-    "provider",
-    "served_model_digest",
-    "cache_hit",
-    "latency_ms",
-    "ttft_ms",
-    "cost",
-)
+    "workload_id", "workload", "client_id", "client", "session_id", "trace_id", "request_id", "user_id", "user_hash",
+    "provider", "served_model_digest", "cache_hit", "latency_ms", "ttft_ms", "cost",
+)  # fmt: skip
 """What a gateway writes next to request and response; as in openai_pairs."""
 TIMES = ("timestamp", "ts", "created_at", "logging_time", "processed_time")
 READ = (
-    "request",
-    "response",
-    "full_request",
-    "full_response",
-    "error",
-    "status",
-    "model",
-    "input",
-    "output",
-    "modelInput",
-    "modelOutput",
-    "modelId",
-    "requestId",
-    "requestMetadata",
-    "operation",
-    "identity",
-    "recordId",
-    "errorCode",
-    "schemaType",
+    "request", "response", "full_request", "full_response", "error", "status", "model", "input", "output", "modelInput",
+    "modelOutput", "modelId", "requestId", "requestMetadata", "operation", "identity", "recordId", "errorCode", "schemaType",
     "schemaVersion",
-)
+)  # fmt: skip
 """What else the providers' records have that is read."""
 CHATS = {
     "anthropic": anthropic_api.chat,
@@ -76,8 +42,8 @@ def call_of(text: str, form: str) -> str:
         if form == "langsmith":
             record = langsmith_runs.run_of(record)
             # its session_id is a project
-            told = _with_envelope({**record, "session_id": None}, langsmith_runs.chat(record), "langsmith") | {"provider": None}
-            return json_text(told)
+            run = _with_envelope({**record, "session_id": None}, langsmith_runs.chat(record), "langsmith") | {"provider": None}
+            return json_text(run)
         return json_text(_bedrock(record) if form == "bedrock" else _pair(record, form))
     except ollama_api.NotWhole as reason:
         return json_text({"code": "missing_field", "words": str(reason)})
@@ -143,18 +109,18 @@ def _with_envelope(record: dict[str, Any], chat: dict[str, Any], provider: str) 
     metadata = mapping(chat.pop("metadata", None))
     model = chat.get("model") or record.get("model")
 
-    def told(*names: str) -> Any:
+    def first(*names: str) -> Any:
         return next((source[name] for name in names for source in (outside, metadata) if source.get(name) is not None), None)
 
     return {
         **chat,
         "request_id": chat.get("request_id") or outside["request_id"] or chat.get("alias_id"),
         "alias_id": outside["request_id"] or chat.get("alias_id"),
-        "trace_id": told("trace_id", "traceId") or outside["request_id"] or chat.get("alias_id"),
+        "trace_id": first("trace_id", "traceId") or outside["request_id"] or chat.get("alias_id"),
         "written_ts": logged_time([*map(record.get, TIMES), chat.get("written_ts")]),
-        "workload": told("workload_id", "workload", "workloadId"),
-        "client": told("client_id", "client") or chat.get("client"),
-        "session_id": told("session_id", "sessionId", "conversation_id", "conversationId") or chat.get("session_id"),
+        "workload": first("workload_id", "workload", "workloadId"),
+        "client": first("client_id", "client") or chat.get("client"),
+        "session_id": first("session_id", "sessionId", "conversation_id", "conversationId") or chat.get("session_id"),
         "user_id": outside["user_id"] or chat.get("user_id") or metadata.get("user_id") or metadata.get("userId"),
         "user_hash": outside["user_hash"],
         "model": str(model).rpartition("/")[2] if model else None,

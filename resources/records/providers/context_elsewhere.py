@@ -1,12 +1,9 @@
-"""What a request leaves to its provider: text that the model saw and that the record does not hold.
+"""What a request leaves to its provider: text that the model saw and that the record does not hold. DuckDB calls context_of for
+records in which NEEDLES are found; it never raises. Curation puts an earlier response before the row's messages if the log has
+it, and drops the other rows.
 
-    context_of('{"request": {"input": "And shorter?", "previous_response_id": "resp_1"}, ...}')
-    # '{"previous_response_id": "resp_1"}'
     context_of('{"request": {"contents": [...], "cachedContent": "cachedContents/abc"}, ...}')
     # '{"elsewhere": "cachedContent"}'
-
-DuckDB calls it for records in which NEEDLES are found. The result stands in `params.context`: curation puts an earlier response
-before the row's messages if the log has it, and drops the other rows. It never raises.
 """
 
 from __future__ import annotations
@@ -67,29 +64,29 @@ def context_of(text: str) -> str | None:
     """{elsewhere: name}, {previous_response_id: id}, has_instructions (the Responses API does not carry them on), hidden."""
     try:
         record = json.loads(text)
-        requests = [told for path in REQUESTS if (told := body(value_at(record, path)))]
-        responses = [told for path in RESPONSES if (told := body(value_at(record, path)))]
+        requests = [each for path in REQUESTS if (each := body(value_at(record, path)))]
+        responses = [each for path in RESPONSES if (each := body(value_at(record, path)))]
         both = [*requests, *responses]
-        found = {
+        facts = {
             "elsewhere": next(_elsewhere(record, requests, responses), None),
-            "previous_response_id": next(filter(None, (told.get("previous_response_id") for told in both)), None),
-            "has_instructions": any("output" in told for told in responses) and any(told.get("instructions") for told in both),
+            "previous_response_id": next(filter(None, (each.get("previous_response_id") for each in both)), None),
+            "has_instructions": any("output" in each for each in responses) and any(each.get("instructions") for each in both),
             "hidden": any(key in text for key in HIDDEN),
         }
-        return json_text({key: value for key, value in found.items() if value}) if any(found.values()) else None
+        return json_text({key: value for key, value in facts.items() if value}) if any(facts.values()) else None
     except (ValueError, TypeError, AttributeError, RecursionError):
         return None
 
 
 def _elsewhere(record: dict[str, Any], requests: list[dict[str, Any]], responses: list[dict[str, Any]]) -> Iterator[str]:
     """Names of what is elsewhere, as the record has them."""
-    told = [
+    listed = [
         *(request.get(key) for request in requests for key in ("messages", "input", "contents")),
         record.get("messages"),
         record.get("input"),
     ]
     items = [
-        item for each in told for item in objects(body(f'{{"list": {each}}}').get("list") if isinstance(each, str) else each)
+        item for each in listed for item in objects(body(f'{{"list": {each}}}').get("list") if isinstance(each, str) else each)
     ]
     is_whole, said = any(item.get("content") or item.get("parts") for item in items), json.dumps(items)
     preset = ["preset"] * bool(ROUTED.search(json.dumps([record, *requests, *responses])))
@@ -154,14 +151,14 @@ def _elsewhere(record: dict[str, Any], requests: list[dict[str, Any]], responses
 def _texts(documents: Any) -> list[str]:
     """The texts of documents that a request gives beside its messages."""
     given = documents if isinstance(documents, list) else []
-    found = [
+    texts = [
         value
         for each in objects(given)
-        for told in (each, body(each.get("data")))
-        for key, value in told.items()
+        for held in (each, body(each.get("data")))
+        for key, value in held.items()
         if key in DOCUMENT and isinstance(value, str)
     ]
-    return [*found, *(each for each in given if isinstance(each, str) and " " in each)]
+    return [*texts, *(each for each in given if isinstance(each, str) and " " in each)]
 
 
 def _files(item: dict[str, Any]) -> Iterator[str]:

@@ -1,8 +1,5 @@
-"""Bedrock's Converse API as an OpenAI chat. Amazon Nova's own bodies are alike.
-
-    chat(request, response)     # {messages, choices, tools, params, usage, ...}, see calls.py
-
-Blocks as in docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ContentBlock.html.
+"""Bedrock's Converse API as an OpenAI chat. Amazon Nova's own bodies are alike. Blocks as in
+docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ContentBlock.html.
 """
 
 from __future__ import annotations
@@ -65,26 +62,26 @@ def chat(request: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
 
 def turn(role: Any, content: Any) -> Turn:
     """One message: a list of content blocks. Encrypted reasoning, and tools that the provider ran, are left out."""
-    found = Turn(role)
+    turn_of = Turn(role)
     for block in objects(content):
         block = {key: value for key, value in block.items() if value is not None}
         call, result = mapping(block.get("toolUse")), mapping(block.get("toolResult"))
         thought = mapping(mapping(block.get("reasoningContent")).get("reasoningText")).get("text")
         if "text" in block:
-            found.say(block["text"])
+            turn_of.say(block["text"])
         elif call.get("type") or result.get("type"):
-            found.left_out.append(str(call.get("type") or result.get("type"))[:60])
+            turn_of.left_out.append(str(call.get("type") or result.get("type"))[:60])
         elif call:
-            found.call(call.get("toolUseId"), call.get("name"), call.get("input"))
+            turn_of.call(call.get("toolUseId"), call.get("name"), call.get("input"))
         elif result:
-            found.result(result.get("toolUseId"), content_of([_part(each) for each in objects(result.get("content"))]))
+            turn_of.result(result.get("toolUseId"), content_of([_part(each) for each in objects(result.get("content"))]))
         elif thought is not None:
-            found.think(thought)
+            turn_of.think(thought)
         elif "reasoningContent" in block:
-            found.left_out.append("redactedContent")
+            turn_of.left_out.append("redactedContent")
         elif "cachePoint" not in block:
-            found.parts.append(_part(block))
-    return found
+            turn_of.parts.append(_part(block))
+    return turn_of
 
 
 def _part(block: dict[str, Any]) -> dict[str, Any]:

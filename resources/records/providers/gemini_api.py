@@ -1,10 +1,6 @@
-"""The Gemini API (generateContent) as an OpenAI chat.
-
-    chat(request, response)     # {messages, choices, tools, params, usage, ...}, see calls.py
-
-Fields in camelCase as in REST (ai.google.dev/api/generate-content) or snake_case as in SDK dumps. A request may be an SDK's
-call {model, contents, config}, whose contents may be a text, one content, or a list of texts, parts and contents. A result
-answers the call of its name, in the order of the calls; calls without an id get one from their name.
+"""The Gemini API (generateContent) as an OpenAI chat. Fields in camelCase as in REST (ai.google.dev/api/generate-content) or
+snake_case as in SDK dumps. A result answers the call of its name, in the order of the calls; calls without an id get one from
+their name.
 """
 
 from __future__ import annotations
@@ -77,21 +73,21 @@ def camel(value: dict[str, Any]) -> dict[str, Any]:
 
 def turns_of(contents: Any, counts: Counter[tuple[str, Any]], speaker: str | None = None) -> list[Turn]:
     """Contents as turns. A content without role is the user's; `speaker` is the role of all."""
-    found = []
+    turns = []
     for content in contents if isinstance(contents, list) else [] if contents is None else [contents]:
         whole = isinstance(content, dict) and ("parts" in content or "role" in content)
         role = (content.get("role") or "user") if whole else "user"
         parts = content.get("parts") if whole else content
-        found.append(turn(speaker or ROLES.get(role, role), parts if isinstance(parts, list) else [parts], counts))
-    return found
+        turns.append(turn(speaker or ROLES.get(role, role), parts if isinstance(parts, list) else [parts], counts))
+    return turns
 
 
 def turn(role: str, parts: list[Any], counts: Counter[tuple[str, Any]]) -> Turn:
     """One content. counts: how often each name was called, and answered, up to here."""
-    found = Turn(role)
+    turn_of = Turn(role)
     for written in parts:
         if written is None or isinstance(written, str):
-            found.say(written)
+            turn_of.say(written)
             continue
         part = camel(mapping(written))
         remote = [key for key in LEFT_OUT if key in part]
@@ -99,21 +95,21 @@ def turn(role: str, parts: list[Any], counts: Counter[tuple[str, Any]]) -> Turn:
             call = camel(mapping(part["functionCall"]))
             if "partialArgs" in call or not call.get("name"):
                 raise UnknownBlock("a functionCall in pieces (partialArgs)")
-            found.call(_id(call, "call", counts), call["name"], call.get("args"))
+            turn_of.call(_id(call, "call", counts), call["name"], call.get("args"))
         elif "functionResponse" in part:
             result = camel(mapping(part["functionResponse"]))
             held = [_media(camel(each)) for each in objects(result.get("parts"))]
             text = {"type": "text", "text": json_text(result.get("response", {}))}
-            found.result(_id(result, "result", counts), content_of([text, *held]))
+            turn_of.result(_id(result, "result", counts), content_of([text, *held]))
         elif remote:
-            found.left_out += remote
+            turn_of.left_out += remote
         elif part.get("thought"):
-            found.think(part.get("text"))
+            turn_of.think(part.get("text"))
         elif part.keys() <= MARKS:
-            found.say(part.get("text"))
+            turn_of.say(part.get("text"))
         else:
-            found.parts.append(_media(part))
-    return found
+            turn_of.parts.append(_media(part))
+    return turn_of
 
 
 def _id(called: dict[str, Any], side: str, counts: Counter[tuple[str, Any]]) -> str:
@@ -131,13 +127,13 @@ def _media(part: dict[str, Any]) -> dict[str, Any]:
 
 def tools_of(tools: Any) -> tuple[list[dict[str, Any]] | None, list[str]]:
     """The declared functions as OpenAI tools, and the names of tools that the provider runs (googleSearch, ...)."""
-    found, remote = [], []
+    functions, remote = [], []
     for tool in map(camel, objects(tools)):
         for declared in map(camel, objects(tool.get("functionDeclarations"))):
             schema = declared.get("parametersJsonSchema") or _json_schema(declared.get("parameters"))
-            found.append(function_tool(declared.get("name"), declared.get("description"), schema))
+            functions.append(function_tool(declared.get("name"), declared.get("description"), schema))
         remote += [key[:60] for key in tool if key != "functionDeclarations"]
-    return found or None, remote
+    return functions or None, remote
 
 
 def _json_schema(schema: Any) -> Any:

@@ -1,14 +1,9 @@
-"""A run of LangSmith as an OpenAI chat.
-
-    chat(record)      # {messages, choices, tools, params, usage, ...}, see calls.py; {"skipped": ...} for a run of another type
-
-Messages as in langchain_core/messages and load/dump.py; a run of `wrap_openai` has the bodies of OpenAI's chat or Responses
-API; a traced function its arguments, whose texts are the prompt (example_prompts.py), and its result.
+"""A run of LangSmith as an OpenAI chat. Messages as in langchain_core/messages and load/dump.py; a run of `wrap_openai` has the
+bodies of OpenAI's chat or Responses API; a traced function its arguments, whose texts are the prompt, and its result.
 """
 
 from __future__ import annotations
 
-import re
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,19 +12,12 @@ from resources.records.example_prompts import KEYS as PROMPTS
 from resources.records.example_prompts import composed
 
 ROLES = {
-    "human": "user",
-    "ai": "assistant",
-    "AIMessageChunk": "assistant",
-    "HumanMessage": "user",
-    "AIMessage": "assistant",
+    **dict.fromkeys(("human", "HumanMessage"), "user"),
+    **dict.fromkeys(("ai", "AIMessageChunk", "AIMessage"), "assistant"),
     "SystemMessage": "system",
-    "ToolMessage": "tool",
-    "FunctionMessage": "tool",
+    **dict.fromkeys(("ToolMessage", "FunctionMessage"), "tool"),
 }
-KEYS = frozenset(
-    re.split(
-        r"\s+",
-        """
+_KEYS = """
     run_type name status serialized dotted_order parent_run_id parent_run_ids child_runs child_run_ids direct_child_run_ids
     reference_example_id reference_dataset_id session_id session_name app_path manifest_id manifest_s3_id end_time
     first_token_time total_tokens prompt_cost completion_cost prompt_token_details completion_token_details
@@ -39,9 +27,8 @@ KEYS = frozenset(
     extra.metadata.ls_model_name extra.metadata.ls_model_type extra.metadata.ls_temperature extra.metadata.ls_max_tokens
     extra.metadata.ls_stop extra.metadata.ls_method extra.metadata.ls_run_depth extra.metadata.ls_integration
     extra.metadata.revision_id feedback_stats run data
-""".strip(),
-    )
-)
+"""
+KEYS = frozenset(_KEYS.split())
 """What every run has: read, or known and left."""
 SESSIONS = ("thread_id", "session_id", "conversation_id")
 
@@ -120,15 +107,17 @@ def _first(*values: Any) -> Any:
 
 def _opened(side: Any) -> Any:
     """A side of a run without the keys that wrap it: a function's one argument, or its result."""
-    found = body(side) or side
+    inner_side = body(side) or side
     while (
-        isinstance(found, dict) and len(found) == 1 and (key := next(iter(found))) in ("inputs", "outputs", "input", "output")
+        isinstance(inner_side, dict)
+        and len(inner_side) == 1
+        and (key := next(iter(inner_side))) in ("inputs", "outputs", "input", "output")
     ):
-        inner = body(found[key])
+        inner = body(inner_side[key])
         if not inner or (key in ("input", "output") and _is_message(inner)):
             break
-        found = inner
-    return found if isinstance(found, str) else mapping(found)
+        inner_side = inner
+    return inner_side if isinstance(inner_side, str) else mapping(inner_side)
 
 
 def _is_message(said: dict[str, Any]) -> bool:
@@ -163,20 +152,20 @@ def _answers(outputs: Any) -> list[tuple[dict[str, Any], Any]]:
     if isinstance(generations, list) and generations:
         first = generations[0] if isinstance(generations[0], list) else generations
         return [_generated(each if isinstance(each, dict) else {"text": each}) for each in first]
-    told = next((outputs[key] for key in ("messages", "output", *_TEXTS) if outputs.get(key)), outputs)
-    told = told[-1] if isinstance(told, list) and told else told
-    if isinstance(told, str) and not _is_message(outputs):
-        return [({"role": "assistant", "content": told}, None)]
-    told = outputs if isinstance(told, str) else told
-    return [({**_message(told), "role": "assistant"}, None)] if isinstance(told, dict) and told else []
+    answer = next((outputs[key] for key in ("messages", "output", *_TEXTS) if outputs.get(key)), outputs)
+    answer = answer[-1] if isinstance(answer, list) and answer else answer
+    if isinstance(answer, str) and not _is_message(outputs):
+        return [({"role": "assistant", "content": answer}, None)]
+    answer = outputs if isinstance(answer, str) else answer
+    return [({**_message(answer), "role": "assistant"}, None)] if isinstance(answer, dict) and answer else []
 
 
 def _generated(generation: dict[str, Any]) -> tuple[dict[str, Any], Any]:
     said = generation.get("message")
     message = _message(said) if isinstance(said, dict) else {"role": "assistant", "content": generation.get("text")}
     held = mapping(mapping(said).get("kwargs")) or mapping(said)
-    told = {**mapping(held.get("response_metadata")), **mapping(generation.get("generation_info"))}
-    return message, _first(told.get("finish_reason"), told.get("stop_reason"), told.get("done_reason"))
+    facts = {**mapping(held.get("response_metadata")), **mapping(generation.get("generation_info"))}
+    return message, _first(facts.get("finish_reason"), facts.get("stop_reason"), facts.get("done_reason"))
 
 
 def _message(said: Any) -> dict[str, Any]:

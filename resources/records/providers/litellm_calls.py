@@ -1,10 +1,6 @@
-"""Calls that LiteLLM logs in the form of another API than OpenAI's: its /v1/messages, generateContent and pass-through routes.
-
-    provider_chat_of('{"call_type": "anthropic_messages", "messages": [...], "response": {...}, "parameters": {...}}')
-    # '{"messages": [...], "choices": [...], "tools": [...]}'
-
-LiteLLM logs the request as it came, and most responses in OpenAI's shape. A pass-through route logs its request's body as the
-text of one user message. DuckDB calls it. It never raises: for a call without messages the result is {}.
+"""Calls that LiteLLM logs in the form of another API than OpenAI's: its /v1/messages, generateContent and pass-through routes
+(whose request body is the text of one user message). DuckDB calls provider_chat_of. It never raises: for a call without
+messages the result is {}.
 """
 
 from __future__ import annotations
@@ -36,12 +32,12 @@ def provider_chat_of(text: str) -> str:
 
 def _chat(call_type: str, messages: Any, parameters: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
     request = _request(call_type, messages, parameters)
-    told = objects(request.get("messages"))
+    asked = objects(request.get("messages"))
     if "contents" in request:
         chat = gemini_api.chat(request, response)
-    elif not told:
+    elif not asked:
         return {}
-    elif any(message.get("role") == "tool" or "tool_calls" in message for message in told):
+    elif any(message.get("role") == "tool" or "tool_calls" in message for message in asked):
         chat = {"messages": request["messages"], "tools": request.get("tools")}  # LiteLLM translated the request
     elif bedrock_bodies.is_converse(request, response):
         chat = bedrock_bodies.chat(request, response, "Converse")

@@ -1,11 +1,5 @@
-"""Ollama's own API (/api/chat, /api/generate) and the older /v1/completions as an OpenAI chat.
-
-    chat(request, response)                  # of Ollama: {messages or prompt, choices, params, usage, ...}, see calls.py
-    completion(request, response)            # of /v1/completions
-    joined_chunks([{"message": {...}, "done": False}, ..., {"done": True, "eval_count": 9, ...}])      # one response
-
-Fields as in github.com/ollama/ollama/blob/main/docs/api.md: durations are nanoseconds. A request whose prompt is not all that
-the model saw (context, raw, suffix, images) is not read.
+"""Ollama's own API (/api/chat, /api/generate) and the older /v1/completions as an OpenAI chat. Fields as in
+github.com/ollama/ollama/blob/main/docs/api.md: durations are nanoseconds.
 """
 
 from __future__ import annotations
@@ -32,15 +26,15 @@ def chat(request: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
     asked: dict[str, Any] = {"messages": request.get("messages")}
     if asked["messages"] is None:
         asked = _prompted(request)
-    told = (
+    answer = (
         response.get("message")
         if "message" in response
         else {"role": "assistant", "content": response.get("response"), "thinking": response.get("thinking")}
     )
-    message = {"role": "assistant", "content": mapping(told).get("content")}
-    if thinking := mapping(told).get("thinking"):
+    message = {"role": "assistant", "content": mapping(answer).get("content")}
+    if thinking := mapping(answer).get("thinking"):
         message["reasoning_content"] = thinking
-    if calls := objects(mapping(told).get("tool_calls")):
+    if calls := objects(mapping(answer).get("tool_calls")):
         message["tool_calls"] = [{"id": f"call_{number}", "type": "function", **call} for number, call in enumerate(calls)]
     ended = "not_done" if response.get("done") is False else "tool_calls" if calls else response.get("done_reason")
     ended = ended or ("stop" if response.get("done") else None)
@@ -48,7 +42,7 @@ def chat(request: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
     latency, first = response.get("total_duration"), response.get("prompt_eval_duration")
     return {
         **asked,
-        "choices": [{"message": message, "finish_reason": ended}] if mapping(told) else [],
+        "choices": [{"message": message, "finish_reason": ended}] if mapping(answer) else [],
         "tools": request.get("tools"),
         "params": {**options, **{k: request[k] for k in ("stream", "format") if k in request}},
         "usage": {"prompt": response.get("prompt_eval_count"), "completion": response.get("eval_count")},
@@ -95,26 +89,26 @@ def _prompted(request: dict[str, Any]) -> dict[str, Any]:
     return {"prompt": prompt, "messages": messages}
 
 
-def joined_chunks(found: list[dict[str, Any]]) -> tuple[dict[str, Any], bool]:
+def joined_chunks(chunks: list[dict[str, Any]]) -> tuple[dict[str, Any], bool]:
     """The response of a stream's chunks, of either API, and whether it is whole."""
-    if not is_response(found[0]):
+    if not is_response(chunks[0]):
         choices: dict[Any, dict[str, Any]] = {}
-        for piece in (piece for chunk in found for piece in objects(chunk.get("choices"))):
+        for piece in (piece for chunk in chunks for piece in objects(chunk.get("choices"))):
             choice = choices.setdefault(piece.get("index", 0), {"text": "", "index": piece.get("index", 0)})
             choice["text"] += piece.get("text") or ""
             choice["finish_reason"] = piece.get("finish_reason") or choice.get("finish_reason")
-        last = {key: value for chunk in found for key, value in chunk.items() if value is not None}
+        last = {key: value for chunk in chunks for key, value in chunk.items() if value is not None}
         return {**last, "choices": list(choices.values())}, all(choice["finish_reason"] for choice in choices.values())
-    answer = {key: value for chunk in found for key, value in chunk.items()}
-    if "message" in found[0]:
-        told = [mapping(chunk.get("message")) for chunk in found]
+    answer = {key: value for chunk in chunks for key, value in chunk.items()}
+    if "message" in chunks[0]:
+        messages = [mapping(chunk.get("message")) for chunk in chunks]
         answer["message"] = {
             "role": "assistant",
-            **_texts(told, "content", "thinking"),
-            "tool_calls": [call for each in told for call in objects(each.get("tool_calls"))],
+            **_texts(messages, "content", "thinking"),
+            "tool_calls": [call for each in messages for call in objects(each.get("tool_calls"))],
         }
     else:
-        answer |= _texts(found, "response", "thinking")
+        answer |= _texts(chunks, "response", "thinking")
     return answer, answer.get("done") is True
 
 

@@ -1,14 +1,8 @@
-"""Turns a span or log record of OTLP JSON into a model call: OpenAI messages, usage, times, evaluations.
-
-    model_call_of('{"traceId": ..., "attributes": [{"key": "gen_ai.operation.name", ...}]}', reader)    # JSON text
-    joined_call_of(span, events, reader)       # a span and the log records of its messages
-
-Attribute names: the GenAI semantic conventions (messages in parts, as JSON text or structured), their older names and message
-events, OpenLLMetry's numbered attributes, OpenInference's llm.*. DuckDB calls it for items with one of these names. It never
-raises: for an item that is not a model call it returns {"kind": "passed over", "rule": ...}, and for an item that needs others
-of its span {"kind": "side", ...}: a span without content, or a log record with the content (resources/reading/span_events.py).
-A call of more than LONGEST_BYTES is {"kind": "too_long"}. The paths of `fields` are names of attributes, of the item or of its
-resource.
+"""Turns a span or log record of OTLP JSON into a model call: OpenAI messages, usage, times, evaluations. Attribute names: the
+GenAI semantic conventions, their older names and message events, OpenLLMetry's numbered attributes, OpenInference's llm.*.
+DuckDB calls model_call_of and joined_call_of. They never raise: other items are {"kind": "passed over", "rule": ...}, items
+that need others of their span {"kind": "side", ...} (resources/reading/span_events.py), and calls of more than LONGEST_BYTES
+{"kind": "too_long"}.
 """
 
 from __future__ import annotations
@@ -26,17 +20,10 @@ from resources.records.synonyms import Reader, column_of, shown_leaves
 
 INFERENCE = {"chat", "text_completion", "generate_content", "completion"}
 PARAMETERS = {
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "top_k": "top_k",
-    "max_tokens": "max_tokens",
-    "seed": "seed",
-    "stop_sequences": "stop",
-    "choice.count": "n",
-    "frequency_penalty": "frequency_penalty",
-    "presence_penalty": "presence_penalty",
-    "stream": "stream",
-}
+    "temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "max_tokens": "max_tokens", "seed": "seed",
+    "stop_sequences": "stop", "choice.count": "n", "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty", "stream": "stream",
+}  # fmt: skip
 DETAILS, EVALUATION = "gen_ai.client.inference.operation.details", "gen_ai.evaluation.result"
 CONTENTS = ("gen_ai.choice", "gen_ai.content.prompt", "gen_ai.content.completion")
 _CONVENTIONS = re.compile(
@@ -45,14 +32,9 @@ _CONVENTIONS = re.compile(
 )
 """Attributes that conventions name: contents, and what the columns do not need."""
 _COLUMNS = {
-    "user": "user_id",
-    "session": "session_id",
-    "id": "request_id",
-    "time": "written_ts",
-    "latency": "latency_ms",
-    "ttft": "ttft_ms",
-    "status": "error",
-}
+    "user": "user_id", "session": "session_id", "id": "request_id", "time": "written_ts", "latency": "latency_ms",
+    "ttft": "ttft_ms", "status": "error",
+}  # fmt: skip
 """Keys of a call for the columns of `fields`, where they differ."""
 Event = tuple[Any, dict[str, Any], Any]
 """Name, attributes and time of an event."""
@@ -60,7 +42,7 @@ Event = tuple[Any, dict[str, Any], Any]
 
 def model_call_of(text: str, reader: Reader) -> str:
     """The record of one span or log record, as JSON text. reader: of its source."""
-    return _written(lambda: _told(json.loads(text), reader))
+    return _written(lambda: _record(json.loads(text), reader))
 
 
 def joined_call_of(span: str | None, events: str, reader: Reader) -> str:
@@ -70,11 +52,11 @@ def joined_call_of(span: str | None, events: str, reader: Reader) -> str:
 
 def _written(tell: Callable[[], dict[str, Any]]) -> str:
     try:
-        told = tell()
-        written = json_text(told)
+        record = tell()
+        written = json_text(record)
         # a part's content is base64, whether its item says so or not
         if any(needle in written for needle in NEEDLES):
-            written = json_text(referenced(told))
+            written = json_text(referenced(record))
         is_long = len(written) > LONGEST_BYTES // 4 and len(written.encode("utf-8", "surrogatepass")) > LONGEST_BYTES
         return '{"kind":"too_long"}' if is_long else written
     except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):
@@ -86,17 +68,23 @@ def _passed_over(what: Any) -> dict[str, Any]:
     return {"kind": "passed over", "rule": f"otlp_{rule}"}
 
 
-def _told(item: Any, reader: Reader) -> dict[str, Any]:
+def _record(item: Any, reader: Reader) -> dict[str, Any]:
     if not isinstance(item, dict):
         return _passed_over("other")
     if "startTimeUnixNano" in item or "endTimeUnixNano" in item:
         return _of_span(item, _span_events(item), reader)
     attributes, name = _attributes(item.get("attributes")), _name(item)
     if name == EVALUATION:
-        found = _evaluation(attributes, _logged_at(item))
-        found["response_id"] = found["response_id"] or _span(item)
-        told = (found["value"] is not None or found["label"]) and (found["response_id"] or item.get("traceId"))
-        return {"kind": "evaluation" if told else "incomplete", "trace_id": item.get("traceId"), "evaluations": [found]}
+        evaluation = _evaluation(attributes, _logged_at(item))
+        evaluation["response_id"] = evaluation["response_id"] or _span(item)
+        is_complete = (evaluation["value"] is not None or evaluation["label"]) and (
+            evaluation["response_id"] or item.get("traceId")
+        )
+        return {
+            "kind": "evaluation" if is_complete else "incomplete",
+            "trace_id": item.get("traceId"),
+            "evaluations": [evaluation],
+        }
     if _span(item) and (name in (DETAILS, *CONTENTS) or ROLE_OF_EVENT.fullmatch(str(name))):
         return _side("event", item, _logged_at(item))
     if name != DETAILS:
@@ -108,13 +96,13 @@ def _joined(span: Any, logged: list[dict[str, Any]], reader: Reader) -> dict[str
     """The call of a span and its log records. Log records alone give a call if they hold a question and an answer."""
     events = [(_name(item), _log_attributes(item), _logged_at(item)) for item in logged]
     if span is not None:
-        told = _of_span(span, [*_span_events(span), *events], reader)
-        return _passed_over("call_without_content") if told["kind"] == "side" else told
+        call = _of_span(span, [*_span_events(span), *events], reader)
+        return _passed_over("call_without_content") if call["kind"] == "side" else call
     details = next((item for item in logged if _name(item) == DETAILS), None)
     if details is not None:
         return _call_with_content(details, _log_attributes(details), events, reader)
-    told = _call_with_content(logged[0], _attributes(logged[0].get("attributes")), events, reader)
-    return told if told.get("messages") and told.get("choices") else _passed_over("message_event")
+    call = _call_with_content(logged[0], _attributes(logged[0].get("attributes")), events, reader)
+    return call if call.get("messages") and call.get("choices") else _passed_over("message_event")
 
 
 def _of_span(item: dict[str, Any], events: list[Event], reader: Reader) -> dict[str, Any]:
@@ -125,8 +113,8 @@ def _of_span(item: dict[str, Any], events: list[Event], reader: Reader) -> dict[
     if not _is_inference(attributes):
         what = attributes.get("gen_ai.operation.name") or attributes.get("openinference.span.kind")
         return _passed_over(what.lower() if isinstance(what, str) else "other")
-    told = _call_with_content(item, attributes, events, reader)
-    return _side("span", item, item.get("startTimeUnixNano")) if told["kind"] != "call" and _span(item) else told
+    call = _call_with_content(item, attributes, events, reader)
+    return _side("span", item, item.get("startTimeUnixNano")) if call["kind"] != "call" and _span(item) else call
 
 
 def _call_with_content(item: dict[str, Any], attributes: dict[str, Any], events: list[Event], reader: Reader) -> dict[str, Any]:
@@ -200,8 +188,8 @@ def _call(item: dict[str, Any], attributes: dict[str, Any], reader: Reader) -> d
         for key, value in attributes.items()
         if not _CONVENTIONS.match(key) or (column_of((key,)) and key != "thread.id")
     }
-    told = reader.of(own)
-    beside = told["found"]
+    columns = reader.of(own)
+    beside = columns["found"]
     begun, ended = _nanoseconds(item.get("startTimeUnixNano")), _nanoseconds(item.get("endTimeUnixNano"))
     when = begun or _nanoseconds(item.get("timeUnixNano")) or _nanoseconds(item.get("observedTimeUnixNano"))
     status = item.get("status") or {}
@@ -225,7 +213,7 @@ def _call(item: dict[str, Any], attributes: dict[str, Any], reader: Reader) -> d
         "provider": first("gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system") or beside.get("provider"),
         "cost": beside.get("cost"),
         "feedback": {"name": beside["feedback_name"], "label": beside["feedback"]} if "feedback" in beside else None,
-        "unread": told["unread"],
+        "unread": columns["unread"],
         "fingerprint": first("openai.response.system_fingerprint", "gen_ai.openai.response.system_fingerprint"),
         "tools": tools_of(attributes),
         "params": {**(invocation if isinstance(invocation, dict) else {}), **given},

@@ -1,9 +1,5 @@
-"""Messages and tools in the attributes of an OTLP span or log record, in the OpenAI shape.
-
-    asked, answers = content_of(attributes, events)     # answers: [{message, finish_reason}]
-    system_of(attributes), tools_of(attributes)
-
-Attributes are plain JSON values by name. resources/records/providers/otlp.py says which conventions.
+"""Messages and tools in the attributes of an OTLP span or log record, in the OpenAI shape. Attributes are plain JSON values by
+name.
 """
 
 from __future__ import annotations
@@ -32,11 +28,11 @@ def structured(value: Any) -> Any:
 
 def _messages_at(attributes: dict[str, Any], name: str) -> Any:
     """An attribute that holds messages: also one text, as it is or as JSON."""
-    found = structured(attributes.get(name))
-    if isinstance(found, str) and found[:1] == '"':
+    messages = structured(attributes.get(name))
+    if isinstance(messages, str) and messages[:1] == '"':
         with suppress(ValueError):
-            found = json.loads(found)
-    return found
+            messages = json.loads(messages)
+    return messages
 
 
 def content_of(attributes: dict[str, Any], events: list[tuple[Any, dict[str, Any]]]) -> tuple[list, list]:
@@ -150,8 +146,8 @@ def tools_of(attributes: dict[str, Any]) -> list[Any] | None:
         schemas = [(key, value) for key, value in attributes.items() if schema.fullmatch(key)]
         offered = [structured(value) for _, value in sorted(schemas, key=lambda item: int(item[0].split(".")[2]))]
         held = structured(attributes.get("llm.invocation_parameters"))  # older OpenInference
-        told = (held.get("tools") or held.get("functions")) if isinstance(held, dict) else None
-        offered = offered or told or _functions(attributes)
+        listed = (held.get("tools") or held.get("functions")) if isinstance(held, dict) else None
+        offered = offered or listed or _functions(attributes)
     if not isinstance(offered, list) or not offered:
         return None
     return [
@@ -164,28 +160,28 @@ def tools_of(attributes: dict[str, Any]) -> list[Any] | None:
 
 def _functions(attributes: dict[str, Any]) -> list[dict[str, Any]]:
     """OpenLLMetry's llm.request.functions.0.name."""
-    found: dict[int, dict[str, Any]] = {}
+    functions: dict[int, dict[str, Any]] = {}
     for key, value in attributes.items():
         if match := _FUNCTION.fullmatch(key):
-            found.setdefault(int(match[1]), {})[match[2]] = structured(value)
-    return [function for _, function in sorted(found.items())]
+            functions.setdefault(int(match[1]), {})[match[2]] = structured(value)
+    return [function for _, function in sorted(functions.items())]
 
 
 def _numbered(attributes: dict[str, Any]) -> tuple[list, list]:
     """OpenLLMetry's gen_ai.prompt.0.role and OpenInference's llm.input_messages.0.message.role."""
-    found: dict[str, dict[int, dict[str, Any]]] = {"asked": {}, "said": {}}
+    sides: dict[str, dict[int, dict[str, Any]]] = {"asked": {}, "said": {}}
     for key, value in attributes.items():
         if not (match := _NUMBERED.fullmatch(key)):
             continue
         side = "asked" if match[1] == "prompt" or match[2] == "input" else "said"
-        message = found[side].setdefault(int(match[3]), {"role": "user" if side == "asked" else "assistant"})
+        message = sides[side].setdefault(int(match[3]), {"role": "user" if side == "asked" else "assistant"})
         if call := _NUMBERED_CALL.fullmatch(match[4]):
             message.setdefault("calls", {}).setdefault(int(call[1]), {})[call[2]] = value
         elif part := _NUMBERED_PART.fullmatch(match[4]):
             message.setdefault("texts", {})[int(part[1])] = value
         elif match[4] in ("role", "content", "finish_reason", "tool_call_id", "name"):
             message[match[4]] = structured(value) if match[4] == "content" else value
-    for messages in found.values():
+    for messages in sides.values():
         for message in messages.values():
             calls, texts = message.pop("calls", {}), message.pop("texts", {})
             if calls:
@@ -202,7 +198,7 @@ def _numbered(attributes: dict[str, Any]) -> tuple[list, list]:
                 message["content"] = [{"type": "text", "text": text} for _, text in sorted(texts.items())]
             if isinstance(message.get("content"), dict):
                 message["content"] = _text(message["content"], "")
-    asked, said = ([message for _, message in sorted(found[side].items())] for side in ("asked", "said"))
+    asked, said = ([message for _, message in sorted(sides[side].items())] for side in ("asked", "said"))
     return asked, said
 
 

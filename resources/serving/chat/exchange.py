@@ -1,9 +1,6 @@
 """What people think of an answer in `millrace chat`, kept in the lake as log objects, which the next run reads
 (resources/reading/chats.py).
 
-    exchange = ChatExchange(speaker, question)
-    keep_rating(lake, exchange, "down", "it invents a price")       # <lake>/chats/<workload>/dt=<day>/<id>.jsonl
-
 An object has the exchange and the feedback on it, as `millrace capture` would write them. Answers that nobody rates are not
 kept.
 """

@@ -1,8 +1,4 @@
-"""What a name given to `millrace chat` means: a release, a model of the lake, an alias, a directory, a Hugging Face id.
-
-found = find_speaker(lake, "code-assistant")          # the champion, else the candidate; also "candidate", "3f2a91",
-found.model, found.drafting, found.system             # "code-assistant/sft_model", "./model", "org/model" (in the cache)
-"""
+"""What a name given to `millrace chat` means: a release, a model of the lake, an alias, a directory, a Hugging Face id."""
 
 from __future__ import annotations
 
@@ -61,8 +57,8 @@ def find_speaker(lake: LakeLayout | None, text: str) -> Speaker:
     directory = Path(text).expanduser()
     if (directory / "config.json").is_file():
         return _of_model(lake, directory.resolve(), text)
-    if lake is not None and (found := _in_lake(lake, text)) is not None:
-        return found
+    if lake is not None and (speaker := _in_lake(lake, text)) is not None:
+        return speaker
     if (cached := _cached(text)) is not None:
         return Speaker(text, cached)
     there = (
@@ -85,10 +81,10 @@ def _in_lake(lake: LakeLayout, text: str) -> Speaker | None:
     with suppress(UnknownReleaseError):
         return _of_release(lake, find_release(lake, text).directory)
     with suppress(CatalogError):
-        found = lake.root / find_artefact(lake, text)
-        if lake.artefacts("model") not in found.parents:
+        directory = lake.root / find_artefact(lake, text)
+        if lake.artefacts("model") not in directory.parents:
             raise ChatError(f"{text!r} is no model: name a model or a release")
-        return _of_model(lake, found, text)
+        return _of_model(lake, directory, text)
     return None
 
 

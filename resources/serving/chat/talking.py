@@ -1,11 +1,5 @@
 """A speaker's process, and its answers as they grow.
 
-    with talking(speaker) as talk:
-        talk.wait()
-        talk.ask(Question(messages=[...]))
-        while "pieces" in (line := talk.line()): ...      # {"pieces": [...]}, ..., at last {"done": ...} or {"error": ...}
-        talk.stop()                                       # meanwhile: ends the answer after its round
-
 This process never loads a model. What is said goes through pipes, and into no file and no log.
 """
 

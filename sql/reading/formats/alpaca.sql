@@ -12,7 +12,6 @@ with parsed as (
         }') as record
     from records
 ),
-
 requests as (
     select
         *,
@@ -20,15 +19,12 @@ requests as (
         openai_messages(coalesce(record.output, record.response), 'assistant') as answers
     from parsed
 )
-
 select
     object,
     row,
     0 as part,
     'alpaca' as format,
-    digest as record_digest,
-    record.id as request_id,
-    record.id as trace_id,
+    digest as record_digest, record.id as request_id, record.id as trace_id,
     0 as choice_index,
     record.timestamp as written_ts,
     record.workload_id as workload_name,

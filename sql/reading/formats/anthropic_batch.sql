@@ -3,24 +3,17 @@
 insert into pair_sides
 with parsed as (
     select
-        object,
-        row,
-        raw,
+        object, row, raw,
         json_transform(raw, '{"custom_id": "VARCHAR", "params": "JSON", "result": "JSON"}') as record
     from records
 )
-
 select
     'anthropic_batch' as form,
-    object,
-    row,
-    case
+    object, row, case
         when record.custom_id is null then null
         when json_type(record.result, '$.type') = 'VARCHAR' then 'response'
         when json_type(record.params) = 'OBJECT' then 'request'
-    end as side,
-    record.custom_id as custom_id,
-    raw
+    end as side, record.custom_id as custom_id, raw
 from parsed
 
 -- name: pairs
@@ -28,9 +21,7 @@ from parsed
 -- (canceled, expired).
 create or replace temp table pairs as
 select
-    number,
-    object,
-    row,
+    number, object, row,
     cast(json_object(
         'request', json_extract(request, '$.params'),
         'response', case

@@ -16,7 +16,6 @@ with parsed as (
         }') as record
     from records
 ),
-
 told as (
     select
         *,
@@ -28,7 +27,6 @@ told as (
         )) as what
     from parsed
 )
-
 select
     object,
     row,

@@ -15,7 +15,6 @@ with parsed as (
         raw
     from records
 ),
-
 timed as (
     select
         *,
@@ -32,7 +31,6 @@ timed as (
         )[1] end as guessed_time
     from parsed
 )
-
 select
     object,
     row,

@@ -17,7 +17,6 @@ with parsed as (
         }') as record
     from records
 ),
-
 -- Only for generations: the text, and the JSON list or object in it, if any
 texts as (
     select
@@ -33,7 +32,6 @@ texts as (
         map_entries(record.usage_details) as usage
     from parsed
 ),
-
 documents as (
     select
         *,
@@ -41,7 +39,6 @@ documents as (
         case when regexp_matches(response_text, '^\s*[\[{]') then try_cast(response_text as json) end as response_json
     from texts
 ),
-
 conversations as (
     select
         *,
@@ -73,7 +70,6 @@ conversations as (
         end as choices
     from documents
 ),
-
 messaged as (
     select
         *,
@@ -88,7 +84,6 @@ messaged as (
         unnest(range(greatest(coalesce(len(choices), 0), 1))) as part
     from conversations
 ),
-
 answered as (
     select
         *,
@@ -115,7 +110,6 @@ answered as (
         end as answer
     from messaged
 ),
-
 with_calls as (
     select
         *,
@@ -132,24 +126,17 @@ with_calls as (
         ) end as completion
     from answered
 )
-
 select
-    object,
-    row,
-    part,
+    object, row, part,
     'langfuse' as format,
-    record.id as request_id,
-    record.trace_id as trace_id,
-    part as choice_index,
+    record.id as request_id, record.trace_id as trace_id, part as choice_index,
     logged_time(record.start_time, record.created_at) as written_ts,
     coalesce(record.metadata.workload_id, record.metadata.workload, nullif(record.trace_name, '')) as workload_name,
     record.metadata.client_id as client,
     coalesce(nullif(record.session_id, ''), record.metadata.session_id) as session_id,
     record.user_id as user_id,
     nullif(record.provided_model_name, '') as model,
-    record.metadata.provider as provider,
-    record.metadata.served_model_digest as served_model_digest,
-    messages,
+    record.metadata.provider as provider, record.metadata.served_model_digest as served_model_digest, messages,
     openai_tools(tools_said) as tools,
     try_cast(nullif(record.model_parameters, '') as json) as params,
     completion,

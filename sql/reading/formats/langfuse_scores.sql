@@ -12,7 +12,6 @@ with parsed as (
         }') as record
     from records
 ),
-
 about as (
     select
         *,
@@ -21,7 +20,6 @@ about as (
         nullif(record.string_value, '') as word
     from parsed
 )
-
 select
     object,
     row,

@@ -9,7 +9,6 @@ with parsed as (
     from records
     where contains(raw, '"feedback_stats"')
 ),
-
 stats as (
     select
         object,
@@ -23,7 +22,6 @@ stats as (
         json_extract(told, '$."' || name || '"') as stat
     from parsed
 )
-
 select
     object,
     row,

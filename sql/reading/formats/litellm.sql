@@ -21,7 +21,6 @@ with parsed as (
         }') as record
     from records
 ),
-
 responses as (
     select
         *,
@@ -42,7 +41,6 @@ responses as (
         end as request_messages
     from parsed
 ),
-
 -- OpenAI's Responses API has items instead of messages; other APIs (/v1/messages, generateContent, pass-through routes) have
 -- blocks or parts
 chats as (
@@ -69,12 +67,10 @@ chats as (
         }') as chat
     from responses
 ),
-
 shaped as (
     select * replace (struct_update(response, choices := coalesce(nullif(chat.choices, []), response.choices)) as response)
     from chats
 ),
-
 -- Calls other than chat (embeddings, images, files, ...) have no choices, whatever their call_type
 kinds as (
     select
@@ -85,7 +81,6 @@ kinds as (
         unnest(range(greatest(coalesce(len(response.choices), 0), 1))) as part
     from shaped
 ),
-
 chosen as (
     select
         *,
@@ -97,7 +92,6 @@ chosen as (
         moment(record.completionStartTime) as spoke
     from kinds
 ),
-
 answered as (
     select
         *,
@@ -115,11 +109,8 @@ answered as (
         end as conversation
     from chosen
 )
-
 select
-    object,
-    row,
-    part,
+    object, row, part,
     'litellm' as format,
     coalesce(response.id, record.id) as request_id,
     record.id as alias_id,
@@ -144,9 +135,7 @@ select
     coalesce(choice.finish_reason, chat.finish_reason) as finish_reason,
     case when failed then coalesce(record.error_str, record.error_information.error_message,
                                    record.error_information.error_class, 'failure') end as error,
-    record.cache_hit as cache_hit,
-    record.prompt_tokens as prompt_tokens,
-    record.completion_tokens as completion_tokens,
+    record.cache_hit as cache_hit, record.prompt_tokens as prompt_tokens, record.completion_tokens as completion_tokens,
     coalesce(response.usage.prompt_tokens_details.cached_tokens, response.usage.input_tokens_details.cached_tokens,
              chat.usage.cached) as cached_tokens,
     coalesce(response.usage.completion_tokens_details.reasoning_tokens,

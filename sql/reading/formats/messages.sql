@@ -2,9 +2,7 @@
 -- Interactions of records with `messages`: one row per answer in the conversation.
 with parsed as (
     select
-        object,
-        row,
-        raw,
+        object, row, raw,
         record_digest(raw) as digest,
         example_prompt(raw) as told,
         json_transform(raw, '{
@@ -14,12 +12,10 @@ with parsed as (
         }') as record
     from records
 ),
-
 whole as (
     select *, coalesce(try_cast(told.messages as json[]), record.messages) as spoken
     from parsed
 ),
-
 answers as (
     select
         *,
@@ -35,7 +31,6 @@ answers as (
         }') as item
     from whole
 ),
-
 -- a conversation that ends with the user is a prompt, unless it has an answer to learn and no input for a grader
 requests as (
     select
@@ -46,7 +41,6 @@ requests as (
         case when is_prompt then [] else list_filter(learnt, lambda place: place > 1) end as taught
     from answers
 ),
-
 turned as (
     select
         *,
@@ -54,11 +48,8 @@ turned as (
         unnest(range(greatest(len(taught), 1))) as part
     from requests
 )
-
 select
-    object,
-    row,
-    part,
+    object, row, part,
     'messages' as format,
     digest as record_digest,
     record.id || case when len(taught) > 1 then '#' || part else '' end as request_id,

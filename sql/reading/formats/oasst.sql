@@ -4,18 +4,12 @@ with ranked as (
     select *, try_cast(node ->> '$.rank' as double) as rank, place[:len(place) - 1] as parent
     from oasst_answers()
 ),
-
 spread as (
     select *, max(rank) over (partition by object, row, parent) as last_rank
     from ranked
 )
-
 select
-    object,
-    row,
-    part,
-    true as extra,
-    part as about_part,
+    object, row, part, true as extra, part as about_part,
     'preference' as name,
     cast(1 - 2 * rank / last_rank as varchar) as written_value,
     'rank' as source,
@@ -33,9 +27,7 @@ select
     node ->> '$.message_id' as request_id,
     raw ->> '$.message_tree_id' as trace_id,
     0 as choice_index,
-    node ->> '$.created_date' as written_ts,
-    raw ->> '$.message_tree_id' as session_id,
-    node ->> '$.user_id' as user_id,
+    node ->> '$.created_date' as written_ts, raw ->> '$.message_tree_id' as session_id, node ->> '$.user_id' as user_id,
     node ->> '$.model_name' as model,
     to_json(path) as messages,
     json_object('role', 'assistant', 'content', node ->> '$.text') as completion,

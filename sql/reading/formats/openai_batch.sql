@@ -3,33 +3,24 @@
 insert into pair_sides
 with parsed as (
     select
-        object,
-        row,
-        raw,
+        object, row, raw,
         json_transform(raw, '{"custom_id": "VARCHAR", "body": "JSON", "response": "JSON", "error": "JSON"}') as record
     from records
 )
-
 select
     'openai_batch' as form,
-    object,
-    row,
-    case
+    object, row, case
         when record.custom_id is null then null
         when json_type(record.body) = 'OBJECT' then 'request'
         when json_type(record.response) = 'OBJECT' or json_type(record.error) = 'OBJECT' then 'response'
-    end as side,
-    record.custom_id as custom_id,
-    raw
+    end as side, record.custom_id as custom_id, raw
 from parsed
 
 -- name: pairs
 -- Each request-response pair as one record of format openai_pairs.
 create or replace temp table pairs as
 select
-    number,
-    object,
-    row,
+    number, object, row,
     cast(json_object(
         'request', json_extract(request, '$.body'),
         'response', json_extract(response, '$.response.body'),

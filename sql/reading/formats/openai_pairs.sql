@@ -2,9 +2,7 @@
 -- Interactions of records with an OpenAI request and response; one row per choice.
 with parsed as (
     select
-        object,
-        row,
-        raw,
+        object, row, raw,
         json_transform(raw, '{
             "timestamp": "VARCHAR", "ts": "VARCHAR", "created_at": "VARCHAR",
             "workload_id": "VARCHAR", "workload": "VARCHAR", "client_id": "VARCHAR", "client": "VARCHAR",
@@ -40,7 +38,6 @@ with parsed as (
         }') as record
     from records
 ),
-
 -- OpenAI's Responses API has items instead of messages
 shaped as (
     select
@@ -56,21 +53,13 @@ shaped as (
         ) end as chat
     from parsed
 ),
-
 choices as (
     select
-        object,
-        row,
-        raw,
-        record,
-        chat,
-        record.request as request,
-        record.response as response,
+        object, row, raw, record, chat, record.request as request, record.response as response,
         coalesce(error_text(record.response.error), error_text(record.error)) as failure,
         unnest(range(greatest(coalesce(len(record.response.choices), 0), 1))) as part
     from shaped
 ),
-
 -- What a record lacks: one case, so that only incomplete records are searched again
 chosen as (
     select
@@ -98,11 +87,8 @@ chosen as (
         end as problem
     from choices
 )
-
 select
-    object,
-    row,
-    part,
+    object, row, part,
     'openai_pairs' as format,
     coalesce(response.id, record.request_id) as request_id,
     record.request_id as alias_id,
@@ -151,10 +137,8 @@ select
     case when failure is null then 'success' else 'failure' end as status,
     coalesce(record.release, served_release(response.system_fingerprint), served_release(response.metadata.weight_version))
         as release,
-    response.metrics.queue_time_ms as queue_ms,
-    response.metrics.speculative_decoding.num_spec_steps as drafts,
+    response.metrics.queue_time_ms as queue_ms, response.metrics.speculative_decoding.num_spec_steps as drafts,
     response.metrics.speculative_decoding.num_draft_tokens as draft_tokens,
-    response.metrics.speculative_decoding.num_accepted_draft_tokens as accepted_tokens,
-    problem.code as error_code,
+    response.metrics.speculative_decoding.num_accepted_draft_tokens as accepted_tokens, problem.code as error_code,
     problem.words as message
 from chosen

@@ -7,17 +7,13 @@ with documents as (
     from records
     inner join batch using (object)
 ),
-
 items as (
     select
-        object,
-        row,
-        source,
+        object, row, source,
         unnest(case when len(items) > 0 then items else [null] end) as sent,
         unnest(range(greatest(coalesce(len(items), 0), 1))) as place
     from documents
 )
-
 -- Items without the attributes of a model call are not parsed
 select
     object,
@@ -42,11 +38,8 @@ with evaluations as (
     select object, row, place, call, unnest(case when call.kind in ('call', 'evaluation') then call.evaluations end) as evaluation
     from otlp_calls
 )
-
 select
-    object,
-    row,
-    place as part,
+    object, row, place as part,
     call.kind = 'call' as extra,
     evaluation.response_id as request_id,
     case when evaluation.response_id is null then call.trace_id end as trace_id,
@@ -72,7 +65,6 @@ with choices as (
         end) as choice_index
     from otlp_calls
 ),
-
 numbered as (
     select
         *,
@@ -84,23 +76,15 @@ numbered as (
         call.choices[choice_index + 1] as choice
     from choices
 )
-
 select
     object,
     row,
     cast(part as integer) as part,
     'otlp' as format,
-    call.request_id as request_id,
-    call.alias_id as alias_id,
-    call.trace_id as trace_id,
+    call.request_id as request_id, call.alias_id as alias_id, call.trace_id as trace_id,
     cast(choice_index as integer) as choice_index,
-    call.written_ts as written_ts,
-    call.workload as workload_name,
-    service as client,
-    call.session_id as session_id,
-    call.user_id as user_id,
-    call.model as model,
-    call.provider as provider,
+    call.written_ts as written_ts, call.workload as workload_name, service as client, call.session_id as session_id,
+    call.user_id as user_id, call.model as model, call.provider as provider,
     served_digest(call.fingerprint) as served_model_digest,
     call.messages as messages,
     case when json_type(call.tools) = 'ARRAY' then call.tools end as tools,
@@ -108,14 +92,9 @@ select
     case when json_type(choice.message) = 'OBJECT' then choice.message end as completion,
     choice.message ->> '$.reasoning_content' as reasoning,
     coalesce(choice.finish_reason, call.finish_reasons[choice_index + 1]) as finish_reason,
-    call.error as error,
-    call.prompt_tokens as prompt_tokens,
-    call.completion_tokens as completion_tokens,
-    call.cached_tokens as cached_tokens,
-    call.reasoning_tokens as reasoning_tokens,
-    call.latency_ms as latency_ms,
-    call.ttft_ms as ttft_ms,
-    call.cost as cost,
+    call.error as error, call.prompt_tokens as prompt_tokens, call.completion_tokens as completion_tokens,
+    call.cached_tokens as cached_tokens, call.reasoning_tokens as reasoning_tokens, call.latency_ms as latency_ms,
+    call.ttft_ms as ttft_ms, call.cost as cost,
     case when call.error is null then 'success' else 'failure' end as status,
     case
         when call.kind = 'passed over' then 'skipped'
@@ -140,7 +119,6 @@ insert into unread_keys
 with told as (
     select object, unnest(call.unread) as path from otlp_calls where call.kind = 'call'
 )
-
 select object, 'unread' as kind, split_part(path, chr(9), 1) as path, split_part(path, chr(9), 2) as other, count(*) as records
 from told
 group by all

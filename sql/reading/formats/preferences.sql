@@ -9,7 +9,6 @@ with parsed as (
         raw
     from records
 )
-
 select
     object,
     row,
@@ -43,7 +42,6 @@ with parsed as (
         }') as record
     from records
 ),
-
 dialects as (
     select
         *,
@@ -54,16 +52,10 @@ dialects as (
         ) as worse
     from parsed
 ),
-
 -- ms-swift's messages end with the preferred answer
 prompts as (
     select
-        object,
-        row,
-        digest,
-        record,
-        unpreferred,
-        told.problem as problem,
+        object, row, digest, record, unpreferred, told.problem as problem,
         case when better is null and record.messages is not null then written_prompt[:-2] else written_prompt end as prompt,
         case when better is null and record.messages is not null then to_json(written_prompt[-1:]) else better end
             as better,
@@ -71,7 +63,6 @@ prompts as (
             as worse
     from dialects
 ),
-
 sides as (
     select
         *,
@@ -79,7 +70,6 @@ sides as (
         unnest([0, 1]) as part
     from prompts
 ),
-
 conversations as (
     select
         *,
@@ -100,18 +90,11 @@ conversations as (
         end as conversation
     from sides
 )
-
 select
-    object,
-    row,
-    part,
+    object, row, part,
     'preferences' as format,
-    digest as record_digest,
-    record.id as request_id,
-    record.id as trace_id,
-    part as choice_index,
-    record.timestamp as written_ts,
-    record.workload_id as workload_name,
+    digest as record_digest, record.id as request_id, record.id as trace_id, part as choice_index,
+    record.timestamp as written_ts, record.workload_id as workload_name,
     coalesce(record.session_id, record.id || ':' || digest[:16]) as session_id,
     record.model as model,
     to_json(conversation[:-2]) as messages,

@@ -13,7 +13,6 @@ with parsed as (
         }') as record
     from records
 ),
-
 answered as (
     select
         *,
@@ -25,7 +24,6 @@ answered as (
         case when answer_json is not null then example_prompt(raw) end as told
     from parsed
 ),
-
 conversations as (
     select
         *,
@@ -39,15 +37,12 @@ conversations as (
         list_concat(asked, openai_messages(answer_json, 'assistant')) as conversation
     from answered
 )
-
 select
     object,
     row,
     0 as part,
     'prompt_completion' as format,
-    digest as record_digest,
-    record.id as request_id,
-    record.id as trace_id,
+    digest as record_digest, record.id as request_id, record.id as trace_id,
     0 as choice_index,
     record.timestamp as written_ts,
     record.workload_id as workload_name,

@@ -16,13 +16,10 @@ with parsed as (
         }') as record
     from records
 ),
-
 -- Token ids that the log has cut contain "...", which is not a number
 whole as (
     select
-        object,
-        row,
-        record,
+        object, row, record,
         record.event = 'request.received' as repeated,
         record.obj.text ->> '$' as prompt,
         json_type(record.obj.text) as prompt_type,
@@ -35,7 +32,6 @@ whole as (
         coalesce(record.out.meta_info.finish_reason ->> '$.type', record.out.meta_info.finish_reason ->> '$') as ended
     from parsed
 ),
-
 examined as (
     select
         *,
@@ -49,7 +45,6 @@ examined as (
         regexp_replace(answer_text, '(<\|im_end\|>|<\|eot_id\|>|</s>)\s*$', '') as answer
     from whole
 ),
-
 thought as (
     select
         *,
@@ -57,7 +52,6 @@ thought as (
             and (starts_with(answer, '<think>') or regexp_matches(prompt, '<think>\s*$')) as has_thought
     from examined
 ),
-
 answered as (
     select
         *,
@@ -70,7 +64,6 @@ answered as (
         end as content
     from thought
 )
-
 select
     object,
     row,
@@ -100,15 +93,10 @@ select
         when content is null then null
         when reasoning is null then to_json(struct_pack("role" := 'assistant', "content" := content))
         else to_json(struct_pack("role" := 'assistant', "content" := content, "reasoning_content" := reasoning))
-    end as completion,
-    reasoning,
-    prompt_token_ids,
-    completion_token_ids,
+    end as completion, reasoning, prompt_token_ids, completion_token_ids,
     case when not coalesce(failed, false) then ended end as finish_reason,
     case when failed then coalesce(meta.finish_reason ->> '$.message', 'abort') end as error,
-    meta.prompt_tokens as prompt_tokens,
-    meta.completion_tokens as completion_tokens,
-    meta.cached_tokens as cached_tokens,
+    meta.prompt_tokens as prompt_tokens, meta.completion_tokens as completion_tokens, meta.cached_tokens as cached_tokens,
     meta.reasoning_tokens as reasoning_tokens,
     meta.e2e_latency * 1000 as latency_ms,
     case when failed then 'failure' when only_tokens then 'tokens' else 'success' end as status,

@@ -2,9 +2,7 @@
 -- Interactions of ShareGPT conversations: one row per answer.
 with parsed as (
     select
-        object,
-        row,
-        raw,
+        object, row, raw,
         example_prompt(raw) as told,
         json_transform(raw, '{
             "id": "VARCHAR", "conversation_id": "VARCHAR", "session_id": "VARCHAR", "timestamp": "VARCHAR",
@@ -13,13 +11,9 @@ with parsed as (
         }') as record
     from records
 ),
-
 conversations as (
     select
-        object,
-        row,
-        record,
-        told.problem as problem,
+        object, row, record, told.problem as problem,
         openai_messages(coalesce(told.messages, record.conversations, record.conversation), 'user') as all_messages,
         record_digest(raw) as digest,
         coalesce(
@@ -27,7 +21,6 @@ conversations as (
         ) as session
     from parsed
 ),
-
 answered as (
     select
         *,
@@ -39,7 +32,6 @@ answered as (
         ) as answers
     from conversations
 ),
-
 turned as (
     select
         *,
@@ -47,20 +39,14 @@ turned as (
         unnest(range(case when nobody = 0 then greatest(len(answers), 1) else 1 end)) as part
     from answered
 )
-
 select
-    object,
-    row,
-    part,
+    object, row, part,
     'sharegpt' as format,
     digest as record_digest,
     coalesce(record.id, record.conversation_id) || '#' || part as request_id,
     coalesce(record.id, record.conversation_id) as trace_id,
     0 as choice_index,
-    record.timestamp as written_ts,
-    record.workload_id as workload_name,
-    session as session_id,
-    record.model as model,
+    record.timestamp as written_ts, record.workload_id as workload_name, session as session_id, record.model as model,
     to_json(all_messages[:answer - 1]) as messages,
     openai_tools(record.tools) as tools,
     all_messages[answer] as completion,

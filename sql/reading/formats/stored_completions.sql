@@ -2,15 +2,12 @@
 -- Interactions of stored OpenAI completions and responses.
 with pages as (
     select
-        object,
-        row,
-        case
+        object, row, case
             when json_type(raw, '$.data') = 'ARRAY' then json_extract(raw, '$.data[*]')
             else [cast(raw as json)]
         end as listed
     from records
 ),
-
 completions as (
     select
         object,
@@ -19,7 +16,6 @@ completions as (
         len(listed) as on_page
     from pages
 ),
-
 parsed as (
     select
         *,
@@ -42,7 +38,6 @@ parsed as (
         }') as record
     from completions
 ),
-
 choices as (
     select
         *,
@@ -51,7 +46,6 @@ choices as (
         unnest(range(greatest(coalesce(len(record.choices), 0), 1))) as place
     from parsed
 )
-
 select
     object,
     row,
@@ -79,12 +73,9 @@ select
     ))) as params,
     choice.message as completion,
     coalesce(choice.message ->> '$.reasoning_content', choice.message ->> '$.reasoning') as reasoning,
-    record.prompt_token_ids as prompt_token_ids,
-    choice.token_ids as completion_token_ids,
-    choice.finish_reason as finish_reason,
-    record.usage.prompt_tokens as prompt_tokens,
-    record.usage.completion_tokens as completion_tokens,
-    record.usage.prompt_tokens_details.cached_tokens as cached_tokens,
+    record.prompt_token_ids as prompt_token_ids, choice.token_ids as completion_token_ids,
+    choice.finish_reason as finish_reason, record.usage.prompt_tokens as prompt_tokens,
+    record.usage.completion_tokens as completion_tokens, record.usage.prompt_tokens_details.cached_tokens as cached_tokens,
     record.usage.completion_tokens_details.reasoning_tokens as reasoning_tokens,
     'success' as status,
     case

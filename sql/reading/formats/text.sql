@@ -10,15 +10,12 @@ with parsed as (
         }') as record
     from records
 )
-
 select
     object,
     row,
     0 as part,
     'text' as format,
-    digest as record_digest,
-    record.id as request_id,
-    record.id as trace_id,
+    digest as record_digest, record.id as request_id, record.id as trace_id,
     0 as choice_index,
     record.timestamp as written_ts,
     record.workload_id as workload_name,

@@ -20,7 +20,6 @@ with parsed as (
         )) as kinds
     from records
 ),
-
 sided as (
     select
         *,
@@ -28,13 +27,9 @@ sided as (
         coalesce(record.completion_token_ids, record.answer, record.completion) as answered
     from parsed
 ),
-
 streams as (
     select
-        object,
-        row,
-        digest,
-        record,
+        object, row, digest, record,
         coalesce(record.token_ids, record.input_ids, list_concat(prompt_ids, answered)) as written_ids,
         coalesce(
             record.labels,
@@ -49,7 +44,6 @@ streams as (
         len(list_filter(kinds, lambda kind: kind not in ('UBIGINT', 'BIGINT'))) > 0 as odd_numbers
     from sided
 ),
-
 -- padding is left out; without labels the mask says what is learnt; without a mask every token is learnt
 seen as (
     select
@@ -64,7 +58,6 @@ seen as (
         )[first_seen:last_seen] as labels
     from streams
 ),
-
 marked as (
     select
         *,
@@ -74,7 +67,6 @@ marked as (
         coalesce(list_position(list_transform(labels, lambda label: label <> -100), true), len(ids) + 1) as first_learnt
     from seen
 ),
-
 holes as (
     select
         *,
@@ -88,15 +80,12 @@ holes as (
         ) as ends
     from marked
 )
-
 select
     object,
     row,
     0 as part,
     'tokens' as format,
-    digest as record_digest,
-    record.id as request_id,
-    record.id as trace_id,
+    digest as record_digest, record.id as request_id, record.id as trace_id,
     0 as choice_index,
     record.timestamp as written_ts,
     coalesce(record.workload_id, record.workload) as workload_name,

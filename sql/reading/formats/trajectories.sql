@@ -2,15 +2,12 @@
 -- Feedback of agent trajectories: the reward.
 with parsed as (
     select
-        object,
-        row,
-        raw,
+        object, row, raw,
         json_transform(raw, '{
             "task_id": "VARCHAR", "trial": "VARCHAR", "reward": "VARCHAR", "timestamp": "VARCHAR", "traj": ["JSON"]
         }') as record
     from records
 )
-
 select
     object,
     row,
@@ -29,16 +26,13 @@ where record.reward is not null
 -- Interactions of agent trajectories: one row per answer.
 with parsed as (
     select
-        object,
-        row,
-        raw,
+        object, row, raw,
         json_transform(raw, '{
             "task_id": "VARCHAR", "trial": "VARCHAR", "timestamp": "VARCHAR", "model": "VARCHAR",
             "tools": "JSON", "traj": ["JSON"]
         }') as record
     from records
 ),
-
 conversations as (
     select
         *,
@@ -50,7 +44,6 @@ conversations as (
         ) as answers
     from parsed
 ),
-
 turns as (
     select
         *,
@@ -58,19 +51,14 @@ turns as (
         unnest(range(greatest(len(answers), 1))) as part
     from conversations
 )
-
 select
-    object,
-    row,
-    part,
+    object, row, part,
     'trajectories' as format,
     digest as record_digest,
     concat(conversation, '#', part) as request_id,
     conversation as trace_id,
     0 as choice_index,
-    record.timestamp as written_ts,
-    conversation as session_id,
-    record.model as model,
+    record.timestamp as written_ts, conversation as session_id, record.model as model,
     to_json(record.traj[:answer - 1]) as messages,
     record.tools as tools,
     record.traj[answer] as completion,

@@ -3,11 +3,7 @@
 insert into pair_sides
 select
     'vllm' as form,
-    object,
-    row,
-    raw ->> '$.vllm' as side,
-    raw ->> '$.id' as custom_id,
-    raw
+    object, row, raw ->> '$.vllm' as side, raw ->> '$.id' as custom_id, raw
 from records
 
 -- name: pairs
@@ -16,10 +12,7 @@ from records
 create or replace temp table pairs as
 with texts as (
     select
-        object,
-        row,
-        side,
-        raw ->> '$.prompt' as prompt,
+        object, row, side, raw ->> '$.prompt' as prompt,
         coalesce(raw ->> '$.prompt', raw ->> '$.output') as said,
         -- a template's last marker opens the answer, unless the prompt was cut
         coalesce(case
@@ -37,13 +30,11 @@ with texts as (
     from pair_sides
     where form = 'vllm'
 ),
-
 longest as (
     select object, max(length(said)) as characters
     from texts
     group by object
 ),
-
 -- lengths at which the log cuts, by object
 cuts as (
     select object, length(said) as characters
@@ -63,13 +54,11 @@ cuts as (
         and count(distinct texts.said) filter (length(texts.said) = longest.characters)
             > count(distinct texts.said) filter (length(texts.said) < longest.characters)
 ),
-
 cut_sides as (
     select texts.object, texts.row
     from texts
     semi join cuts on cuts.object = texts.object and cuts.characters = length(texts.said)
 ),
-
 sides as (
     select
         pair_sides.*,
@@ -87,7 +76,6 @@ sides as (
     left join cut_sides using (object, row)
     where pair_sides.form = 'vllm'
 ),
-
 -- several answers to a request are its choices
 numbered as (
     select
@@ -97,17 +85,10 @@ numbered as (
     from pair_matches
     where candidates = 1
 ),
-
 pairs_found as (
     select
-        numbered.number,
-        numbered.object,
-        numbered.row,
-        numbered.choice,
-        requests.raw as asked,
-        responses.raw as said,
-        requests.written,
-        case
+        numbered.number, numbered.object, numbered.row, numbered.choice, requests.raw as asked, responses.raw as said,
+        requests.written, case
             when coalesce(requests.raw ->> '$.prompt', requests.raw ->> '$.prompt_token_ids') is null
                 then struct_pack(code := 'missing_field', words :=
                     'the log holds no prompt; run vLLM with VLLM_LOGGING_LEVEL=DEBUG, or log at a gateway')
@@ -125,11 +106,8 @@ pairs_found as (
     inner join sides as requests on requests.object = numbered.request_object and requests.row = numbered.request_row
     inner join sides as responses on responses.object = numbered.object and responses.row = numbered.row
 )
-
 select
-    number,
-    object,
-    row,
+    number, object, row,
     cast(json_object(
         'event', 'request.finished', 'engine', 'vllm', 'rid', asked ->> '$.id', 'timestamp', written, 'choice', choice,
         'problem', problem,

@@ -4,7 +4,6 @@ with parsed as (
     select object, row, raw ->> '$.vllm' as kind
     from records
 )
-
 select
     object,
     row,

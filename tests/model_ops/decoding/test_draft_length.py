@@ -15,6 +15,7 @@ from model_ops.decoding.decode_loop import ROUND_TOKENS, DraftLength, decode
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.decoding.model_drafter import ModelDrafter
 from model_ops.drafting.measure_acceptance import baselines
+from tests.thorough_cases import thorough_except
 
 ROWS = 3_000
 PROMPTS = [[3, 9, 4, 70, 8], [5], [6, 6, 31, 6, 6, 31, 6], [40, 41, 42, 43, 44, 45, 46]]
@@ -33,7 +34,7 @@ def near(target, seed=0):
     return ModelDrafter(IncrementalModel(small), target.config.vocab_size)
 
 
-@pytest.mark.parametrize("form", ["model", "eagle3", "suffix"])
+@pytest.mark.parametrize("form", thorough_except(["model", "suffix"], ["model", "eagle3", "suffix"]))
 def test_rollouts_with_an_imperfect_drafter_have_the_policy_s_distribution(form):
     target = six_token_target(4)
     made = {

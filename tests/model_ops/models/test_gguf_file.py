@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from tiny_models import write_target
+from tiny_models import run_job, write_target
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from model_ops.jobs.errors import ModelError
@@ -232,20 +232,13 @@ def test_another_split_is_refused(tmp_path):
 
 
 def test_the_operation_writes_the_file_beside_the_scheme(tmp_path):
-    from model_ops.jobs.job import Job
-    from model_ops.jobs.progress import Progress
     from model_ops.operations import quantize
 
     write_target(tmp_path / "m", layers=2, hidden_size=64, intermediate_size=64, head_dim=16)
     settings = {"scheme": "w8a8", "gguf": True}
-    told = quantize.run(
-        Job(operation="quantize", output=tmp_path / "q", inputs={"model": tmp_path / "m"}, settings=settings), Progress()
-    )
+    told = run_job(quantize, tmp_path / "q", {"model": tmp_path / "m"}, **settings)
     assert told["gguf_bytes"] == (tmp_path / "q" / gguf_file.FILE).stat().st_size and told["tensors_quantized"] == 14
     write_target(tmp_path / "other", layers=2, model_type="gemma", hidden_size=64, intermediate_size=64, head_dim=16)
     with pytest.raises(ModelError, match="GGUF is written here for"):
-        quantize.run(
-            Job(operation="quantize", output=tmp_path / "none", inputs={"model": tmp_path / "other"}, settings=settings),
-            Progress(),
-        )
+        run_job(quantize, tmp_path / "none", {"model": tmp_path / "other"}, **settings)
     assert not (tmp_path / "none").exists()

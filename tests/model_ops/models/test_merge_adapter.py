@@ -6,11 +6,10 @@ import pytest
 import torch
 from peft import IA3Config, LoraConfig, PrefixTuningConfig, get_peft_model
 from safetensors.torch import load_file, save_file
+from tiny_models import run_job
 
 from model_ops.adapters.adapter_base import base_of_adapter, is_adapter, model_places
 from model_ops.jobs.errors import ModelError
-from model_ops.jobs.job import Job
-from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_model, load_tokenizer, save_model
 from model_ops.operations import import_base
 from pipelines.contract.base_choice import BaseModelError, look_at_base
@@ -63,7 +62,7 @@ def adapter_of(base, config, directory, **saving):
 
 
 def imported(adapter, output):
-    import_base.run(Job(operation="import_base", output=output, settings={"model": str(adapter)}), Progress())
+    run_job(import_base, output, model=str(adapter))
     return load_model(output, attention="sdpa")
 
 

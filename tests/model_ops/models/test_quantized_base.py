@@ -11,7 +11,7 @@ from compressed_tensors.compressors.format import infer_module_format
 from compressed_tensors.quantization import QuantizationConfig, preset_name_to_scheme
 from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
 from safetensors.torch import load_file, save_file
-from tiny_models import write_target
+from tiny_models import run_job, write_target
 
 from model_ops.files.tensor_files import read_directory
 from model_ops.jobs.errors import ModelError
@@ -52,7 +52,7 @@ def imported(folder, wanted, exact=True):
     """Imports the base, compares its tensors, and loads it."""
     output = folder.with_name("imported")
     size = float_form(json.loads((folder / "config.json").read_text()), read_directory(folder)).bytes
-    numbers = import_base.run(Job(operation="import_base", output=output, settings={"model": str(folder)}), Progress())
+    numbers = run_job(import_base, output, model=str(folder))
     found = load_file(output / "model.safetensors")
     assert found.keys() == wanted.keys() and "quantization_config" not in (output / "config.json").read_text()
     for key, value in wanted.items():
@@ -183,9 +183,7 @@ def test_the_projects_own_int8(tmp_path, tokenizer):
     plain.mkdir()
     save_model(build("qwen3_moe", "eager", vocab_size=300), tokenizer, plain)
     quantize_directory(plain, tmp_path / "base", Progress())
-    import_base.run(
-        Job(operation="import_base", output=tmp_path / "again", settings={"model": str(tmp_path / "base")}), Progress()
-    )
+    run_job(import_base, tmp_path / "again", model=str(tmp_path / "base"))
     before, after = load_file(plain / "model.safetensors"), load_file(tmp_path / "again" / "model.safetensors")
     assert before.keys() == after.keys()
     assert all((after[key].float() - before[key].float()).norm() <= 0.02 * before[key].float().norm() for key in before)

@@ -2,17 +2,20 @@
 
 import re
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model_ops.jobs import ModelError
 from model_ops.machine import device_rates
 from model_ops.machine.device_rates import DeviceRates
 from model_ops.machine.devices import DEVICES, UnknownDevice, parse_devices
 from model_ops.planning.choice import PLANNED_FOR, NothingFits, candidates, choose, meshes
 from model_ops.planning.memory_plan import GIB, MeshSizes, Needs, Setup, WeightCounts, memory_of
 from model_ops.planning.speed import LEAST_WIDTH, speed_of, tokens_per_second, utilisation
+from model_ops.planning.step_trace import head_of
 
 H100 = DEVICES["h100"]
 
@@ -339,3 +342,9 @@ def test_answers_that_are_sampled_meanwhile_and_float32_weights_take_memory():
     assert memory_of(replace(needs("lora"), sampling=1.0), setup, H100) == alone
     exact = memory_of(replace(needs("lora"), frozen_bytes=4.0), setup, H100)
     assert exact.weights - alone.weights == pytest.approx(2 * needs("lora").counts.all)
+
+
+def test_a_head_that_is_no_linear_layer_is_refused_with_a_sentence():
+    model = SimpleNamespace(get_output_embeddings=lambda: None, config=SimpleNamespace(model_type="odd"))
+    with pytest.raises(ModelError, match="the head of a odd is not a linear layer"):
+        head_of(model)

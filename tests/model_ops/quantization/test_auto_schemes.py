@@ -10,6 +10,7 @@ import pytest
 import torch
 from compressed_tensors.quantization import QuantizationConfig
 from pydantic import ValidationError
+from stop_after import StopAfter
 from tiny_models import write_dataset, write_target
 from transformers import AutoModelForCausalLM
 
@@ -85,6 +86,10 @@ def job(place, output, **settings):
     )
 
 
+def run(place, output, **settings):
+    return quantize.run(job(place, output, **settings), Progress())
+
+
 def share(place, output):
     """Bytes of the written tensors over those of the source, which is bfloat16."""
 
@@ -96,7 +101,7 @@ def share(place, output):
 
 @pytest.mark.parametrize("budget", [0.45, 0.5, 0.7])
 def test_the_directory_keeps_the_budget_and_is_what_servers_read(place, tmp_path, budget):
-    told = quantize.run(job(place, tmp_path / "q", budget=budget), Progress())
+    told = run(place, tmp_path / "q", budget=budget)
     assert share(place, tmp_path / "q") == pytest.approx(told["bfloat16_share"], abs=2e-3) and told["bfloat16_share"] <= budget
     config = json.loads((tmp_path / "q/config.json").read_text())
     assert verify_weights(config, read_directory(tmp_path / "q")) == []
@@ -115,39 +120,31 @@ def test_the_directory_keeps_the_budget_and_is_what_servers_read(place, tmp_path
 
 
 def test_more_room_costs_less(place, tmp_path):
-    told = [
-        quantize.run(job(place, tmp_path / str(number), budget=budget, method="rtn"), Progress())
-        for number, budget in enumerate((0.45, 0.6, 0.8))
-    ]
+    told = [run(place, tmp_path / str(number), budget=budget, method="rtn") for number, budget in enumerate((0.45, 0.6, 0.8))]
     costs = [each["summed_divergence"] for each in told]
     assert costs[0] > costs[1] > costs[2]
     assert told[0]["units_by_scheme"].get("w4a16_g32", 0) > told[2]["units_by_scheme"].get("w4a16_g32", 0)
 
 
 def test_a_stopped_search_measures_no_unit_twice(place, tmp_path, monkeypatch):
-    class Stops(Progress):
-        def report(self, phase, done, total, unit, **numbers):
-            if phase == "sensitivity" and done == 5:
-                self.stop_requested = True
-
     (tmp_path / "stopped").mkdir()
     with pytest.raises(Stopped):
-        quantize.run(job(place, tmp_path / "stopped"), Stops())
+        quantize.run(job(place, tmp_path / "stopped"), StopAfter(5, "sensitivity"))
     from model_ops.calibration import auto_schemes as mixed_precision
 
     asked, cost = [], mixed_precision._cost
     monkeypatch.setattr(mixed_precision, "_cost", lambda *given: asked.append(given[1]) or cost(*given))
-    quantize.run(job(place, tmp_path / "stopped"), Progress())
+    run(place, tmp_path / "stopped")
     assert len(asked) == 3 * (3 * 4 - 5)
-    quantize.run(job(place, tmp_path / "whole"), Progress())
+    run(place, tmp_path / "whole")
     assert (tmp_path / "stopped/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
 
 
 def test_what_cannot_be_met_is_refused_with_the_nearest(place, tmp_path):
     with pytest.raises(ModelError, match=r"meets the budget 0\.1: .* nearest budget is 0\.\d+"):
-        quantize.run(job(place, tmp_path / "a", budget=0.1), Progress())
+        run(place, tmp_path / "a", budget=0.1)
     with pytest.raises(ModelError, match=r"no candidate \(w4a16\) can store every layer"):
-        quantize.run(job(place, tmp_path / "b", candidates=["w4a16", "float"]), Progress())
+        run(place, tmp_path / "b", candidates=["w4a16", "float"])
     assert not list(tmp_path.rglob("*.safetensors"))
     for settings, said in (
         ({"scheme": "auto"}, "needs a budget"),

@@ -9,7 +9,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file
-from tiny_models import write_dataset, write_target
+from stop_after import StopAfter
+from tiny_models import run_job, write_dataset, write_target
 from torch import nn
 from torch.nn import functional as F
 
@@ -70,13 +71,7 @@ def run(place, output, **settings):
             "precision": "float32",
         },
     }
-    job = Job(
-        operation="quantize",
-        output=output,
-        inputs={"model": place / "float", "dataset": place / "dataset"},
-        settings={**given, **settings},
-    )
-    return quantize.run(job, Progress())
+    return run_job(quantize, output, {"model": place / "float", "dataset": place / "dataset"}, **given, **settings)
 
 
 def test_training_brings_the_rounded_model_nearer_to_its_float_form(place, tmp_path):
@@ -117,11 +112,6 @@ def test_the_codes_are_those_that_were_trained(place, tmp_path):
 
 
 def test_a_stopped_training_continues_to_the_same_files(place, tmp_path):
-    class Stops(Progress):
-        def report(self, phase, done, total, unit, **numbers):
-            if phase == "distil rounding" and done == 6:
-                self.stop_requested = True
-
     from model_ops.jobs.progress import Stopped
 
     settings = {
@@ -143,7 +133,7 @@ def test_a_stopped_training_continues_to_the_same_files(place, tmp_path):
     )
     (tmp_path / "stopped").mkdir()
     with pytest.raises(Stopped):
-        quantize.run(job, Stops())
+        quantize.run(job, StopAfter(6, "distil rounding"))
     quantize.run(job, Progress())
     quantize.run(job.model_copy(update={"output": tmp_path / "whole"}), Progress())
     assert (tmp_path / "stopped/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
@@ -154,7 +144,6 @@ def test_what_cannot_be_trained_is_refused(place, tmp_path):
         QuantizeSettings.model_validate({"scheme": "w4a16", "method": "gptq", "distil": {"enabled": True}})
     with pytest.raises(ValidationError, match="one process"):
         QuantizeSettings.model_validate({"distil": {"enabled": True, "mesh": {"dp_shard": 2}}})
-    job = Job(operation="quantize", output=tmp_path, inputs={"model": place / "float"}, settings={"distil": {"enabled": True}})
     with pytest.raises(ModelError, match=r"quantize\.distil needs a dataset"):
-        quantize.run(job, Progress())
+        run_job(quantize, tmp_path, {"model": place / "float"}, distil={"enabled": True})
     assert QuantizeSettings(scheme="w4a16", distil={"enabled": True}).resolved().method == "rtn"

@@ -10,6 +10,7 @@ import torch
 from mixtures import MIXTURES, mixture
 from safetensors import safe_open
 from safetensors.torch import load_file
+from stop_after import StopAfter
 from tiny_chats import conversation, write_rows
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -125,7 +126,7 @@ def test_routers_stay_float_and_all_else_is_quantized():
     for family in MIXTURES:
         layers = block_layers(mixture(family))
         assert not any("gate" in layer.split(".") for layer in layers.matrices), family
-        assert layers.experts and not set(layers.kept) & set(layers.matrices)
+        assert layers.experts and not set(layers.floats) & set(layers.matrices)
         for experts in layers.experts.values():
             assert len(experts) == 4 and all(layer in layers.matrices for parts in experts for layer in parts)
 
@@ -199,17 +200,13 @@ def test_a_mixture_is_calibrated_and_read_as_servers_read_it(place, tmp_path, fa
 
 
 def test_a_stopped_calibration_goes_on_with_the_next_block(place, tmp_path, monkeypatch):
-    def made(name, method="awq_gptq"):
-        return place("qwen3_moe", tmp_path / name, {"num_hidden_layers": 3}, method=method)
+    def made(name):
+        return place("qwen3_moe", tmp_path / name, {"num_hidden_layers": 3}, method="awq_gptq")
 
     quantize.run(made("whole"), Progress())
 
-    class StopsAt(Progress):
-        def report(self, phase, done, total, unit, **numbers):
-            self.stop_requested = phase == "calibrate" and done == 2
-
     with pytest.raises(Stopped):
-        quantize.run(made("cut"), StopsAt())
+        quantize.run(made("cut"), StopAfter(2, "calibrate"))
     computed = []
     own = calibrated._of_block
     monkeypatch.setattr(calibrated, "_of_block", lambda block, *given: computed.append(block.index) or own(block, *given))
@@ -318,7 +315,7 @@ def test_experts_stored_as_one_weight_stay_and_the_metrics_say_how_much(place, t
         and told["float_share"] > 0.5
     )
     found = quantization_of(json.loads((tmp_path / "out/config.json").read_text()))
-    module = next(iter(block_layers(load_model(tmp_path / "model")).kept_experts))
+    module = next(iter(block_layers(load_model(tmp_path / "model")).float_experts))
     assert not found.covers(f"{module}.0.gate_proj") and found.covers("model.layers.0.self_attn.q_proj")
     load_quantized(tmp_path / "out", torch.float32)(IDS)
 

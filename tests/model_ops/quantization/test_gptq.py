@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 from compressed_tensors.compressors import pack_to_int32, unpack_from_int32
+from stop_after import StopAfter
 from tiny_chats import conversation, write_rows
-from tiny_models import tiny_model, write_target
+from tiny_models import run_job, tiny_model, write_target
 from transformers import AutoModelForCausalLM
 
 from model_ops.calibration import weights as calibrated
@@ -171,30 +172,33 @@ def place(tmp_path_factory):
     return root
 
 
-def job(place, output, **changes):
-    return Job(
-        operation="quantize",
-        output=output,
-        inputs={"model": place / "model", "dataset": place / "data"},
-        settings={"scheme": "w4a16_g32", "calibration_rows": 20, "calibration_length": 64, **changes},
-    )
+@pytest.fixture(scope="module")
+def even(tmp_path_factory):
+    """A model whose layers' inputs are multiples of 32."""
+    directory = tmp_path_factory.mktemp("even") / "model"
+    write_target(directory, layers=3, vocab_size=300, intermediate_size=64)
+    return directory
 
 
-def test_a_directory_is_calibrated_and_read_as_servers_read_it(place, tmp_path):
+def job(place, output, model=None, **changes):
+    settings = {"scheme": "w4a16_g32", "calibration_rows": 20, "calibration_length": 64, **changes}
+    inputs = {"model": model or place / "model", "dataset": place / "data"}
+    return Job(operation="quantize", output=output, inputs=inputs, settings=settings)
+
+
+def run(place, output, model=None, **changes):
+    return quantize.run(job(place, output, model, **changes), Progress())
+
+
+def test_a_directory_is_calibrated_and_read_as_servers_read_it(place, even, tmp_path):
     with pytest.raises(ModelError, match=r"48 inputs, no multiple of the 32 .*choose scheme w8a8"):
-        quantize.run(job(place, tmp_path / "refused"), Progress())
+        run(place, tmp_path / "refused")
     assert not (tmp_path / "refused" / "model.safetensors").exists()
-    write_target(tmp_path / "model", layers=3, vocab_size=300, intermediate_size=64)
-    given = job(place, tmp_path / "out")
-    given.inputs["model"] = tmp_path / "model"
     told = io.StringIO()
-    metrics = quantize.run(given, Progress(told))
+    metrics = quantize.run(job(place, tmp_path / "out", even), Progress(told))
     assert metrics["calibration_rows"] == 20 and metrics["tensors_quantized"] == 3 * 7
     assert "calibration uses" not in told.getvalue()
-    quantize.run(
-        given.model_copy(update={"settings": {**given.settings, "calibration_rows": 64}, "output": tmp_path / "few"}),
-        Progress(told),
-    )
+    quantize.run(job(place, tmp_path / "few", even, calibration_rows=64), Progress(told))
     assert (
         "calibration uses 30 rows, all that the training split has for this model; quantize.calibration_rows asks for 64"
         in (told.getvalue())
@@ -210,53 +214,34 @@ def test_a_directory_is_calibrated_and_read_as_servers_read_it(place, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["gptq", "awq_gptq"])
-def test_a_stopped_calibration_goes_on_with_the_next_block(place, tmp_path, monkeypatch, method):
-    write_target(tmp_path / "model", layers=3, vocab_size=300, intermediate_size=64)
-
-    def made(name):
-        given = job(place, tmp_path / name, method=method)
-        given.inputs["model"] = tmp_path / "model"
-        return given
-
-    told = quantize.run(made("whole"), Progress())
-
-    class StopsAt(Progress):
-        def report(self, phase, done, total, unit, **numbers):
-            self.stop_requested = phase == "calibrate" and done == 2
+def test_a_stopped_calibration_goes_on_with_the_next_block(place, even, tmp_path, monkeypatch, method):
+    told = run(place, tmp_path / "whole", even, method=method)
 
     with pytest.raises(Stopped):
-        quantize.run(made("cut"), StopsAt())
+        quantize.run(job(place, tmp_path / "cut", even, method=method), StopAfter(2, "calibrate"))
     computed = []
     own = calibrated._of_block
     monkeypatch.setattr(calibrated, "_of_block", lambda block, *given: computed.append(block.index) or own(block, *given))
-    assert quantize.run(made("cut"), Progress()) == told and "worst_layer_error" in told
+    assert run(place, tmp_path / "cut", even, method=method) == told and "worst_layer_error" in told
     assert computed == [2]
     assert (tmp_path / "cut/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
 
 
-def test_settings_and_missing_rows_are_refused_with_the_remedy(place, tmp_path):
+def test_settings_and_missing_rows_are_refused_with_the_remedy(place, even, tmp_path):
     with pytest.raises(ValueError, match=r"method is gptq, but scheme w8a8.*choose one of w4a16"):
         QuantizeSettings(scheme="w8a8", method="gptq")
     assert QuantizeSettings().resolved().method == "rtn" and QuantizeSettings(scheme="w4a16").resolved().method == "gptq"
-    write_target(tmp_path / "model", layers=3, vocab_size=300, intermediate_size=64)
-    given = job(place, tmp_path / "out")
-    given.inputs["model"] = tmp_path / "model"
+    given = job(place, tmp_path / "out", even)
     del given.inputs["dataset"]
     with pytest.raises(ModelError, match="need a dataset to calibrate with"):
         quantize.run(given, Progress())
 
 
-def test_rounding_alone_needs_no_rows(place, tmp_path):
-    write_target(tmp_path / "model", layers=3, vocab_size=300, intermediate_size=64)
-    given = Job(
-        operation="quantize",
-        output=tmp_path / "out",
-        inputs={"model": tmp_path / "model"},
-        settings={"scheme": "w4a16_g32", "method": "rtn"},
-    )
-    assert quantize.run(given, Progress())["tensors_quantized"] == 21
+def test_rounding_alone_needs_no_rows(even, tmp_path):
+    told = run_job(quantize, tmp_path / "out", {"model": even}, scheme="w4a16_g32", method="rtn")
+    assert told["tensors_quantized"] == 21
     found = load_quantized(tmp_path / "out", torch.float32).model.layers[0].mlp.up_proj
     assert isinstance(found, Int4Linear32)
-    wanted = load_model(tmp_path / "model").model.layers[0].mlp.up_proj.weight.float()
+    wanted = load_model(even).model.layers[0].mlp.up_proj.weight.float()
     decoded = found.decode({"weight_packed": found.weight_packed, "weight_scale": found.weight_scale})
     assert (decoded - wanted).norm() < 0.12 * wanted.norm()

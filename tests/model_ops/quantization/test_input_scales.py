@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from test_gptq import job, place  # noqa: F401
+from test_gptq import place, run  # noqa: F401
 from tiny_models import write_target
 from transformers import AutoModelForCausalLM
 
@@ -16,10 +16,8 @@ from model_ops.documents.documents import Document
 from model_ops.documents.packing import to_batches
 from model_ops.families.table import FAMILIES, PACKED
 from model_ops.files.tensor_files import read_directory
-from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_model
 from model_ops.models.tiny_families import tiny_model as tiny_family
-from model_ops.operations import quantize
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.quantization.model_layers import block_layers
 from model_ops.quantization.quantized_model import load_quantized
@@ -60,20 +58,20 @@ def first_block(family):
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_folding_scales_changes_nothing_that_a_block_computes(family):
     _, block = first_block(family)
-    before = [block.output(run) for run in block.runs]
+    before = [block.output(each) for each in block.runs]
     weights = {block.inner(name): layer.weight.float() for name, layer in block.layers.items()}
     groups = scalable_inputs(block)
-    for run, output in zip(block.runs, before, strict=True):
-        assert torch.equal(block.output(run), output)  # trials leave no trace
+    for each, output in zip(block.runs, before, strict=True):
+        assert torch.equal(block.output(each), output)  # trials leave no trace
     for group in groups:
         channels = group.gathered(torch.zeros(block.module.get_submodule(group.readers[0]).in_features)).shape[0]
         spread = group.fold(block, weights, torch.exp(torch.randn(channels)))
         assert spread.shape == (block.module.get_submodule(group.readers[0]).in_features,)
     for name in block.layers:
         block.replace(name, weights[block.inner(name)])
-    for run, output in zip(block.runs, before, strict=True):
-        added = (output - run.hidden).norm()
-        assert (block.output(run) - output).norm() < 1e-3 * added
+    for each, output in zip(block.runs, before, strict=True):
+        added = (output - each.hidden).norm()
+        assert (block.output(each) - output).norm() < 1e-3 * added
     if family in EXPECTED:
         found = [
             (" ".join(name.rpartition(".")[2] for name in group.readers), group.source.rpartition(".")[2]) for group in groups
@@ -163,17 +161,11 @@ def divergence(float_directory, quantized):
     return float((wanted.exp() * (wanted - found)).sum(-1).mean())
 
 
-def quantized(model, place, output, **settings):  # noqa: F811
-    given = job(place, output, **settings)
-    given.inputs["model"] = model
-    return quantize.run(given, Progress())
-
-
 def test_scaling_saves_what_outliers_cost(with_outliers, place, tmp_path):  # noqa: F811
     cost = {}
     for scheme, methods in {"w4a16_g32": ("rtn", "awq", "gptq", "awq_gptq"), "w8a8": ("rtn", "smoothquant")}.items():
         for method in methods:
-            told = quantized(with_outliers, place, tmp_path / scheme / method, scheme=scheme, method=method)
+            told = run(place, tmp_path / scheme / method, with_outliers, scheme=scheme, method=method)
             cost[scheme, method] = divergence(with_outliers, tmp_path / scheme / method)
             if method != "rtn":
                 assert told["output_error"] < told["output_error_rounded"]

@@ -8,8 +8,8 @@ import pytest
 import torch
 from compressed_tensors.quantization import QuantizationConfig
 from safetensors.torch import load_file, save_file
-from test_gptq import batches, job, place  # noqa: F401
-from tiny_models import tiny_model, write_target
+from test_gptq import batches, even, job, place, run  # noqa: F401
+from tiny_models import tiny_model
 from transformers import AutoModelForCausalLM
 from transformers.cache_utils import DynamicCache
 
@@ -104,14 +104,11 @@ def test_rounding_is_a_cast_to_float8_and_back():
 
 
 @pytest.fixture(scope="module")
-def quantized(place, tmp_path_factory):  # noqa: F811
-    root = tmp_path_factory.mktemp("cache")
-    write_target(root / "model", layers=3, vocab_size=300, intermediate_size=64)
-    given = job(place, root / "out", scheme="w8a16_channel", kv_cache="fp8")
-    given.inputs["model"] = root / "model"
-    metrics = quantize.run(given, Progress())
+def quantized(place, even, tmp_path_factory):  # noqa: F811
+    output = tmp_path_factory.mktemp("cache")
+    metrics = run(place, output, even, scheme="w8a16_channel", kv_cache="fp8")
     assert metrics["calibration_rows"] == 20 and metrics["tensors_quantized"] == 21 and "output_error" not in metrics
-    return root / "out"
+    return output
 
 
 def test_config_and_tensors_are_what_servers_read(quantized):
@@ -182,20 +179,13 @@ def test_a_cache_needs_rows(place, tmp_path):  # noqa: F811
 
 
 @pytest.mark.parametrize(("scheme", "method"), [("w4a16_g32", "gptq"), ("w4a16_g32", "awq"), ("w8a8", "rtn")])
-def test_the_cache_s_scales_are_those_of_the_model_that_is_served(place, tmp_path, scheme, method):  # noqa: F811
+def test_the_cache_s_scales_are_those_of_the_model_that_is_served(place, even, tmp_path, scheme, method):  # noqa: F811
     """Calibrated codes change what is cached, and AWQ scales values. Layers that are rounded alone are measured as they were.
     Sums in bfloat16 come in another order."""
-    write_target(tmp_path / "model", layers=3, vocab_size=300, intermediate_size=64)
-    given = job(place, tmp_path / "out", scheme=scheme, method=method, kv_cache="fp8")
-    given.inputs["model"] = tmp_path / "model"
-    quantize.run(given, Progress())
+    run(place, tmp_path / "out", even, scheme=scheme, method=method, kv_cache="fp8")
     stored = load_file(tmp_path / "out" / "model.safetensors")
-    served = (
-        load_model(tmp_path / "model")
-        if method == "rtn"
-        else load_quantized(tmp_path / "out", torch.bfloat16, attention="packed")
-    )
-    rows = to_batches(calibration_documents(place / "data", tmp_path / "model", 20, 64, 0), 4096)
+    served = load_model(even) if method == "rtn" else load_quantized(tmp_path / "out", torch.bfloat16, attention="packed")
+    rows = to_batches(calibration_documents(place / "data", even, 20, 64, 0), 4096)
     wanted = cache_scales(served, LAYERS, rows)
     found = {layer: tuple(float(stored[f"{layer}.{part}"]) for part in ("k_scale", "v_scale")) for layer in LAYERS}
     np.testing.assert_allclose([found[layer] for layer in LAYERS], [wanted[layer] for layer in LAYERS], rtol=0.04)

@@ -124,6 +124,21 @@ def source(tmp_path):
     return tmp_path / "source"
 
 
+@pytest.fixture
+def directory(source, tmp_path):
+    """It quantized."""
+    quantize_directory(source, tmp_path / "q", Progress())
+    return tmp_path / "q"
+
+
+def ignoring(directory, *layers):
+    """The directory's config, changed to leave these layers out."""
+    config = json.loads((directory / "config.json").read_text())
+    config["quantization_config"]["ignore"] = list(layers)
+    (directory / "config.json").write_text(json.dumps(config))
+    return config
+
+
 @pytest.mark.parametrize("name", SCHEMES)
 def test_a_layer_holds_what_its_scheme_stores_and_decodes_what_it_encodes(name):
     scheme, weight = SCHEMES[name], torch.randn(12, 128, generator=torch.Generator().manual_seed(1))
@@ -187,9 +202,8 @@ def test_transformers_reads_what_is_written(name, tmp_path):
     torch.testing.assert_close(ours, theirs, rtol=0, atol=apart * float(theirs.abs().max()))
 
 
-def test_the_library_reads_the_config_of_a_quantized_directory(source, tmp_path):
-    quantize_directory(source, tmp_path / "q", Progress())
-    config = json.loads((tmp_path / "q/config.json").read_text())
+def test_the_library_reads_the_config_of_a_quantized_directory(source, directory):
+    config = json.loads((directory / "config.json").read_text())
     found = config["quantization_config"]
     parsed = QuantizationConfig(**found)
     assert parsed.config_groups["group_0"].weights == preset_name_to_scheme("W8A8", ["Linear"]).weights
@@ -200,32 +214,27 @@ def test_the_library_reads_the_config_of_a_quantized_directory(source, tmp_path)
 
 
 @pytest.mark.parametrize("config", [WRITTEN_BY_HAND, LLM_COMPRESSOR], ids=["before", "llm-compressor"])
-def test_configs_of_other_versions_are_read(config, source, tmp_path):
-    quantize_directory(source, tmp_path / "q", Progress())
+def test_configs_of_other_versions_are_read(config, directory):
     ids = torch.arange(3, 20)[None]
     with torch.no_grad():
-        wanted = load_quantized(tmp_path / "q", torch.float32)(ids).logits
-        whole = json.loads((tmp_path / "q/config.json").read_text())
-        (tmp_path / "q/config.json").write_text(json.dumps({**whole, "quantization_config": config}))
-        assert torch.equal(load_quantized(tmp_path / "q", torch.float32)(ids).logits, wanted)
-    whole["quantization_config"] = config
-    assert verify_weights(whole, read_directory(tmp_path / "q")) == []
+        wanted = load_quantized(directory, torch.float32)(ids).logits
+        whole = {**json.loads((directory / "config.json").read_text()), "quantization_config": config}
+        (directory / "config.json").write_text(json.dumps(whole))
+        assert torch.equal(load_quantized(directory, torch.float32)(ids).logits, wanted)
+    assert verify_weights(whole, read_directory(directory)) == []
 
 
-def test_layers_that_a_config_leaves_out_stay_floats(source, tmp_path):
-    quantize_directory(source, tmp_path / "q", Progress())
-    config = json.loads((tmp_path / "q/config.json").read_text())
-    config["quantization_config"]["ignore"] = ["lm_head", r"re:.*layers\.0\.mlp\.down_proj", "model.layers.1.self_attn.q_proj"]
-    (tmp_path / "q/config.json").write_text(json.dumps(config))
-    tensors, floats = load_file(tmp_path / "q/model.safetensors"), load_file(source / "model.safetensors")
+def test_layers_that_a_config_leaves_out_stay_floats(source, directory):
+    config = ignoring(directory, "lm_head", r"re:.*layers\.0\.mlp\.down_proj", "model.layers.1.self_attn.q_proj")
+    tensors, floats = load_file(directory / "model.safetensors"), load_file(source / "model.safetensors")
     for layer in ("model.layers.0.mlp.down_proj", "model.layers.1.self_attn.q_proj"):
         del tensors[f"{layer}.weight_scale"]
         tensors[f"{layer}.weight"] = floats[f"{layer}.weight"]
-    save_file(tensors, tmp_path / "q/model.safetensors")
-    model = load_quantized(tmp_path / "q", torch.float32)
+    save_file(tensors, directory / "model.safetensors")
+    model = load_quantized(directory, torch.float32)
     assert sum(isinstance(module, QuantizedLinear) for module in model.modules()) == 2 * 7 - 2
     assert torch.equal(model.model.layers[0].mlp.down_proj.weight, floats["model.layers.0.mlp.down_proj.weight"])
-    assert verify_weights(config, read_directory(tmp_path / "q")) == []
+    assert verify_weights(config, read_directory(directory)) == []
 
 
 @pytest.mark.parametrize(
@@ -295,46 +304,37 @@ def test_layers_left_out_in_no_readable_way_are_one_sentence(ignore):
         quantization_of({"quantization_config": {**WRITTEN_BY_HAND, "ignore": ignore}})
 
 
-def test_tensors_of_another_kind_than_the_config_says_are_refused(source, tmp_path):
+def test_tensors_of_another_kind_than_the_config_says_are_refused(directory):
     """Whole numbers read as floats would load, and compute nonsense."""
-    quantize_directory(source, tmp_path / "q", Progress())
-    config = json.loads((tmp_path / "q/config.json").read_text())
-    for ignore, said in (
-        (["lm_head", "re:.*down_proj"], r"down_proj\.weight is torch\.int8, the config asks for torch\.float32"),
-        ([], "does not leave out lm_head"),
-    ):
-        config["quantization_config"]["ignore"] = ignore
-        (tmp_path / "q/config.json").write_text(json.dumps(config))
-        with pytest.raises(ModelError, match=said):
-            load_quantized(tmp_path / "q", torch.float32)
+    ignoring(directory, "lm_head", "re:.*down_proj")
+    with pytest.raises(ModelError, match=r"down_proj\.weight is torch\.int8, the config asks for torch\.float32"):
+        load_quantized(directory, torch.float32)
 
 
-def test_an_unlisted_head_is_a_fault(source, tmp_path):
-    quantize_directory(source, tmp_path / "q", Progress())
-    config = json.loads((tmp_path / "q/config.json").read_text())
-    config["quantization_config"]["ignore"] = []
-    assert "does not leave out lm_head" in str(verify_weights(config, read_directory(tmp_path / "q"))[0])
+def test_an_unlisted_head_is_a_fault(directory):
+    config = ignoring(directory)
+    with pytest.raises(ModelError, match="does not leave out lm_head"):
+        load_quantized(directory, torch.float32)
+    assert "does not leave out lm_head" in str(verify_weights(config, read_directory(directory))[0])
     assert not W8A16.recognises(config["quantization_config"])
     assert replace(W8A16, format="int-quantized", activations=SCHEMES["w8a8"].activations).recognises(
         config["quantization_config"]
     )
 
 
-def test_a_float_where_integers_belong_is_refused(source, tmp_path):
-    quantize_directory(source, tmp_path / "q", Progress())
-    tensors = load_file(tmp_path / "q/model.safetensors")
+def test_a_float_where_integers_belong_is_refused(directory):
+    tensors = load_file(directory / "model.safetensors")
     tensors["model.layers.1.mlp.up_proj.weight"] = tensors["model.layers.1.mlp.up_proj.weight"].bfloat16()
-    save_file(tensors, tmp_path / "q/model.safetensors")
+    save_file(tensors, directory / "model.safetensors")
     with pytest.raises(
         ModelError, match=r"layers\.1\.mlp\.up_proj\.weight is torch\.bfloat16, the config asks for torch\.int8"
     ):
-        load_quantized(tmp_path / "q")
+        load_quantized(directory)
 
 
-def test_training_refuses_quantized_weights_in_one_sentence(source, tmp_path):
-    quantize_directory(source, tmp_path / "q", Progress())
+def test_training_refuses_quantized_weights_in_one_sentence(directory):
     with pytest.raises(ModelError, match="is quantized, and float weights are needed here"):
-        load_model(tmp_path / "q")
+        load_model(directory)
 
 
 @pytest.mark.parametrize("operation", ["tiny_base", "import_base", "sft", "distill"])

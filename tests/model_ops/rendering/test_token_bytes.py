@@ -5,7 +5,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from model_ops.jobs.errors import ModelError
-from model_ops.rendering.token_bytes import TokenBytes
+from model_ops.rendering.endpoint_tokens import TokenBytes
 
 
 def byte_level(vocabulary):

@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny_models import write_dataset, write_target
+from tiny_models import run_job, write_dataset, write_target
 
-from model_ops.decoding.target import load_runner
+from model_ops.decoding.runner import load_runner
 from model_ops.files.digests import target_digest, vocabulary_digest
 from model_ops.jobs.errors import ModelError
 from model_ops.jobs.job import Job
@@ -28,15 +28,7 @@ from model_ops.verify import verify
 
 
 def answered(root):
-    generate.run(
-        Job(
-            operation="generate",
-            output=root / "answers",
-            settings={"max_new_tokens": 16},
-            inputs={"target": root / "target", "dataset": root / "dataset"},
-        ),
-        Progress(),
-    )
+    run_job(generate, root / "answers", {"target": root / "target", "dataset": root / "dataset"}, max_new_tokens=16)
     return root
 
 
@@ -46,7 +38,7 @@ def place(tmp_path_factory):
     write_target(root / "target")
     write_dataset(root / "dataset", rows=16)
     answered(root)
-    speculator.run(job(root, root / "drafter"), Progress())
+    run(root, root / "drafter")
     return root
 
 
@@ -69,6 +61,10 @@ def job(place, output, inputs=None, **changes):
     )
 
 
+def run(place, output, inputs=None, **changes):
+    return speculator.run(job(place, output, inputs, **changes), Progress())
+
+
 def copied(place, root, name="target"):
     shutil.copytree(place / name, root / name)
     return root / name
@@ -89,7 +85,7 @@ def test_a_quantized_targets_own_states_are_used(tmp_path):
     from model_ops.operations import quantize
 
     write_target(tmp_path / "whole")
-    quantize.run(Job(operation="quantize", output=tmp_path / "target", inputs={"model": tmp_path / "whole"}), Progress())
+    run_job(quantize, tmp_path / "target", {"model": tmp_path / "whole"})
     row = [AnswerRow("r", list(range(5, 40)), 10)]
     states = {}
     for name in ("whole", "target"):
@@ -106,9 +102,7 @@ def test_a_quantized_targets_own_states_are_used(tmp_path):
 
 
 def test_online_and_cached_training_learn_the_same(place, tmp_path):
-    metrics = {
-        mode: speculator.run(job(place, tmp_path / mode, hidden_states=mode), Progress()) for mode in ("online", "cache")
-    }
+    metrics = {mode: run(place, tmp_path / mode, hidden_states=mode) for mode in ("online", "cache")}
     assert metrics["online"]["hidden_states"] == "online" and metrics["cache"]["hidden_states"] == "cache"
     assert metrics["cache"]["hidden_states_gib"] > 0 and not (tmp_path / "cache" / ".work" / "states").exists()
     assert metrics["online"]["loss"] == pytest.approx(metrics["cache"]["loss"], rel=0.02)
@@ -125,7 +119,7 @@ def test_a_cache_keeps_to_its_budget(place, tmp_path):
     assert choose_states(auto.model_copy(update={"cache_gib": 1.0}), rows, 3, 32, tmp_path).mode == "cache"
     assert choose_states(auto.model_copy(update={"cache_gib": 1.0, "epochs": 1.0}), rows, 3, 32, tmp_path).mode == "online"
     with pytest.raises(ModelError, match="would fit; set hidden_states to online"):
-        speculator.run(job(place, tmp_path / "run", hidden_states="cache", cache_gib=1e-6), Progress())
+        run(place, tmp_path / "run", hidden_states="cache", cache_gib=1e-6)
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
@@ -220,14 +214,12 @@ def test_a_previous_drafter_is_shrunk_as_far_as_it_costs_little(place, left, exp
 
 
 def test_a_run_goes_on_from_a_previous_drafter(place, tmp_path):
-    metrics = speculator.run(
-        job(place, tmp_path / "a", {"previous": place / "drafter"}, steps=1, learning_rate=1e-9, previous_share=1), Progress()
-    )
+    metrics = run(place, tmp_path / "a", {"previous": place / "drafter"}, steps=1, learning_rate=1e-9, previous_share=1)
     assert metrics["head_rows_taken_over"] == metrics["draft_vocab_size"] and metrics["head_rows_new"] == 0
     assert metrics["previous_share"] == 1
     old, new = load_draft_model(place / "drafter"), load_draft_model(tmp_path / "a")
     torch.testing.assert_close(old.fc.weight, new.fc.weight, atol=1e-2, rtol=1e-2)
-    named = speculator.run(job(place, tmp_path / "b", steps=1, continue_from=str(place / "drafter")), Progress())
+    named = run(place, tmp_path / "b", steps=1, continue_from=str(place / "drafter"))
     assert named["head_rows_taken_over"] == metrics["head_rows_taken_over"]
     assert named["previous_share"] in (*SHARES, 1.0)
 
@@ -249,9 +241,9 @@ def test_previous_drafters_that_cannot_go_on_are_refused_before_the_target_is_lo
     ]:
         drafter = changed_config(copied(place, tmp_path / name, "drafter"), **changes)
         with pytest.raises(ModelError, match=f"continue_from: .*{reason}"):
-            speculator.run(job(place, tmp_path / "out", {"previous": drafter}), Progress())
+            run(place, tmp_path / "out", {"previous": drafter})
     with pytest.raises(ModelError, match="is not a drafter"):
-        speculator.run(job(place, tmp_path / "out", continue_from=str(tmp_path)), Progress())
+        run(place, tmp_path / "out", continue_from=str(tmp_path))
 
 
 def test_targets_and_answers_that_make_no_sense_are_refused_before_the_target_is_loaded(place, tmp_path, monkeypatch):
@@ -260,10 +252,12 @@ def test_targets_and_answers_that_make_no_sense_are_refused_before_the_target_is
     def refused(reason, target=None, answers=None):
         inputs = {"target": target or place / "target", "dataset": answers or place / "answers"}
         with pytest.raises(ModelError, match=reason):
-            speculator.run(job(place, tmp_path / "out", inputs), Progress())
+            run(place, tmp_path / "out", inputs)
 
     shallow = changed_config(copied(place, tmp_path / "shallow"), num_hidden_layers=3)
     refused("a target of 3 layers has fewer", shallow)
+    without = changed_config(copied(place, tmp_path / "without"), vocab_size=None)
+    refused("vocab_size in config.json is None, not a number", without)
     headless = changed_config(copied(place, tmp_path / "headless"), tie_word_embeddings=False)
     refused("tie_word_embeddings is false and there is no lm_head.weight", headless)
     tied = copied(place, tmp_path / "tied")

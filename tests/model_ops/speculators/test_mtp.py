@@ -11,7 +11,7 @@ import torch
 from exactness import greedy_text_is_the_targets, sampled_text_is_distributed_as_the_target, six_token_target
 from safetensors.torch import load_file, save_file
 from tiny_drafters import mtp_layer_tensors
-from tiny_models import tiny_model, write_dataset, write_target
+from tiny_models import run_job, tiny_model, write_dataset, write_target
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RotaryEmbedding
 
 from model_ops.decoding.incremental import FINAL, IncrementalModel
@@ -115,7 +115,7 @@ def test_the_text_stays_the_targets(tmp_path):
 
 def imported(source, output):
     """As a recipe whose drafter is to begin from the base's layer imports it."""
-    import_base.run(Job(operation="import_base", output=output, settings={"model": str(source), "mtp_layer": True}), Progress())
+    run_job(import_base, output, model=str(source), mtp_layer=True)
 
 
 @pytest.fixture(scope="module")
@@ -154,20 +154,9 @@ def place(tmp_path_factory):
     )
     imported(root / "checkpoint", root / "base")
     for name, beside in (("target", True), ("alone", False)):
-        quantize.run(
-            Job(operation="quantize", output=root / name, inputs={"model": root / "base"}, settings={"mtp_layer": beside}),
-            Progress(),
-        )
+        run_job(quantize, root / name, {"model": root / "base"}, mtp_layer=beside)
     write_dataset(root / "dataset", rows=16)
-    generate.run(
-        Job(
-            operation="generate",
-            output=root / "answers",
-            settings={"max_new_tokens": 16},
-            inputs={"target": root / "target", "dataset": root / "dataset"},
-        ),
-        Progress(),
-    )
+    run_job(generate, root / "answers", {"target": root / "target", "dataset": root / "dataset"}, max_new_tokens=16)
     return root
 
 
@@ -189,6 +178,10 @@ def job(place, output, inputs=None, **changes):
         settings=values,
         inputs={"target": place / "target", "dataset": place / "answers", "mtp_layer": place / "base", **(inputs or {})},
     )
+
+
+def run(place, output, inputs=None, **changes):
+    return speculator.run(job(place, output, inputs, **changes), Progress())
 
 
 def test_a_checkpoint_is_imported_as_its_body_with_the_layer_beside_it(place):
@@ -215,7 +208,7 @@ def test_a_base_without_such_a_layer_is_refused_before_it_is_imported(place, tmp
 
 
 def test_it_learns_all_its_steps_and_is_written_as_vllm_loads_it(place, tmp_path):
-    speculator.run(job(place, tmp_path), Progress())
+    run(place, tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["loss"] < lines[0]["loss"]
     assert all(lines[-1][f"alpha_{step}"] > lines[0][f"alpha_{step}"] + 0.02 for step in range(3))
@@ -230,46 +223,43 @@ def test_it_learns_all_its_steps_and_is_written_as_vllm_loads_it(place, tmp_path
 
 
 def test_going_on_from_a_previous_one(place, tmp_path):
-    speculator.run(job(place, tmp_path / "first", steps=3), Progress())
-    speculator.run(
-        job(
-            place,
-            tmp_path / "second",
-            {"previous": tmp_path / "first"},
-            steps=1,
-            learning_rate=1e-12,
-            continue_from="last",
-            previous_share=1,
-        ),
-        Progress(),
+    run(place, tmp_path / "first", steps=3)
+    run(
+        place,
+        tmp_path / "second",
+        {"previous": tmp_path / "first"},
+        steps=1,
+        learning_rate=1e-12,
+        continue_from="last",
+        previous_share=1,
     )
     first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("first", "second"))
     assert all(torch.equal(first[name], second[name]) for name in first)
     with pytest.raises(ModelError, match="give it as continue_from"):
-        speculator.run(job(place, tmp_path / "third", {"mtp_layer": tmp_path / "first"}), Progress())
+        run(place, tmp_path / "third", {"mtp_layer": tmp_path / "first"})
 
 
 def test_a_model_without_a_layer_and_the_layer_of_another_model_are_refused(place, tmp_path):
     with pytest.raises(ModelError, match="has no supported multi-token-prediction layer"):
-        speculator.run(job(place, tmp_path / "drafter", {"mtp_layer": place / "body"}), Progress())
+        run(place, tmp_path / "drafter", {"mtp_layer": place / "body"})
     other = tiny_model("qwen2", layers=2, intermediate_size=40)
     (tmp_path / "other").mkdir()
     save_file(mtp_layer_tensors(other.config), tmp_path / "other/model.safetensors")
     with pytest.raises(ModelError, match="it is another model's layer"):
-        speculator.run(job(place, tmp_path / "drafter", {"mtp_layer": tmp_path / "other"}), Progress())
+        run(place, tmp_path / "drafter", {"mtp_layer": tmp_path / "other"})
     part = dict(list(mtp_layer_tensors(other.config).items())[:-1])
     save_file(part, tmp_path / "other/model.safetensors")
     with pytest.raises(ModelError, match=r"lacks model\.mtp_layers\.0"):
-        speculator.run(job(place, tmp_path / "drafter", {"mtp_layer": tmp_path / "other"}), Progress())
+        run(place, tmp_path / "drafter", {"mtp_layer": tmp_path / "other"})
     asked = job(place, tmp_path / "drafter")
     del asked.inputs["mtp_layer"]
     with pytest.raises(ModelError, match="mtp_layer is base: give the job the input"):
         speculator.run(asked, Progress())
     with pytest.raises(ModelError, match="quantize the model again with mtp_layer: true"):
-        speculator.run(job(place, tmp_path / "drafter", {"target": place / "alone"}), Progress())
+        run(place, tmp_path / "drafter", {"target": place / "alone"})
     write_target(tmp_path / "llama", layers=2, model_type="llama")
     with pytest.raises(ModelError, match="is a llama; architecture mtp supports only qwen2"):
-        speculator.run(job(place, tmp_path / "drafter", {"target": tmp_path / "llama"}), Progress())
+        run(place, tmp_path / "drafter", {"target": tmp_path / "llama"})
     assert not (tmp_path / "drafter").exists()
 
 
@@ -284,7 +274,7 @@ def test_a_model_without_a_layer_and_the_layer_of_another_model_are_refused(plac
     ],
 )
 def test_the_linter_finds_what_a_server_would_read_otherwise(place, tmp_path, changed, said):
-    speculator.run(job(place, tmp_path, steps=1), Progress())
+    run(place, tmp_path, steps=1)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, **changed}))
     assert any(said in problem.sentence for problem in verify(tmp_path, place / "target"))
@@ -292,7 +282,7 @@ def test_the_linter_finds_what_a_server_would_read_otherwise(place, tmp_path, ch
 
 def test_a_target_that_is_quantized_says_that_the_layer_is_not(place, tmp_path):
     """By the name under which vLLM asks for the layer: one more of the target's own, which has four."""
-    speculator.run(job(place, tmp_path, steps=1), Progress())
+    run(place, tmp_path, steps=1)
     ignored = {
         name: json.loads((place / name / "config.json").read_text())["quantization_config"]["ignore"]
         for name in ("target", "alone")

@@ -11,10 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_models import write_dataset, write_target
+from tiny_models import run_job, write_dataset, write_target
 
-from model_ops.jobs.job import Job
-from model_ops.jobs.progress import Progress
 from model_ops.operations import generate
 from resources.digests.code import PACKAGES
 from tests.reports import process_report
@@ -35,15 +33,7 @@ def test_a_new_architecture_is_one_file_and_one_line(tmp_path):
         lines.write(LINE)
     write_target(place / "target", layers=4)
     write_dataset(place / "dataset", rows=6)
-    generate.run(
-        Job(
-            operation="generate",
-            output=place / "answers",
-            settings={"max_new_tokens": 8},
-            inputs={"target": place / "target", "dataset": place / "dataset"},
-        ),
-        Progress(),
-    )
+    run_job(generate, place / "answers", {"target": place / "target", "dataset": place / "dataset"}, max_new_tokens=8)
     done = subprocess.run(
         [sys.executable, "-P", HERE / "use_toy.py", place],
         cwd=copy,

@@ -8,7 +8,7 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_models import tiny_model, write_dataset, write_target
+from tiny_models import run_job, tiny_model, write_dataset, write_target
 
 from model_ops.evaluation import report as evaluate
 from model_ops.jobs.errors import ModelError
@@ -32,15 +32,7 @@ def place(tmp_path_factory):
     write_target(root / "target", layers=6)
     write_target(root / "small", layers=2, seed=5, hidden_size=24, num_attention_heads=3, num_key_value_heads=1)
     write_dataset(root / "dataset", rows=16)
-    generate.run(
-        Job(
-            operation="generate",
-            output=root / "answers",
-            inputs={"target": root / "target", "dataset": root / "dataset"},
-            settings={"max_new_tokens": 16},
-        ),
-        Progress(),
-    )
+    run_job(generate, root / "answers", {"target": root / "target", "dataset": root / "dataset"}, max_new_tokens=16)
     return root
 
 
@@ -63,6 +55,10 @@ def job(place, output, inputs=None, **changes):
     )
 
 
+def run(place, output, inputs=None, **changes):
+    return speculator.run(job(place, output, inputs, **changes), Progress())
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_each_draft_step_is_scored_by_the_small_models_own_logits(tmp_path, tied):
     small = tiny_model(layers=2, tied=tied)
@@ -80,7 +76,7 @@ def test_each_draft_step_is_scored_by_the_small_models_own_logits(tmp_path, tied
 
 
 def test_it_learns_and_is_written_as_a_model_that_servers_load(place, tmp_path):
-    metrics = speculator.run(job(place, tmp_path / "drafter", steps=60), Progress())
+    metrics = run(place, tmp_path / "drafter", steps=60)
     lines = [json.loads(line) for line in (tmp_path / "drafter/metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["loss"] < lines[0]["loss"] and lines[-1]["alpha_0"] > lines[0]["alpha_0"] + 0.02
     assert "alpha_1" not in lines[0] and metrics["validation_alpha_1"] > 0 and metrics["draft_coverage"] == 1
@@ -92,60 +88,45 @@ def test_it_learns_and_is_written_as_a_model_that_servers_load(place, tmp_path):
         assert torch.equal(tensor, model.language_model.state_dict()[name]), name
     before = load_model(place / "small").state_dict()
     assert any(not torch.equal(tensor, before[name]) for name, tensor in plain.state_dict().items())
-    numbers = evaluate.run(
-        Job(
-            operation="evaluate",
-            output=tmp_path / "report",
-            inputs={
-                "target": place / "target",
-                "dataset": place / "dataset",
-                "speculator": tmp_path / "drafter",
-                "draft_model": place / "small",
-            },
-            settings={"rows": 2, "max_new_tokens": 12, "num_speculative_tokens": 2},
-        ),
-        Progress(),
+    numbers = run_job(
+        evaluate,
+        tmp_path / "report",
+        {
+            "target": place / "target",
+            "dataset": place / "dataset",
+            "speculator": tmp_path / "drafter",
+            "draft_model": place / "small",
+        },
+        rows=2,
+        max_new_tokens=12,
+        num_speculative_tokens=2,
     )
     assert numbers["greedy_identical_draft_model_t0"] == numbers["greedy_identical_draft_model_untrained_t0"] == 1.0
     assert numbers["tau_draft_model_t1"] > numbers["tau_draft_model_untrained_t1"]
 
 
 def test_going_on_from_a_previous_one(place, tmp_path):
-    speculator.run(job(place, tmp_path / "first"), Progress())
+    run(place, tmp_path / "first")
     # one step that changes nothing: what is written is what was taken over
-    speculator.run(
-        job(
-            place,
-            tmp_path / "second",
-            {"previous": tmp_path / "first"},
-            steps=1,
-            learning_rate=1e-12,
-            continue_from="last",
-            previous_share=1,
-        ),
-        Progress(),
+    run(
+        place,
+        tmp_path / "second",
+        {"previous": tmp_path / "first"},
+        steps=1,
+        learning_rate=1e-12,
+        continue_from="last",
+        previous_share=1,
     )
     first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("first", "second"))
     assert all(torch.equal(first[name], second[name]) for name in first)
     write_target(tmp_path / "other", layers=6, seed=3)
-    generate.run(
-        Job(
-            operation="generate",
-            output=tmp_path / "answers",
-            settings={"max_new_tokens": 4},
-            inputs={"target": tmp_path / "other", "dataset": place / "dataset"},
-        ),
-        Progress(),
-    )
+    run_job(generate, tmp_path / "answers", {"target": tmp_path / "other", "dataset": place / "dataset"}, max_new_tokens=4)
     with pytest.raises(ModelError, match="another revision of the target"):
-        speculator.run(
-            job(
-                place,
-                tmp_path / "third",
-                {"previous": tmp_path / "first", "target": tmp_path / "other", "dataset": tmp_path / "answers"},
-                continue_from="last",
-            ),
-            Progress(),
+        run(
+            place,
+            tmp_path / "third",
+            {"previous": tmp_path / "first", "target": tmp_path / "other", "dataset": tmp_path / "answers"},
+            continue_from="last",
         )
 
 
@@ -165,7 +146,7 @@ def _of_the_same_size(place, folder):
 
 
 def _quantized(place, folder):
-    quantize.run(Job(operation="quantize", output=folder, inputs={"model": place / "small"}), Progress())
+    run_job(quantize, folder, {"model": place / "small"})
 
 
 def _with_a_soft_cap(place, folder):
@@ -190,7 +171,7 @@ def test_what_cannot_draft_is_refused_before_anything_is_computed(place, tmp_pat
     build(place, tmp_path / "small")
     monkeypatch.setattr(speculator, "load_runner", None)
     with pytest.raises(ModelError, match=said):
-        speculator.run(job(place, tmp_path / "drafter", {"draft_model": tmp_path / "small"}), Progress())
+        run(place, tmp_path / "drafter", {"draft_model": tmp_path / "small"})
     assert not (tmp_path / "drafter").exists()
 
 
@@ -204,7 +185,7 @@ def test_the_recipes_student_has_to_be_given(place, tmp_path):
 def test_a_drafter_is_told_from_a_model_and_from_another_targets(place, tmp_path):
     with pytest.raises(ModelError, match="not a supported drafter"):
         load_draft_model(place / "small")
-    speculator.run(job(place, tmp_path / "drafter", steps=1), Progress())
+    run(place, tmp_path / "drafter", steps=1)
     write_target(tmp_path / "other", layers=6, seed=3)
     assert "another revision" in verify(tmp_path / "drafter", tmp_path / "other")[0].sentence
     config = json.loads((place / "target/config.json").read_text())

@@ -145,7 +145,7 @@ def test_offloaded_inputs_come_back_and_gradients_agree(monkeypatch):
     _, found = gradients(model, batch)
     assert all(torch.equal(value, found[name]) for name, value in expected.items())
     assert kept.count(batch.tokens * 32) == 3, "one input a block"
-    assert not moved._kept, "nothing stays behind after the backward pass"
+    assert not moved._copies, "nothing stays behind after the backward pass"
 
 
 def test_offload_says_where_it_does_nothing_and_what_it_needs():

@@ -10,8 +10,7 @@ from model_ops.documents.documents import Document
 from model_ops.documents.likelihood import held_out_loss, mean_loss
 from model_ops.families.loading import layer_list
 from model_ops.jobs.errors import ModelError
-from model_ops.pruning.layer_importance import least_important
-from model_ops.pruning.shallower import layers_fit, make_student
+from model_ops.pruning.layer_importance import layers_fit, least_important, make_student
 
 
 def documents(count=6, length=24):
@@ -49,10 +48,10 @@ def test_layers_without_effect_go_first():
     rows = own_text(model)
     before = mean_loss(held_out_loss(model, rows))
     search = least_important(model, rows, 3)
-    assert {removed.layer for removed in search.removed[:2]} == {1, 4} and len(search.kept) == 3
+    assert {removed.layer for removed in search.removed[:2]} == {1, 4} and len(search.remaining) == 3
     assert search.loss == pytest.approx(before, abs=1e-5)
     assert [removed.loss for removed in search.removed[:2]] == pytest.approx([before, before], abs=1e-5)
-    assert sorted([*search.kept, *(removed.layer for removed in search.removed)]) == list(range(6))
+    assert sorted([*search.remaining, *(removed.layer for removed in search.removed)]) == list(range(6))
 
 
 @pytest.mark.parametrize("family", ["qwen3", "gemma3_text"])
@@ -68,7 +67,7 @@ def test_the_loss_said_is_that_of_the_student_made(family):
     seen = []
     search = least_important(model, rows, 2, after_layer=lambda done, total: seen.append((done, total)))
     assert seen == [(done, 11) for done in range(1, 12)]
-    student = make_student(model, search.kept)
+    student = make_student(model, search.remaining)
     assert mean_loss(held_out_loss(student, rows)) == pytest.approx(search.removed[-1].loss, abs=1e-4)
     alone = [mean_loss(held_out_loss(make_student(model, [i for i in range(6) if i != gone]), rows)) for gone in range(6)]
     assert search.removed[0].layer == int(np.argmin(alone))
@@ -108,8 +107,8 @@ def test_a_dense_first_layer_stays_where_the_family_has_it():
     assert layers_fit(model, [0, 2]) and not layers_fit(model, [1, 2])
     without_effect_of_mla(model, 0)
     search = least_important(model, documents(), 2)
-    assert search.kept[0] == 0
-    make_student(model, search.kept)
+    assert search.remaining[0] == 0
+    make_student(model, search.remaining)
 
 
 def without_effect_of_mla(model, layer):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import io
-import itertools
 import json
 import math
 
@@ -18,7 +17,6 @@ from model_ops.parallel.world import World
 from model_ops.tensors.batch import IGNORED, Batch
 from model_ops.tensors.loss import one_term
 from model_ops.training.optimizers import build_optimizer
-from model_ops.training.schedules import learning_rate_at
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.step import optimizer_step
 from model_ops.training.trainer import train
@@ -106,23 +104,6 @@ def test_the_gradient_is_clipped_to_the_norm_asked_for():
     norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])
     assert numbers["grad_norm"] > 1e-3
     assert float(norm) == pytest.approx(1e-3, rel=1e-3)
-
-
-def test_embeddings_norms_and_biases_do_not_decay():
-    model = Toy()
-    groups = build_optimizer(model, settings(weight_decay=0.5)).param_groups
-    assert [id(p) for p in groups[0]["params"]] == [id(model.head.weight)]
-    assert groups[0]["weight_decay"] == 0.5 and all(group["weight_decay"] == 0.0 for group in groups[1:])
-    assert sum(len(group["params"]) for group in groups[1:]) == 4
-
-
-def test_learning_rate_warms_up_and_ends_at_its_floor():
-    chosen = settings(warmup_share=0.25, final_learning_rate_share=0.2)
-    rates = [learning_rate_at(i, 12, chosen) for i in range(12)]
-    assert rates[:3] == pytest.approx([1e-2 / 3, 2e-2 / 3, 1e-2])
-    assert rates[3] == pytest.approx(1e-2)
-    assert rates[-1] == pytest.approx(2e-3)
-    assert all(a >= b for a, b in itertools.pairwise(rates[3:]))
 
 
 def test_a_stopped_run_continues_to_the_same_weights_bit_for_bit(tmp_path):

@@ -33,6 +33,7 @@ from resources.lake.lake import LakeLayout
 from resources.stages.table import STAGES
 from tests.command import PROJECT
 from tests.hub_of_models import hub_of_models
+from tests.logged import pair
 from tests.resources.inspecting.test_survey import ITEM, PAIR, SEED, THUMB, put
 
 
@@ -76,19 +77,8 @@ def test_a_recipe_without_faults_has_no_problem_and_nothing_is_written(tmp_path)
     put(tmp_path / "seeds.jsonl", SEED)
     told = found(tmp_path, seeds={"made": {"uri": "seeds.jsonl"}}, evals={"suite": {"uri": "suite.jsonl"}})
     assert bad(told) == {} and bad(told, "warning") == {}
-    assert {
-        "source gateway",
-        "source thumbs",
-        "seed made",
-        "eval suite",
-        "days",
-        "feedback",
-        "base model",
-        "lake",
-        "disk",
-        "packages",
-        "approval",
-    } <= set(told)
+    checked = "source gateway, source thumbs, seed made, eval suite, days, feedback, base model, lake, disk, packages, approval"
+    assert set(checked.split(", ")) <= set(told)
     assert "2 objects, 2026-06-01 to 2026-06-02; first records are openai_pairs" in told["source gateway"][0][1]
     assert not (tmp_path / "lake").exists()
 
@@ -130,31 +120,21 @@ def test_one_object_in_two_sources(tmp_path):
     assert "all and one both hold" in wrong["sources"]
 
 
-@pytest.mark.parametrize(
-    ("days", "state"),
-    [
-        ({"first_day": "2026-06-01"}, "ok"),
-        ({"last_day": "2026-06-01"}, "warning"),
-        ({"first_day": "2026-07-01"}, "problem"),
-        ({"first_day": "2026-05-01", "last_day": "2026-05-02"}, "problem"),
-    ],
-)
+@pytest.mark.parametrize(("days", "state"), [
+    ({"first_day": "2026-06-01"}, "ok"),
+    ({"last_day": "2026-06-01"}, "warning"),
+    ({"first_day": "2026-07-01"}, "problem"),
+    ({"first_day": "2026-05-01", "last_day": "2026-05-02"}, "problem"),
+])  # fmt: skip
 def test_days_of_the_recipe_against_days_of_the_logs(tmp_path, days, state):
     assert found(tmp_path, **days)["days"][0][0] == state
 
 
-@pytest.mark.parametrize(
-    ("named", "recipe", "said"),
-    [
-        ({"last_day": "2025-06-01"}, {}, "last_day 2025-06-01 is before the first day of the traffic, 2026-06-01"),
-        (
-            {"first_day": "2026-06-02"},
-            {"last_day": "2026-06-01"},
-            "first_day 2026-06-02 is after the last day of the traffic, 2026-06-01",
-        ),
-        ({"last_day": "2026-06-01", "first_day": "2026-06-01"}, {}, None),
-    ],
-)
+@pytest.mark.parametrize(("named", "recipe", "said"), [
+    ({"last_day": "2025-06-01"}, {}, "last_day 2025-06-01 is before the first day of the traffic, 2026-06-01"),
+    ({"first_day": "2026-06-02"}, {"last_day": "2026-06-01"}, "first_day 2026-06-02 is after the last day of the traffic, 2026-06-01"),
+    ({"last_day": "2026-06-01", "first_day": "2026-06-01"}, {}, None),
+])  # fmt: skip
 def test_a_named_dataset_whose_days_hold_no_traffic(tmp_path, named, recipe, said):
     told = [
         line for _, line in found(tmp_path, datasets={"named": {"early": named}}, **recipe)["days"] if "named.early" in line
@@ -266,7 +246,7 @@ def test_disk_by_what_needs_it(tmp_path, monkeypatch):
     recipe = load_recipe(write(tmp_path, base_model="owner/model"))
     config = {"num_hidden_layers": 32, "hidden_size": 4096, "vocab_size": 128_256, "dtype": "bfloat16"}
     parts = bytes_needed(recipe, Base("x", "directory", config, 16_000_000_000), {})
-    assert parts["sft"] == 16_000_000_000 and parts["checkpoints"] == 2 * 8_000_000_000 * 12
+    assert parts["sft_model"] == 16_000_000_000 and parts["checkpoints"] == 2 * 8_000_000_000 * 12
     monkeypatch.setattr("shutil.disk_usage", lambda place: type("Usage", (), {"free": 1_000})())
     assert "free" in bad(found(tmp_path))["disk"]
 
@@ -346,38 +326,24 @@ def model_findings(tmp_path, house, **more):
     return told
 
 
-@pytest.mark.parametrize(
-    ("settings", "check", "said"),
-    [
-        ({"sft": {"method": "lora", "lora": {"targets": ["q_proj", "nonsense"]}}}, "adapter", "'nonsense' matches no layer"),
-        ({"sft": {"method": "lora", "lora": {"targets": ["experts"]}}}, "adapter", "'experts' matches no layer"),
-        (
-            {"preference": {"method": "lora", "lora": {"targets": ["nonsense"]}}, "datasets": {"preference": {}}},
-            "adapter",
-            "'nonsense' matches no layer",
-        ),
-        ({"speculator": {"draft_vocab_size": 100_000}}, "architecture", "draft_vocab_size is 100,000"),
-        ({"student": {"heads": 3}}, "student", "heads share keys and values in groups of"),
-        ({"student": {"mlp_width": 100_000}}, "student", "student.mlp_width is 100000, and the teacher has"),
-        (
-            {"student": {"enabled": False}, "quantize": {"scheme": "auto", "budget": 0.1}},
-            "quantize",
-            "no choice of schemes meets the budget 0.1",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("settings", "check", "said"), [
+    ({"sft": {"method": "lora", "lora": {"targets": ["q_proj", "nonsense"]}}}, "adapter", "'nonsense' matches no layer"),
+    ({"sft": {"method": "lora", "lora": {"targets": ["experts"]}}}, "adapter", "'experts' matches no layer"),
+    ({"preference": {"method": "lora", "lora": {"targets": ["nonsense"]}}, "datasets": {"preference": {}}}, "adapter", "'nonsense' matches no layer"),
+    ({"speculator": {"draft_vocab_size": 100_000}}, "architecture", "draft_vocab_size is 100,000"),
+    ({"student": {"heads": 3}}, "student", "heads share keys and values in groups of"),
+    ({"student": {"mlp_width": 100_000}}, "student", "student.mlp_width is 100000, and the teacher has"),
+    ({"student": {"enabled": False}, "quantize": {"scheme": "auto", "budget": 0.1}}, "quantize", "no choice of schemes meets the budget 0.1"),
+])  # fmt: skip
 def test_settings_that_the_model_cannot_have_are_found_before_the_run(tmp_path, house, settings, check, said):
     assert said in model_findings(tmp_path, house, **settings)[check, "problem"]
 
 
-@pytest.mark.parametrize(
-    ("sections", "said"),
-    [
-        ({"sft": {"max_length": 1_000_000}}, "ends the training"),
-        ({"sft": {"max_length": 64}, "preference": {"max_length": 1_000_000}, "speculator": {"max_length": 64}}, "is left out"),
-        ({"sft": {"max_length": 1_000_000}, "preference": {"max_length": 1_000_000}}, "ends the training"),
-    ],
-)
+@pytest.mark.parametrize(("sections", "said"), [
+    ({"sft": {"max_length": 1_000_000}}, "ends the training"),
+    ({"sft": {"max_length": 64}, "preference": {"max_length": 1_000_000}, "speculator": {"max_length": 64}}, "is left out"),
+    ({"sft": {"max_length": 1_000_000}, "preference": {"max_length": 1_000_000}}, "ends the training"),
+])  # fmt: skip
 def test_what_happens_to_a_row_beyond_the_context_is_said(tmp_path, house, sections, said):
     datasets = {"sft": {}, "preference": {}} if "preference" in sections else {"sft": {}}
     recipe = load_recipe(write(tmp_path, base_model=str(house), datasets=datasets, student={"enabled": False}, **sections))
@@ -415,17 +381,14 @@ def test_a_whole_model_is_looked_at_from_tensors_to_template(tmp_path, house):
     assert not any(state == "problem" for _, state in told), told
 
 
-@pytest.mark.parametrize(
-    ("spoil", "said"),
-    [
-        ("cut", "cut short|fill|bytes"),
-        ("tokenizer", "tokenizer"),
-        ("template", "no chat template"),
-        ("layers", "is missing"),
-        ("kind", "influence each other|does not support packed documents|transformers builds no"),
-        ("quantized", "is quantized by gptq, which is not read here"),
-    ],
-)
+@pytest.mark.parametrize(("spoil", "said"), [
+    ("cut", "cut short|fill|bytes"),
+    ("tokenizer", "tokenizer"),
+    ("template", "no chat template"),
+    ("layers", "is missing"),
+    ("kind", "influence each other|does not support packed documents|transformers builds no"),
+    ("quantized", "is quantized by gptq, which is not read here"),
+])  # fmt: skip
 def test_what_is_wrong_with_a_model_is_named(tmp_path, house, spoil, said):
     config = json.loads((house / "config.json").read_text())
     if spoil == "cut":
@@ -448,41 +411,17 @@ def test_what_is_wrong_with_a_model_is_named(tmp_path, house, spoil, said):
 def test_ids_beyond_the_vocabulary_and_days_far_away_are_named(tmp_path, house):
     from pipelines.checks.inputs import check_source, check_together
 
-    logs = tmp_path / "far.jsonl"
-    logs.write_text(
-        "".join(
-            json.dumps(
-                {
-                    "request": {"messages": [{"role": "user", "content": "a"}]},
-                    "response": {
-                        "id": str(created),
-                        "created": created,
-                        "choices": [{"message": {"role": "assistant", "content": "b"}}],
-                    },
-                }
-            )
-            + "\n"
-            for created in (946728000, 1780300800, 1780300900)
-        )
-    )
+    times = (946728000, 1780300800, 1780300900)
+    put(tmp_path / "far.jsonl", *(pair(number, "a", "b", timestamp=at) for number, at in enumerate(times)))
     (tmp_path / "tokens.jsonl").write_text('{"token_ids": [1, 2, 3], "labels": [-100, 2, 3]}\n{"token_ids": [1, 99999, 3]}\n')
-    recipe = load_recipe(
-        write(
-            tmp_path,
-            base_model=str(house),
-            sources={"app": {"uri": str(logs)}},
-            seeds={"tok": {"uri": str(tmp_path / "tokens.jsonl")}},
-        )
-    )
-    looks = {}
+    given = {"sources": {"app": {"uri": "far.jsonl"}}, "seeds": {"tok": {"uri": "tokens.jsonl"}}}
+    recipe, looks = load_recipe(write(tmp_path, base_model=str(house), **given)), {}
     check_source("source", "app", recipe.sources["app"], looks)
     check_source("seed", "tok", recipe.seeds["tok"], looks)
     told = {finding.check: finding for finding in check_together(recipe, looks) if finding.state != "ok"}
     assert "1 record of 2000-01-01 lies more than a year from the others" in told["days"].message
-    assert (
-        told["token ids"].state == "problem"
-        and "tok holds the token id 99999, and the base model's ids are 0 to" in told["token ids"].message
-    )
+    assert told["token ids"].state == "problem"
+    assert "tok holds the token id 99999, and the base model's ids are 0 to" in told["token ids"].message
 
 
 def test_a_model_with_named_templates_only_has_its_templates(tmp_path, house):
@@ -554,20 +493,11 @@ def test_a_hub_id_is_checked_at_the_revision_of_the_recipe(tmp_path, house, monk
         assert told["base model"] == told["architecture"] == told["chat template"] == "ok"
 
 
-@pytest.mark.parametrize(
-    ("code", "out", "err", "state", "said"),
-    [
-        (
-            0,
-            '{"method": "lora", "memory_gib": {"total": 12.34}, "device_gib": 79.2}',
-            "",
-            "ok",
-            "LoRA, rows of 4,096 tokens: fits in 79 GiB",
-        ),
-        (1, "", "millrace: nothing fits: 90 GiB are needed", "problem", "nothing fits: 90 GiB are needed"),
-        (2, "", "millrace: base_model x is an id", "warning", "cannot be planned: base_model x is an id"),
-    ],
-)
+@pytest.mark.parametrize(("code", "out", "err", "state", "said"), [
+    (0, '{"method": "lora", "memory_gib": {"total": 12.34}, "device_gib": 79.2}', "", "ok", "LoRA, rows of 4,096 tokens: fits in 79 GiB"),
+    (1, "", "millrace: nothing fits: 90 GiB are needed", "problem", "nothing fits: 90 GiB are needed"),
+    (2, "", "millrace: base_model x is an id", "warning", "cannot be planned: base_model x is an id"),
+])  # fmt: skip
 def test_memory_is_what_the_plan_says(tmp_path, monkeypatch, code, out, err, state, said):
     from collections import Counter
     from subprocess import CompletedProcess

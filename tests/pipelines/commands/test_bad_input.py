@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 
 from resources.artefacts.registry import Registry
 from resources.lake.lake import LakeLayout
+from tests.logged import pair
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("bad input")]
 
@@ -78,21 +79,8 @@ def test_a_selection_that_names_nothing(cli, tmp_path):
 def test_a_file_that_is_not_what_it_says_is_quarantined_and_the_rest_is_read(cli, tmp_path):
     logs = tmp_path / "logs" / "dt=2026-06-01"
     logs.mkdir(parents=True)
-    pair = {
-        "timestamp": 1780300000,
-        "workload_id": "w",
-        "client_id": "c",
-        "request": {"model": "m", "messages": [{"role": "user", "content": "What is a mill race, and what is it for?"}]},
-        "response": {
-            "id": "r1",
-            "object": "chat.completion",
-            "model": "m",
-            "choices": [
-                {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "A channel to a wheel."}}
-            ],
-        },
-    }
-    (logs / "good.jsonl").write_text(json.dumps(pair) + "\n")
+    line = pair(0, "What is a mill race, and what is it for?", "A channel to a wheel.")
+    (logs / "good.jsonl").write_text(json.dumps(line) + "\n")
     (logs / "junk.jsonl.gz").write_bytes(bytes(range(256)) * 20)
     (logs / "picture.jsonl").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)))
     cli("run", write(tmp_path), "--lake", tmp_path / "lake", "--select", "cleaned_interactions", "--select", "interactions")
@@ -114,24 +102,10 @@ def test_user_ids_hashed_without_a_key_are_said_once(cli, tmp_path, monkeypatch)
     def said(user, key=None):
         logs = tmp_path / "logs" / "dt=2026-06-01"
         logs.mkdir(parents=True, exist_ok=True)
-        (logs / "a.jsonl").write_text(
-            "".join(
-                json.dumps(
-                    {
-                        "timestamp": 1780300000 + 90_000 * number,
-                        "request": {"model": "m", "messages": [{"role": "user", "content": "What is a mill race?"}], **user},
-                        "response": {
-                            "id": f"r{number}",
-                            "choices": [
-                                {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "A channel."}}
-                            ],
-                        },
-                    }
-                )
-                + "\n"
-                for number in range(2)
-            )
-        )
+        lines = [pair(25 * number, "What is a mill race?", "A channel.") for number in range(2)]  # of two days
+        for line in lines:
+            line["request"] |= user
+        (logs / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         monkeypatch.delenv("MILLRACE_USER_HASH_KEY", raising=False)
         if key:
             monkeypatch.setenv("MILLRACE_USER_HASH_KEY", key)

@@ -134,7 +134,7 @@ def small_lake(tmp_path):
 
 
 def test_to_forget_somebody_unknown_ends_with_its_own_exit_code(tmp_path):
-    assert _forget_somebody_unknown(LakeLayout.open(tmp_path / "lake").root, 2) == {1}
+    assert _forget_somebody_unknown(LakeLayout.open(tmp_path / "lake").root, 1) == {1}
 
 
 @pytest.mark.thorough

@@ -6,6 +6,8 @@ import random
 import pytest
 from judge_server import judge_server, scores
 
+from tests.logged import pair
+
 RECIPE = """
 workload: shop
 base_model: tiny
@@ -21,58 +23,14 @@ def write_logs(folder):
     """Twenty questions of one day, each with an answer of its own."""
     chosen = random.Random(0)
     words = [
-        "mill",
-        "wheel",
-        "water",
-        "stone",
-        "grain",
-        "flour",
-        "river",
-        "gate",
-        "sluice",
-        "miller",
-        "sack",
-        "hopper",
-        "axle",
-        "gear",
-        "beam",
-        "floor",
-        "bin",
-        "chute",
-        "bran",
-        "sieve",
-        "rope",
-        "hoist",
-        "wind",
-        "sail",
-        "cap",
-        "brake",
-        "dust",
-    ]
+        "mill", "wheel", "water", "stone", "grain", "flour", "river", "gate", "sluice", "miller", "sack", "hopper", "axle",
+        "gear", "beam", "floor", "bin", "chute", "bran", "sieve", "rope", "hoist", "wind", "sail", "cap", "brake", "dust",
+    ]  # fmt: skip
 
     def line(number):
         said = [f"the {one} is beside the {other}" for one, other in (chosen.sample(words, 2) for _ in range(8))]
-        return {
-            "timestamp": 1780300000 + 60 * number,
-            "workload_id": "w",
-            "client_id": "c",
-            "request": {
-                "model": "m",
-                "messages": [{"role": "user", "content": f"Where is the {' and the '.join(chosen.sample(words, 6))}?"}],
-            },
-            "response": {
-                "id": f"r{number}",
-                "object": "chat.completion",
-                "model": "m",
-                "choices": [
-                    {
-                        "index": 0,
-                        "finish_reason": "stop",
-                        "message": {"role": "assistant", "content": ", and ".join(said) + "."},
-                    }
-                ],
-            },
-        }
+        asked = f"Where is the {' and the '.join(chosen.sample(words, 6))}?"
+        return pair(number, asked, ", and ".join(said) + ".", timestamp=1780300000 + 60 * number)
 
     folder.mkdir()
     (folder / "day.jsonl").write_text("".join(json.dumps(line(number)) + "\n" for number in range(20)))

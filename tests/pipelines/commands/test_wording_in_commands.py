@@ -8,22 +8,11 @@ import pytest
 from rich.console import Console
 
 from pipelines.asking.why_text import STAGES, print_history
-from pipelines.planning.rate_sweep import RateResult, Report, print_sweep
 from pipelines.terminal.printing import print_lineage, print_rows
 from resources.catalog.why import STEPS, RecordHistory
 
-BARE = {
-    "interaction_id": "a" * 64,
-    "step": 1,
-    "stage": "",
-    "name": None,
-    "version": None,
-    "rule": None,
-    "kept": True,
-    "detail": None,
-    "kept_id": None,
-    "current": True,
-}
+UNKNOWN = dict.fromkeys(("name", "version", "rule", "detail", "kept_id"))
+BARE = {"interaction_id": "a" * 64, "step": 1, "stage": "", "kept": True, "current": True, **UNKNOWN}
 
 
 NEVER_NULL = {"dataset row": {"rule": "test"}, "model": {"name": "shop/sft_model"}}
@@ -37,25 +26,10 @@ def told(steps, subject):
 
 
 @pytest.mark.parametrize("stage", list(STAGES))
-@pytest.mark.parametrize(
-    "subject",
-    [
-        {},
-        dict.fromkeys(
-            (
-                "request_id",
-                "session_id",
-                "ts",
-                "workload",
-                "source",
-                "source_format",
-                "model",
-                "prompt_tokens",
-                "completion_tokens",
-            )
-        ),
-    ],
-)
+@pytest.mark.parametrize("subject", [
+    {},
+    dict.fromkeys(("request_id", "session_id", "ts", "workload", "source", "source_format", "model", "prompt_tokens", "completion_tokens")),
+])  # fmt: skip
 def test_a_story_of_which_little_is_known_says_no_none(stage, subject):
     text = told([{"stage": stage, **NEVER_NULL.get(stage, {})}], subject)
     assert "None" not in text
@@ -82,12 +56,6 @@ def test_rows_and_trees_leave_missing_values_empty():
     assert "None" not in console.export_text()
 
 
-def test_a_sweep_in_which_every_rate_broke_says_no_none(tmp_path):
-    console = Console(record=True, width=200)
-    print_sweep(Report("sft", 100, [RateResult(1e-3, None, 0.0, None, broke="the loss is not finite")], tmp_path), console)
-    assert "None" not in console.export_text()
-
-
 def test_a_judgement_without_its_model_is_still_a_sentence():
     assert "quality 7 of 10" in told([{"stage": "judge", "name": "quality", "detail": "7 of 10"}], {})
     assert "says big" in told([{"stage": "judge", "name": "quality", "detail": "7 of 10", "version": "big"}], {})
@@ -111,22 +79,9 @@ def test_one_object_that_cannot_be_read_is_said_of_one():
     from resources.inspecting.inspection import _nothing
     from resources.reading.ingestion import IngestReport
 
-    found = Inspection(
-        uris=["logs/"],
-        sampled=False,
-        sample_rows=0,
-        read=0,
-        totals={},
-        days=[],
-        workloads=[],
-        clients=[],
-        models=[],
-        quarantined=[],
-        repeated={},
-        feedback=[],
-        formats=[{"objects": 1}],
-        failed=[{"first_object": "logs/a.gz", "problem": "the stream is cut off"}],
-    )
+    nothing = {name: [] for name in ("days", "workloads", "clients", "models", "quarantined", "feedback")}
+    failed = [{"first_object": "logs/a.gz", "problem": "the stream is cut off"}]
+    found = Inspection(["logs/"], False, 0, 0, {}, [{"objects": 1}], repeated={}, failed=failed, **nothing)
     one, report = found, IngestReport()
     assert _nothing(replace(found, failed=[]), report) == "1 object under logs/ holds no record at all"
     report.failed_objects.append("logs/a.gz")

@@ -30,18 +30,15 @@ def test_directories_are_relative_to_the_recipe_and_survive_its_text(tmp_path):
     assert read_recipe(recipe.as_text(), Path("/")).digest == recipe.digest
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ({"merge": {"models": ["sft", "./nowhere"]}}, "there is no directory"),
-        ({"merge": {"models": ["base", "./one"]}}, "sft is missing, so the fine-tuned model would not be used"),
-        ({"merge": {}, "sft": {"enabled": False}}, "it lists sft, and sft.enabled is false"),
-        ({"merge": {"method": "ties"}}, "method can only be linear, the weighted mean: run mergekit on the directories"),
-        ({"merge": {"method": "dare_ties", "models": ["sft"], "density": 0.5, "seed": 1}}, "and give its result as base_model"),
-        ({"merge": {"scale": 0.5, "seed": 1}}, "linear has no scale: leave scale and seed out"),
-        ({"merge": {"models": ["sft"]}}, "it holds 1 of at least 2 items"),
-    ],
-)
+@pytest.mark.parametrize(("content", "said"), [
+    ({"merge": {"models": ["sft", "./nowhere"]}}, "there is no directory"),
+    ({"merge": {"models": ["base", "./one"]}}, "sft is missing, so the fine-tuned model would not be used"),
+    ({"merge": {}, "sft": {"enabled": False}}, "it lists sft, and sft.enabled is false"),
+    ({"merge": {"method": "ties"}}, "method can only be linear, the weighted mean: run mergekit on the directories"),
+    ({"merge": {"method": "dare_ties", "models": ["sft"], "density": 0.5, "seed": 1}}, "and give its result as base_model"),
+    ({"merge": {"scale": 0.5, "seed": 1}}, "linear has no scale: leave scale and seed out"),
+    ({"merge": {"models": ["sft"]}}, "it holds 1 of at least 2 items"),
+])  # fmt: skip
 def test_a_merge_that_cannot_be_is_refused_in_one_sentence(tmp_path, content, said):
     (tmp_path / "one").mkdir()
     with pytest.raises(RecipeProblemsError) as refused:
@@ -56,15 +53,12 @@ class Launcher:
         return {}
 
 
-@pytest.mark.parametrize(
-    ("content", "inputs"),
-    [
-        ({"merge": {}}, {"model": "sft_model", "base": "base_model"}),
-        ({"merge": {"models": ["sft", "./one"]}}, {"model": "sft_model"}),
-        ({"merge": {"weights": "search"}}, {"model": "sft_model", "base": "base_model", "dataset": "sft_dataset"}),
-        ({"merge": {"models": ["base", "./one"]}, "sft": {"enabled": False}}, {"model": "base_model"}),
-    ],
-)
+@pytest.mark.parametrize(("content", "inputs"), [
+    ({"merge": {}}, {"model": "sft_model", "base": "base_model"}),
+    ({"merge": {"models": ["sft", "./one"]}}, {"model": "sft_model"}),
+    ({"merge": {"weights": "search"}}, {"model": "sft_model", "base": "base_model", "dataset": "sft_dataset"}),
+    ({"merge": {"models": ["base", "./one"]}, "sft": {"enabled": False}}, {"model": "base_model"}),
+])  # fmt: skip
 def test_the_stage_hands_over_the_models_that_the_recipe_lists(tmp_path, content, inputs):
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "config.json").write_text("{}")

@@ -14,6 +14,11 @@ def write(tmp_path, text):
     return path
 
 
+def refuses(tmp_path, text, words):
+    with pytest.raises(RecipeProblemsError, match=words):
+        load_recipe(write(tmp_path, text))
+
+
 def test_three_keys_are_enough_and_paths_are_relative_to_the_recipe(tmp_path):
     recipe = load_recipe(write(tmp_path, SMALLEST))
     assert recipe.sources["gateway"].uri.startswith(str(tmp_path / "logs"))
@@ -49,28 +54,26 @@ def test_a_drafter_that_is_a_language_model_begins_from_the_student_or_from_a_di
     assert given.speculator.draft_model == str(tmp_path / "small")
     off = "student: {enabled: false}\nspeculator: {architecture: draft_model"
     assert load_recipe(write(tmp_path, SMALLEST + off + ", draft_model: small}\n")).policy.drafter_from is None
-    with pytest.raises(RecipeProblemsError, match="enable the student, or name a directory"):
-        load_recipe(write(tmp_path, SMALLEST + off + "}\n"))
-    with pytest.raises(
-        RecipeProblemsError, match=r"speculator.draft_model: there is no directory .*; give the directory of a small language"
-    ):
-        load_recipe(write(tmp_path, SMALLEST + "speculator: {architecture: draft_model, draft_model: none}\n"))
+    refuses(tmp_path, SMALLEST + off + "}\n", "enable the student, or name a directory")
+    refuses(
+        tmp_path,
+        SMALLEST + "speculator: {architecture: draft_model, draft_model: none}\n",
+        r"speculator.draft_model: there is no directory .*; give the directory of a small language",
+    )
 
 
 def test_a_base_model_s_own_layer_drafts_where_it_has_one(tmp_path):
     (tmp_path / "mimo").mkdir()
     for drafter in ("{architecture: mtp}", "{architecture: mtp, mtp_layer: mimo}"):
-        with pytest.raises(RecipeProblemsError, match="base_model tiny has none"):
-            load_recipe(write(tmp_path, SMALLEST + f"speculator: {drafter}\n"))
+        refuses(tmp_path, SMALLEST + f"speculator: {drafter}\n", "base_model tiny has none")
     own = load_recipe(write(tmp_path, SMALLEST.replace("tiny", "./mimo") + "speculator: {architecture: mtp}\n"))
     assert own.policy.drafter_from == "base_model" and own.policy.served == "quantized_model" and not own.policy.drafting_model
     assert own.quantize.mtp_layer and not load_recipe(write(tmp_path, SMALLEST)).quantize.mtp_layer
-    with pytest.raises(RecipeProblemsError, match=r"leave quantize\.mtp_layer out"):
-        load_recipe(
-            write(
-                tmp_path, SMALLEST.replace("tiny", "./mimo") + "quantize: {mtp_layer: false}\nspeculator: {architecture: mtp}\n"
-            )
-        )
+    refuses(
+        tmp_path,
+        SMALLEST.replace("tiny", "./mimo") + "quantize: {mtp_layer: false}\nspeculator: {architecture: mtp}\n",
+        r"leave quantize\.mtp_layer out",
+    )
     given = load_recipe(
         write(tmp_path, SMALLEST.replace("tiny", "./mimo") + "speculator: {architecture: mtp, mtp_layer: mimo}\n")
     )
@@ -78,10 +81,11 @@ def test_a_base_model_s_own_layer_drafts_where_it_has_one(tmp_path):
 
 
 def test_a_share_of_a_previous_drafter_asks_for_one(tmp_path):
-    with pytest.raises(
-        RecipeProblemsError, match=r"previous_share is set and nothing is continued: set speculator\.continue_from"
-    ):
-        load_recipe(write(tmp_path, SMALLEST + "speculator: {previous_share: 0.5}\n"))
+    refuses(
+        tmp_path,
+        SMALLEST + "speculator: {previous_share: 0.5}\n",
+        r"previous_share is set and nothing is continued: set speculator\.continue_from",
+    )
     going_on = load_recipe(write(tmp_path, SMALLEST + "speculator: {previous_share: 0.5, continue_from: last}\n"))
     assert going_on.speculator.previous_share == 0.5
 
@@ -91,19 +95,18 @@ def test_a_students_base_is_a_directory_relative_to_the_recipe(tmp_path):
     small.mkdir(parents=True)
     (small / "config.json").write_text('{"model_type": "qwen3", "num_hidden_layers": 2}')
     text = SMALLEST + "student: {base: ./models/small}\n"
-    with pytest.raises(RecipeProblemsError, match=r"student\.base: .* holds no \.safetensors"):
-        load_recipe(write(tmp_path, text))
+    refuses(tmp_path, text, r"student\.base: .* holds no \.safetensors")
     (small / "model.safetensors").write_bytes(b"")
     (small / "tokenizer.json").write_text("{}")
     recipe = load_recipe(write(tmp_path, text))
     assert recipe.student.base == str(small.resolve())
     assert read_recipe(recipe.as_text(), base=tmp_path / "elsewhere").student.base == str(small.resolve())
-    with pytest.raises(
-        RecipeProblemsError, match=r"student\.base: there is no directory .*/none; give the directory of a model"
-    ):
-        load_recipe(write(tmp_path, SMALLEST + "student: {base: ./none}\n"))
-    with pytest.raises(RecipeProblemsError, match="layers and base are both given"):
-        load_recipe(write(tmp_path, SMALLEST + "student: {base: ./models/small, layers: 2}\n"))
+    refuses(
+        tmp_path,
+        SMALLEST + "student: {base: ./none}\n",
+        r"student\.base: there is no directory .*/none; give the directory of a model",
+    )
+    refuses(tmp_path, SMALLEST + "student: {base: ./models/small, layers: 2}\n", "layers and base are both given")
 
 
 def test_the_evaluations_server_is_an_interpreter_relative_to_the_recipe_and_its_link_stays(tmp_path):
@@ -116,10 +119,11 @@ def test_the_evaluations_server_is_an_interpreter_relative_to_the_recipe_and_its
     again = read_recipe(recipe.as_text(), base=tmp_path / "elsewhere")
     assert again.evaluate_settings.server == recipe.evaluation.server
     for wrong in ("./none", "./venv"):
-        with pytest.raises(
-            RecipeProblemsError, match=r"evaluation\.server\.python: there is no program .*; give a Python interpreter"
-        ):
-            load_recipe(write(tmp_path, SMALLEST + f"evaluation: {{server: {{python: {wrong}}}}}\n"))
+        refuses(
+            tmp_path,
+            SMALLEST + f"evaluation: {{server: {{python: {wrong}}}}}\n",
+            r"evaluation\.server\.python: there is no program .*; give a Python interpreter",
+        )
 
 
 def test_the_rollouts_server_and_drafter_are_found_from_the_recipe(tmp_path):
@@ -137,14 +141,16 @@ def test_the_rollouts_server_and_drafter_are_found_from_the_recipe(tmp_path):
         ("drafter: ./none", r"rft\.drafter: there is no directory .*; give the directory of a drafter, or `ngram`, `suffix`"),
         ("engine: vllm, server: {python: ./none}", r"rft\.server\.python: there is no program"),
     ):
-        with pytest.raises(RecipeProblemsError, match=said):
-            load_recipe(write(tmp_path, rewarded + wrong + "}\n"))
+        refuses(tmp_path, rewarded + wrong + "}\n", said)
 
 
 @pytest.mark.parametrize("word", ["--port", "--host=0.0.0.0", "--trust_remote_code", "--speculative-config", "--api-key"])
 def test_what_the_evaluation_chooses_for_its_server_is_no_argument(tmp_path, word):
-    with pytest.raises(RecipeProblemsError, match="the evaluation chooses models, address and drafter itself"):
-        load_recipe(write(tmp_path, SMALLEST + f"evaluation: {{server: {{arguments: ['{word}', '1']}}}}\n"))
+    refuses(
+        tmp_path,
+        SMALLEST + f"evaluation: {{server: {{arguments: ['{word}', '1']}}}}\n",
+        "the evaluation chooses models, address and drafter itself",
+    )
 
 
 def test_a_revision_is_of_a_base_on_the_hub(tmp_path):
@@ -152,9 +158,9 @@ def test_a_revision_is_of_a_base_on_the_hub(tmp_path):
     hub = SMALLEST.replace("tiny", "company/base") + "base_revision: v2.1/main\n"
     assert load_recipe(write(tmp_path, hub)).base_revision == "v2.1/main"
     for name in ("tiny", "./base", "base"):
-        with pytest.raises(
-            RecipeProblemsError, match=r"base_revision: it is v2, and base_model is not on the Hugging Face Hub; leave it out"
-        ):
-            load_recipe(write(tmp_path, SMALLEST.replace("tiny", name) + "base_revision: v2\n"))
-    with pytest.raises(RecipeProblemsError, match="base_revision"):
-        load_recipe(write(tmp_path, hub.replace("v2.1/main", "'a b'")))
+        refuses(
+            tmp_path,
+            SMALLEST.replace("tiny", name) + "base_revision: v2\n",
+            r"base_revision: it is v2, and base_model is not on the Hugging Face Hub; leave it out",
+        )
+    refuses(tmp_path, hub.replace("v2.1/main", "'a b'"), "base_revision")

@@ -54,8 +54,9 @@ def test_shipped_and_toy_recipes_fit_the_schema(schema, toy_recipe, tmp_path):
 def test_what_the_schema_refuses_the_recipe_refuses_too(schema, tmp_path):
     refused, validator = 0, jsonschema.Draft202012Validator(schema)
     path = tmp_path / "toy.json"
-    for value in (None, -1, {"nope": 1}):
-        for key in unlike_keys():
+    values = (None, -1, {"nope": 1})
+    for place, value in enumerate(values):
+        for key in unlike_keys()[place :: len(values)]:
             content, dotted = recipe_with(key, value)
             if not validator.is_valid(content):
                 refused += 1
@@ -63,21 +64,18 @@ def test_what_the_schema_refuses_the_recipe_refuses_too(schema, tmp_path):
                 with pytest.raises(RecipeProblemsError):
                     load_recipe(path)
                     pytest.fail(f"{dotted}: {value!r} is refused by the schema alone")
-    assert refused > 300
+    assert refused > 100
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        "sft: {rank: 8}",
-        "student: {layers: -1}",
-        "quantize: {scheme: int3}",
-        "student: null",
-        "sources: {My Logs: {uri: a}}",
-        "threads: 0",
-        "sources: {a: {uri: b, format: nope}}",
-    ],
-)
+@pytest.mark.parametrize("more", [
+    "sft: {rank: 8}",
+    "student: {layers: -1}",
+    "quantize: {scheme: int3}",
+    "student: null",
+    "sources: {My Logs: {uri: a}}",
+    "threads: 0",
+    "sources: {a: {uri: b, format: nope}}",
+])  # fmt: skip
 def test_the_schema_finds_what_an_editor_should(schema, more, tmp_path):
     (tmp_path / "toy.yaml").write_text(
         "workload: a\nbase_model: tiny\nsources: {a: {uri: b}}\n".replace(

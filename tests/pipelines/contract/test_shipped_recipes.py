@@ -8,9 +8,9 @@ import yaml
 
 from pipelines.checks.check_recipe import check
 from pipelines.contract.recipe import load_recipe
-from pipelines.planning.chosen_stage import chosen_stage
+from pipelines.planning.training_plan import PlanError, planned_stage
 from pipelines.storage.locations import RECIPES
-from resources.stages.table import STAGES, sections
+from resources.stages.table import STAGES, planned_sections
 from tests.conftest import PROJECT
 from tests.resources.inspecting.test_survey import PAIR, put
 
@@ -78,12 +78,12 @@ def test_a_recipe_s_settings_pass_the_check(name, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_stage_to_plan_is_one_that_the_recipe_trains(name):
     recipe = load_recipe(RECIPES / f"{name}.yaml")
-    trained = [section for section in sections() if sections()[section].name in MADE[name]]
+    trained = [section for section in planned_sections() if planned_sections()[section].name in MADE[name]]
     if trained:
-        assert chosen_stage(recipe, None) == trained[0]
+        assert planned_stage(recipe, None) == trained[0]
     else:
-        with pytest.raises(ValueError, match="this recipe switches off sft and student"):
-            chosen_stage(recipe, None)
-    for off in set(sections()) - set(trained):
-        with pytest.raises(ValueError, match=f"switches it off \\({off}.enabled\\)|this recipe has no {off};"):
-            chosen_stage(recipe, off)
+        with pytest.raises(PlanError, match="this recipe switches off sft and student"):
+            planned_stage(recipe, None)
+    for off in set(planned_sections()) - set(trained):
+        with pytest.raises(PlanError, match=f"switches it off \\({off}.enabled\\)|this recipe has no {off};"):
+            planned_stage(recipe, off)

@@ -24,49 +24,40 @@ BARE = {"workload": "tutor", "base_model": "tiny", "sources": {"gateway": {"uri"
 TEACHER = {"base_url": "http://localhost:1/v1", "model": "big", "licence": "apache-2.0"}
 
 
-@pytest.mark.parametrize(
-    ("trains", "sft", "student"),
-    [
-        ("both", "teacher_answers", "teacher_answers"),
-        ("sft", "teacher_answers", "sft_dataset"),
-        ("student", "sft_dataset", "teacher_answers"),
-    ],
-)
+@pytest.mark.parametrize(("trains", "sft", "student"), [
+    ("both", "teacher_answers", "teacher_answers"),
+    ("sft", "teacher_answers", "sft_dataset"),
+    ("student", "sft_dataset", "teacher_answers"),
+])  # fmt: skip
 def test_who_learns_the_answers(tmp_path, trains, sft, student):
     policy = read_recipe({**BARE, "teacher": {**TEACHER, "trains": trains}}, tmp_path).policy
     assert policy.rows_of("sft_model") == sft and policy.rows_of("student_model") == student
     assert read_recipe(BARE, tmp_path).policy.rows_of("sft_model") == "sft_dataset"
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ({"teacher": {**TEACHER, "trains": "student"}, "student": {"enabled": False}}, "nobody would learn the answers"),
-        ({"teacher": {key: value for key, value in TEACHER.items() if key != "licence"}}, "licence"),
-        ({"teacher": {**TEACHER, "verify": {"kind": "judge"}}}, "set curation.judge, or choose another kind"),
-        ({"teacher": {**TEACHER, "max_cost": 3}}, "price is not"),
-        ({"teacher": {**TEACHER, "logprobs": 20}}, "student.teacher is not answers"),
-        ({"teacher": {**TEACHER}, "student": {"teacher": "answers"}}, "set teacher.logprobs"),
-        ({"student": {"teacher": "answers"}}, "set teacher.logprobs"),
-        ({"teacher": {**TEACHER, "logprobs": 20}, "student": {"teacher": "answers", "temperature": 2}}, "temperature"),
-        ({"teacher": {**TEACHER, "base_url": "http://me:secret@host/v1"}}, "no credentials"),
-    ],
-)
+@pytest.mark.parametrize(("content", "said"), [
+    ({"teacher": {**TEACHER, "trains": "student"}, "student": {"enabled": False}}, "nobody would learn the answers"),
+    ({"teacher": {key: value for key, value in TEACHER.items() if key != "licence"}}, "licence"),
+    ({"teacher": {**TEACHER, "verify": {"kind": "judge"}}}, "set curation.judge, or choose another kind"),
+    ({"teacher": {**TEACHER, "max_cost": 3}}, "price is not"),
+    ({"teacher": {**TEACHER, "logprobs": 20}}, "student.teacher is not answers"),
+    ({"teacher": {**TEACHER}, "student": {"teacher": "answers"}}, "set teacher.logprobs"),
+    ({"student": {"teacher": "answers"}}, "set teacher.logprobs"),
+    ({"teacher": {**TEACHER, "logprobs": 20}, "student": {"teacher": "answers", "temperature": 2}}, "temperature"),
+    ({"teacher": {**TEACHER, "base_url": "http://me:secret@host/v1"}}, "no credentials"),
+])  # fmt: skip
 def test_a_teacher_that_cannot_be_is_refused_in_one_sentence(tmp_path, content, said):
     with pytest.raises(RecipeProblemsError) as refused:
         read_recipe({**BARE, **content}, tmp_path)
     assert said in str(refused.value) and "secret" not in str(refused.value) and len(refused.value.problems) == 1
 
 
-@pytest.mark.parametrize(
-    ("base", "said"),
-    [
-        ("./nowhere", "there is no directory"),
-        ("no model!", "neither a directory nor an id of the Hugging Face Hub"),
-        ("./empty", "holds no readable config.json"),
-        ("./bare", "has no chat template, so it cannot be asked"),
-    ],
-)
+@pytest.mark.parametrize(("base", "said"), [
+    ("./nowhere", "there is no directory"),
+    ("no model!", "neither a directory nor an id of the Hugging Face Hub"),
+    ("./empty", "holds no readable config.json"),
+    ("./bare", "has no chat template, so it cannot be asked"),
+])  # fmt: skip
 def test_a_teacher_s_directory_that_cannot_be_asked_is_refused(tmp_path, base, said):
     for name in ("empty", "bare"):
         (tmp_path / name).mkdir()

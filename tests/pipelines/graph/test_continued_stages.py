@@ -59,7 +59,7 @@ def lake(tmp_path):
 
 def handed(asset, lake, config, kept=(), **more):
     """The job that the asset hands over."""
-    workshop = Workshop(Registry(lake, "shop"), Launcher(), 1, kept=frozenset(kept))
+    workshop = Workshop(Registry(lake, "shop"), Launcher(), 1, unchanged=frozenset(kept))
     given = {
         "context": None,
         "config": config,
@@ -131,7 +131,7 @@ def kept_dataset(lake):
     """speculator_dataset as a run that keeps its models makes it."""
     registry = Registry(lake, "shop")
     target, rows = registry.current("model", "quantized_model"), registry.current("dataset", "sft_dataset")
-    kept = SimpleNamespace(as_input=lambda: target.as_input().model_copy(update={"kept": True}))
+    kept = SimpleNamespace(as_input=lambda: target.as_input().model_copy(update={"taken_as_is": True}))
     return make(lake, "dataset", "speculator_dataset", [kept, rows], content="3", answers=3)
 
 
@@ -139,7 +139,7 @@ def test_an_evaluation_of_a_drafter_takes_less(lake):
     drafter = kept_dataset(lake)
     registry = Registry(lake, "shop")
     target = SimpleNamespace(
-        as_input=lambda: registry.current("model", "quantized_model").as_input().model_copy(update={"kept": True})
+        as_input=lambda: registry.current("model", "quantized_model").as_input().model_copy(update={"taken_as_is": True})
     )
     make(lake, "model", "speculator", [target, drafter], content="2", steps=25)
     job = handed(evaluation_report, lake, EvaluationOverrides(share=0.5), kept=MODELS)

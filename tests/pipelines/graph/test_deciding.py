@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.contract.recipe import load_recipe
 from pipelines.graph import decide_sensor as deciding
-from pipelines.graph.decide_sensor import DECISION_TAG, KEPT_TAG, kept_in, run_request
+from pipelines.graph.decide_sensor import DECISION_TAG, KEPT_TAG, run_request, unchanged_models
 from pipelines.graph.recipe_graph import definitions
 from resources.deciding.actions import work_of
 from resources.deciding.decisions import Decisions
@@ -177,7 +177,7 @@ def test_the_run_of_every_action_can_be_started_as_it_is(tmp_path, action):
     assert dg.validate_run_config(job, request.run_config)
     assert {key.path[-1] for key in job.asset_layer.executable_asset_keys} == set(work.stages)
     run = dg.DagsterRun(job_name="train", tags=request.tags)
-    assert kept_in(run) == frozenset(work.pinned) and (KEPT_TAG in request.tags) == bool(work.pinned)
+    assert unchanged_models(run) == frozenset(work.pinned) and (KEPT_TAG in request.tags) == bool(work.pinned)
 
 
 def test_the_cron_is_left_to_the_sensor_where_it_decides(tmp_path):

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from datetime import date
+from datetime import UTC, date, datetime
 from io import StringIO
 
 import pytest
@@ -11,8 +11,7 @@ from rich.console import Console
 
 from pipelines.contract.base_choice import BaseModelError, look_at_base
 from pipelines.contract.recipe import load_recipe
-from pipelines.init.questions import ask, print_new_recipe
-from pipelines.init.recipe_file import InitError, RecipeWishes, check_name, check_uri, write_recipe
+from pipelines.init.recipe_file import InitError, RecipeWishes, ask, check_name, check_uri, print_new_recipe, write_recipe
 from pipelines.init.recipe_text import place, plain, scalar
 from tests.thorough_cases import thorough_except
 
@@ -58,16 +57,10 @@ def test_paths_inside_its_folder_are_relative_and_every_value_has_a_comment(made
     assert all(len(line) <= 128 for line in text.splitlines())
 
 
-@pytest.mark.parametrize(
-    ("lake", "said"),
-    [
-        (None, ["millrace check made.yaml --lake ./lake  #", "millrace ui made.yaml --lake ./lake     #"]),
-        (
-            "/data/lake",
-            ["millrace check made.yaml  #", "millrace ui made.yaml     #", "The lake is /data/lake (MILLRACE_LAKE)."],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("lake", "said"), [
+    (None, ["millrace check made.yaml --lake ./lake  #", "millrace ui made.yaml --lake ./lake     #"]),
+    ("/data/lake", ["millrace check made.yaml  #", "millrace ui made.yaml     #", "The lake is /data/lake (MILLRACE_LAKE)."]),
+])  # fmt: skip
 def test_the_commands_that_it_ends_with_name_the_lake_that_they_would_take(made, monkeypatch, lake, said):
     monkeypatch.chdir(made.path.parent)
     monkeypatch.setenv("MILLRACE_LAKE", lake) if lake else monkeypatch.delenv("MILLRACE_LAKE", raising=False)
@@ -211,21 +204,21 @@ def test_init_check_and_load_of_real_logs(shared, cli, tmp_path):
     assert not (tmp_path / "lake").exists()
 
 
-@pytest.mark.parametrize(
-    ("uri", "first", "named"),
-    [
-        ("s3://b/prod/evals", "s3://b/prod/evals/suite.jsonl", "s3://b/prod/evals/*"),
-        ("s3://b/prod/evals.jsonl", "s3://b/prod/evals.jsonl", "s3://b/prod/evals.jsonl"),
-    ],
-)
+@pytest.mark.parametrize(("uri", "first", "named"), [
+    ("s3://b/prod/evals", "s3://b/prod/evals/suite.jsonl", "s3://b/prod/evals/*"),
+    ("s3://b/prod/evals.jsonl", "s3://b/prod/evals.jsonl", "s3://b/prod/evals.jsonl"),
+])  # fmt: skip
 def test_a_folder_of_suites_is_a_pattern_wherever_it_lies(made, tmp_path, uri, first, named):
     from dataclasses import replace
 
     from pipelines.init.recipe_text import recipe_text
     from resources.inspecting.overview import FirstLook
     from resources.inspecting.source_survey import SourceProposal
+    from resources.sources.listing import LogObject
 
-    suite = SourceProposal("suite", uri, "evals", FirstLook(objects=1, first_uri=first))
+    suite = SourceProposal(
+        "suite", uri, "evals", FirstLook([LogObject("logs", first, 1, "", datetime(2026, 6, 1, tzinfo=UTC))])
+    )
     text = recipe_text(replace(made.contents, sources=[*made.contents.of("logs"), suite]))
     assert yaml.safe_load(text)["evals"] == {"suite": {"uri": named}}
 

@@ -10,6 +10,7 @@ from pipelines.contract.recipe import load_recipe
 from pipelines.init.recipe_file import RecipeWishes, write_recipe
 from tests.pipelines.checks.test_worth import pair, request, sentence
 from tests.resources.inspecting.test_survey import put
+from tests.thorough_cases import thorough_except
 
 
 def chat(number: int) -> dict:
@@ -52,7 +53,7 @@ LOGS = {
 }
 
 
-@pytest.mark.parametrize("kind", LOGS)
+@pytest.mark.parametrize("kind", thorough_except(["pairs beside requests", "feedback and suites"], LOGS))
 def test_what_init_writes_passes_every_check_and_trains_for_enough_steps(kind, tmp_path, monkeypatch):
     monkeypatch.setenv("MILLRACE_USER", "ana")
     monkeypatch.setenv("MILLRACE_USER_HASH_KEY", "k")

@@ -1,10 +1,13 @@
 """Suites in a recipe of `millrace init`: each file by itself, with the task that can score every item."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from pipelines.init.suites import suites_of
 from resources.inspecting.overview import FirstLook
 from resources.inspecting.source_survey import SourceProposal, survey
+from resources.sources.listing import LogObject
 from tests.resources.inspecting.test_survey import PAIR, put
 
 ITEMS = {
@@ -32,7 +35,12 @@ def test_every_file_of_a_folder_is_a_suite_with_the_task_that_fits(tmp_path):
 def test_a_folder_that_is_not_on_this_machine_is_a_pattern(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     put(tmp_path / "here.jsonl", *ITEMS["words"][0])
-    far = SourceProposal("suite", "s3://b/evals", "evals", FirstLook(objects=1, first_uri="s3://b/evals/suite.jsonl"))
+    far = SourceProposal(
+        "suite",
+        "s3://b/evals",
+        "evals",
+        FirstLook([LogObject("logs", "s3://b/evals/suite.jsonl", 1, "", datetime(2026, 6, 1, tzinfo=UTC))]),
+    )
     assert suites_of(far) == {"suite": {"uri": "s3://b/evals/*"}}
 
 

@@ -25,21 +25,9 @@ first_day: 2026-06-01
 last_day: 2026-06-02
 """
 SERVICE_KEYS = {
-    "build",
-    "image",
-    "hostname",
-    "init",
-    "command",
-    "env_file",
-    "environment",
-    "volumes",
-    "ports",
-    "depends_on",
-    "restart",
-    "stop_grace_period",
-    "healthcheck",
-    "deploy",
-}
+    "build", "image", "hostname", "init", "command", "env_file", "environment", "volumes", "ports", "depends_on", "restart",
+    "stop_grace_period", "healthcheck", "deploy",
+}  # fmt: skip
 """Keys of a service in the Compose specification that are used here."""
 
 

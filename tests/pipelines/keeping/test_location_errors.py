@@ -37,16 +37,13 @@ def serving(text):
 GOOD, BAD = entry("shop", {"__typename": "RepositoryLocation"}), entry("club", FAILED)
 
 
-@pytest.mark.parametrize(
-    ("answer", "found"),
-    [
-        (workspace(GOOD), {}),
-        (workspace(GOOD, BAD), {"club": "DagsterInvalidDefinitionError: Conflicting definitions of 'x'"}),
-        (workspace(GOOD, entry("club", None, "LOADING")), None),
-        ("no json", None),
-        ("[]", None),
-    ],
-)
+@pytest.mark.parametrize(("answer", "found"), [
+    (workspace(GOOD), {}),
+    (workspace(GOOD, BAD), {"club": "DagsterInvalidDefinitionError: Conflicting definitions of 'x'"}),
+    (workspace(GOOD, entry("club", None, "LOADING")), None),
+    ("no json", None),
+    ("[]", None),
+])  # fmt: skip
 def test_what_is_not_loaded_is_named(answer, found):
     with serving(answer) as url:
         assert location_errors(url) == found
@@ -61,23 +58,15 @@ def test_a_webserver_that_is_away_says_nothing():
 def test_check_ends_with_1_where_a_recipe_is_not_loaded(cli, tmp_path):
     lake, since = LakeLayout.open(tmp_path / "lake"), "2026-06-01T00:00:00+00:00"
     with serving(workspace(GOOD, BAD)) as url:
-        state = UpState(
-            this_process(),
-            socket.gethostname(),
-            since,
-            lake.place,
-            (ServerState("webserver", this_process(), since, 0, "", "w"),),
-            url,
-        )
+        servers = (ServerState("webserver", this_process(), since, 0, "", "w"),)
+        state = UpState(this_process(), socket.gethostname(), since, lake.place, servers, url)
         write_state(lake.dagster_home, state)
         said = cli("up", "--check", "--lake", lake.root, check=1)
         assert "the recipe of club cannot be loaded, so it has no sensors and no jobs: DagsterInvalid" in " ".join(
             said.stderr.split()
         )
         found = json.loads(cli("up", "--check", "--lake", lake.root, "--format", "json", check=1).stdout)
-        assert (
-            found["not_loaded"] == {"club": "DagsterInvalidDefinitionError: Conflicting definitions of 'x'"}
-            and found["running"]
-        )
+        assert found["running"]
+        assert found["not_loaded"] == {"club": "DagsterInvalidDefinitionError: Conflicting definitions of 'x'"}
     write_state(lake.dagster_home, replace(state, ui=""))
     cli("up", "--check", "--lake", lake.root, check=0)

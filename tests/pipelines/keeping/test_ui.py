@@ -20,15 +20,9 @@ pytestmark = pytest.mark.xdist_group("ui")
 PROJECT = Path(__file__).resolve().parents[3]
 PICTURES = PROJECT / "tests" / "artifacts"
 CHROMIUM_FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-]
+    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--hide-scrollbars",
+]  # fmt: skip
 READY_SECONDS = 120
 
 

@@ -51,18 +51,9 @@ def test_decisions_by_the_graphql_of_a_real_webserver(tmp_path, make_release):
     first, second = make_release(lake, 1), make_release(lake, 2)
     (tmp_path / "tutor.yaml").write_text(RECIPE)
     port = free_port()
+    words = ["ui", str(tmp_path / "tutor.yaml"), "--lake", str(lake.root), "--port", str(port)]
     server = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "pipelines.cli",
-            "ui",
-            str(tmp_path / "tutor.yaml"),
-            "--lake",
-            str(lake.root),
-            "--port",
-            str(port),
-        ],
+        [sys.executable, "-m", "pipelines.cli", *words],
         cwd=PROJECT,
         start_new_session=True,
         stdout=subprocess.DEVNULL,

@@ -35,40 +35,34 @@ def recipe(tmp_path, monkeypatch):
     return path
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--serve", "shop:many"], "--serve 'shop:many': give a workload, or WORKLOAD:PORT"),
-        (["--serve", "shop:70000"], "--serve 'shop:70000': give a workload, or WORKLOAD:PORT"),
-        (["--serve", "shop", "--serve", "shop:9000"], "--serve names a workload twice"),
-        (["--capture", "captured"], "--capture needs something to capture: --serve WORKLOAD, or --to"),
-        (["--to", "http://127.0.0.1:9"], "--to names a server whose traffic is captured: give --capture DIR, too"),
-        (["--to", "127.0.0.1", "--capture", "captured"], "--to '127.0.0.1' is no address of a server"),
-        (["--serve", "shop", "--keys", "keys.yaml"], "--keys says what of captured traffic is kept: give --capture, too"),
-        (["--serve", "shop", "--capture", "c", "--keys", "nothing.yaml"], "nothing.yaml"),
-        (["--serve-option=--wait=60"], "--serve-option is for the server of --serve WORKLOAD: name a workload"),
-        (["--to", "http://127.0.0.1:8080", "--capture", "c"], "is the address that this command listens at"),
-        (["--serve", "shop:3000"], "port 3000 is asked for twice (--port, --serve shop:PORT)"),
-    ],
-)
+@pytest.mark.parametrize(("words", "said"), [
+    (["--serve", "shop:many"], "--serve 'shop:many': give a workload, or WORKLOAD:PORT"),
+    (["--serve", "shop:70000"], "--serve 'shop:70000': give a workload, or WORKLOAD:PORT"),
+    (["--serve", "shop", "--serve", "shop:9000"], "--serve names a workload twice"),
+    (["--capture", "captured"], "--capture needs something to capture: --serve WORKLOAD, or --to"),
+    (["--to", "http://127.0.0.1:9"], "--to names a server whose traffic is captured: give --capture DIR, too"),
+    (["--to", "127.0.0.1", "--capture", "captured"], "--to '127.0.0.1' is no address of a server"),
+    (["--serve", "shop", "--keys", "keys.yaml"], "--keys says what of captured traffic is kept: give --capture, too"),
+    (["--serve", "shop", "--capture", "c", "--keys", "nothing.yaml"], "nothing.yaml"),
+    (["--serve-option=--wait=60"], "--serve-option is for the server of --serve WORKLOAD: name a workload"),
+    (["--to", "http://127.0.0.1:8080", "--capture", "c"], "is the address that this command listens at"),
+    (["--serve", "shop:3000"], "port 3000 is asked for twice (--port, --serve shop:PORT)"),
+])  # fmt: skip
 def test_options_that_do_not_fit_are_refused_in_one_sentence(cli, recipe, words, said):
     done = cli("up", recipe, *words, check=2)
     assert said in " ".join(done.stderr.split()) and done.stderr.count("millrace:") == 1
     assert not (recipe.parent / "lake").exists()
 
 
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [
-        ("--port=1", "another option sets it"),
-        ("--wat=60", "did you mean --wait?"),
-        ("--wait", "give the value in the same word: --wait="),
-        ("--wait=long", "valid number"),
-        ("--no-smoke=1", "it takes no value"),
-        ("wait=60", "did you mean --wait?"),
-        ("--max-model-len=3", "it has no such option; words for the inference server go into --argument"),
-    ],
-)
+@pytest.mark.parametrize(("word", "said"), [
+    ("--port=1", "another option sets it"),
+    ("--wat=60", "did you mean --wait?"),
+    ("--wait", "give the value in the same word: --wait="),
+    ("--wait=long", "valid number"),
+    ("--no-smoke=1", "it takes no value"),
+    ("wait=60", "did you mean --wait?"),
+    ("--max-model-len=3", "it has no such option; words for the inference server go into --argument"),
+])  # fmt: skip
 def test_an_option_that_cannot_be_passed_on_to_the_server_is_named(cli, recipe, word, said):
     done = cli("up", recipe, "--serve", "shop", f"--serve-option={word}", check=2)
     text = " ".join(re.sub(r"[│╭╰─╮╯]", " ", done.stderr).split())
@@ -121,27 +115,15 @@ def test_a_lake_that_cannot_be_written_is_said(cli, recipe):
 def test_check_says_what_runs(cli, recipe, tmp_path):
     lake = LakeLayout.open(tmp_path / "lake")
     assert "was never started" in cli("up", "--check", "--lake", lake.root, check=1).stderr
-    state = UpState(
-        this_process(),
-        socket.gethostname(),
-        "2026-06-01T00:00:00+00:00",
-        lake.place,
-        (ServerState("daemon", this_process(), "2026-06-01T00:00:00+00:00", 2, "", "daemon.log"),),
-    )
+    since = "2026-06-01T00:00:00+00:00"
+    daemon = ServerState("daemon", this_process(), since, 2, "", "daemon.log")
+    state = UpState(this_process(), socket.gethostname(), since, lake.place, (daemon,))
     write_state(lake.dagster_home, state)
     assert read_state(lake.dagster_home) == state
     shown = cli("up", "--check", "--lake", lake.root, check=0).stdout
     assert "daemon" in shown and str(os.getpid()) in shown
-    write_state(
-        lake.dagster_home,
-        replace(
-            state,
-            servers=(
-                *state.servers,
-                ServerState("webserver", "", "2026-06-01T00:00:00+00:00", 7, "it ended with exit code 3", "w.log"),
-            ),
-        ),
-    )
+    ended = ServerState("webserver", "", "2026-06-01T00:00:00+00:00", 7, "it ended with exit code 3", "w.log")
+    write_state(lake.dagster_home, replace(state, servers=(*state.servers, ended)))
     assert "it ended with exit code 3" in cli("up", recipe, "--check", check=1).stdout
     found = json.loads(cli("up", "--check", "--lake", lake.root, "--format", "json", check=1).stdout)
     assert found["running"] and [server["running"] for server in found["servers"]] == [True, False]

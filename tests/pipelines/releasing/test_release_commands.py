@@ -182,17 +182,14 @@ def test_a_gate_that_is_missed_is_shown_and_refused(lake, call, make_release):
     assert champion(lake) is None
 
 
-@pytest.mark.parametrize(
-    ("words", "kind", "said"),
-    [
-        (("rollback", "no-such"), Misuse, "no endpoint of 'no-such'; there are: tutor"),
-        (("rollback", "../tutor"), Misuse, "no endpoint of"),
-        (("rollback", "tutor", "--to", "zzzz"), Misuse, "names no release of tutor"),
-        (("approve", ""), Misuse, "names no release"),
-        (("withdraw", "zzzzzz"), Misuse, "names no release"),
-        (("approve", "zzzzzz", "--reason", "two\nlines"), Misuse, "control characters"),
-    ],
-)
+@pytest.mark.parametrize(("words", "kind", "said"), [
+    (("rollback", "no-such"), Misuse, "no endpoint of 'no-such'; there are: tutor"),
+    (("rollback", "../tutor"), Misuse, "no endpoint of"),
+    (("rollback", "tutor", "--to", "zzzz"), Misuse, "names no release of tutor"),
+    (("approve", ""), Misuse, "names no release"),
+    (("withdraw", "zzzzzz"), Misuse, "names no release"),
+    (("approve", "zzzzzz", "--reason", "two\nlines"), Misuse, "control characters"),
+])  # fmt: skip
 def test_what_cannot_be_is_one_sentence(lake, call, make_release, words, kind, said):
     call("approve", make_release(lake, 1).name)
     refused = call(*words)

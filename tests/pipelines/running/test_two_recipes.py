@@ -8,6 +8,7 @@ from pipelines.running.instance import open_instance
 from pipelines.running.submission import submit
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
+from tests.logged import pair
 
 RECIPE = """
 workload: {name}
@@ -23,31 +24,12 @@ drift: {{enabled: false}}
 def test_two_runs_of_two_recipes_on_one_lake(tmp_path, monkeypatch):
     for name in ("MILLRACE_HOME", "MILLRACE_LAKE", "MILLRACE_POSTGRES"):
         monkeypatch.delenv(name, raising=False)
-    for name, rows in (("shop", 40), ("club", 30)):
+    for name, numbers in (("shop", range(40)), ("club", range(100, 130))):
         (tmp_path / f"{name}.yaml").write_text(RECIPE.format(name=name))
         (tmp_path / f"logs-{name}").mkdir()
-        (tmp_path / f"logs-{name}" / "a.jsonl").write_text(
-            "".join(
-                json.dumps(
-                    {
-                        "timestamp": 1780300800 + number,
-                        "request": {"model": "m", "messages": [{"role": "user", "content": f"{name} asks for {number}"}]},
-                        "response": {
-                            "id": f"{name}-{number}",
-                            "choices": [
-                                {
-                                    "index": 0,
-                                    "message": {"role": "assistant", "content": f"Here is {number}."},
-                                    "finish_reason": "stop",
-                                }
-                            ],
-                        },
-                    }
-                )
-                + "\n"
-                for number in range(rows)
-            )
-        )
+        asked = ((number, f"{name} asks for {number}", f"Here is {number}.") for number in numbers)
+        lines = [pair(*each, timestamp=1780300800 + each[0]) for each in asked]
+        (tmp_path / f"logs-{name}" / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     runs = [
         submit(tmp_path / f"{name}.yaml", tmp_path / "lake", ["interactions", "cleaned_interactions"])
         for name in ("shop", "club")

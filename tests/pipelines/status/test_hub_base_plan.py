@@ -38,4 +38,3 @@ def test_an_imported_base_is_as_it_would_be_made_now(tmp_path, monkeypatch, comm
     made = registry.finish(draft, {})
     planned = planned_versions(recipe, lake, lambda *_: None)["base_model"]
     assert planned.version == made.version and planned.differs_from(made) == ""
-    assert recipe.facts.base_directory == ""

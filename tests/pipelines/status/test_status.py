@@ -168,14 +168,6 @@ def test_who_is_waited_for(lake):
     assert one(lake).endpoint.changed_by == found.changed_by  # who moved the champion, not who came last
 
 
-def test_the_payback_of_a_release_is_a_sentence_and_keys(lake):
-    assert one(lake).payback is None and "payback of" not in text(lake)
-    nominate(lake, release(lake))
-    said = json.loads(status_of(lake).as_json())["workloads"][0]["payback"]
-    assert said["says"] == "it has no drafter, so there is nothing to pay back" and said["break_even_requests"] is None
-    assert f"payback of release {said['release']}: it has no drafter" in text(lake, width=200)
-
-
 def test_a_candidate_that_was_refused_waits_for_nobody(lake):
     directory = nominate(lake, release(lake))
     withdraw(lake, directory, ANA)

@@ -37,7 +37,6 @@ def test_wrong_input_is_one_sentence(cli, tmp_path):
 
 
 def test_a_report_that_cannot_be_written_is_said(cli, tmp_path):
-    write_traffic(tmp_path / "traffic", interactions=100, days=2)
     (tmp_path / "file").write_text("")
-    done = cli("inspect", tmp_path / "traffic" / "feedback", "--html", tmp_path / "file" / "x.html", check=1)
+    done = cli("inspect", tmp_path, "--html", tmp_path / "file" / "x.html", check=1)
     assert "Traceback" not in done.stderr and "file" in done.stderr

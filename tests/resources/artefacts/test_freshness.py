@@ -70,7 +70,7 @@ def test_a_pinned_input_is_never_stale():
 def test_a_kept_input_is_compared_with_the_current_one_but_not_with_what_is_behind_it():
     """A drafter's target is taken as it is while only the drafter learns new rows."""
     manifests = chain(rows="rows-2")  # the model is stale
-    kept = manifests["sft_model"].as_input().model_copy(update={"kept": True})
+    kept = manifests["sft_model"].as_input().model_copy(update={"taken_as_is": True})
     manifests["speculator"] = made("speculator", "s1", kept, kind="model")
     assert "speculator" not in stale_inputs(manifests)
     manifests["sft_model"] = made("sft_model", "m2", kind="model")

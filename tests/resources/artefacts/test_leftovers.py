@@ -11,7 +11,7 @@ import pytest
 
 from model_ops.files.atomic_files import write_json
 from resources.artefacts import leftovers
-from resources.artefacts.leftovers import KEEP_DAYS, kept_seconds, remove_leftovers
+from resources.artefacts.leftovers import KEEP_DAYS, keep_seconds, remove_leftovers
 from resources.artefacts.registry import Registry
 from resources.lake.lake import LakeError, LakeLayout
 from resources.manifests.manifest import Input
@@ -71,13 +71,7 @@ def test_a_stopped_version_goes_after_the_stated_time_and_is_named(lake):
 
 
 @pytest.mark.parametrize(
-    "where",
-    [
-        "datasets/tutor/sft_dataset/1a2b3c4d5e6f",
-        "releases/tutor/1a2b3c4d5e6f",
-        "sweeps/tutor/sft/1a2b3c4d5e6f",
-        "models/tutor/speculator/1a2b3c4d5e6f",
-    ],
+    "where", ["datasets/tutor/sft_dataset/1a2b3c4d5e6f", "releases/tutor/1a2b3c4d5e6f", "models/tutor/speculator/1a2b3c4d5e6f"]
 )
 def test_every_kind_of_unfinished_directory_goes(lake, where):
     place = unfinished(lake, where)
@@ -156,15 +150,6 @@ def test_what_no_operation_named_is_left_alone(lake):
     assert (place / "read.me").exists()
 
 
-def test_checkpoints_of_a_finished_sweep_go_and_its_result_stays(lake):
-    place = unfinished(lake, "sweeps/tutor/sft/1a2b3c4d5e6f")
-    (place / "result.json").write_text("{}")
-    aged(place, 8)
-    [found] = remove_leftovers(lake, "tutor", WEEK)
-    assert found.what == "checkpoints of sweep" and found.version == "1a2b3c4d5e6f"
-    assert sorted(path.name for path in place.iterdir()) == ["metrics.jsonl", "result.json"]
-
-
 def test_catalogs_and_writes_cut_short_go_and_are_told_together(lake):
     finished(lake)
     catalog = lake.root / ".catalog-ab_cd12e"
@@ -226,14 +211,14 @@ def test_links_are_not_followed_out_of_the_lake(lake, tmp_path):
 def test_forever_keeps_everything_and_nonsense_is_refused(lake, monkeypatch):
     place = unfinished(lake, days=4000)
     monkeypatch.setenv(KEEP_DAYS, "forever")
-    assert kept_seconds() is None and remove_leftovers(lake, "tutor", kept_seconds()) == [] and place.exists()
+    assert keep_seconds() is None and remove_leftovers(lake, "tutor", keep_seconds()) == [] and place.exists()
     for text, seconds in (("", WEEK), ("  ", WEEK), ("0", 0.0), ("1.5", 1.5 * DAY)):
         monkeypatch.setenv(KEEP_DAYS, text)
-        assert kept_seconds() == seconds
+        assert keep_seconds() == seconds
     for text in ("-1", "soon", "nan", "inf", "7 days"):
         monkeypatch.setenv(KEEP_DAYS, text)
         with pytest.raises(LakeError, match=f"{KEEP_DAYS}={text}: give a number of days, such as 7, or forever"):
-            kept_seconds()
+            keep_seconds()
 
 
 def test_an_empty_or_missing_lake_has_no_leftovers(lake):

@@ -182,13 +182,10 @@ GRADED = {"row_id": "p1", "interaction_ids": ["i1"], "step": 10, "answer": 3, "g
 GRADED |= {"problem": "", "tokens": 7, "ended": True}
 
 
-@pytest.mark.parametrize(
-    ("relation", "file", "schema", "more"),
-    [
-        ("sampled_answers", "sampled.parquet", SAMPLED_ANSWER_ROWS, {"side": "chosen"}),
-        ("rollouts", "rollouts.parquet", ROLLOUT_ROWS, {"last": True, "version": 9, "learnt": True, "gap": 0.25, "text": "2"}),
-    ],
-)
+@pytest.mark.parametrize(("relation", "file", "schema", "more"), [
+    ("sampled_answers", "sampled.parquet", SAMPLED_ANSWER_ROWS, {"side": "chosen"}),
+    ("rollouts", "rollouts.parquet", ROLLOUT_ROWS, {"last": True, "version": 9, "learnt": True, "gap": 0.25, "text": "2"}),
+])  # fmt: skip
 def test_answers_that_a_model_gave_while_it_trained_are_rows(lake, tmp_path, relation, file, schema, more):
     measured, row = LakeLayout.open(shutil.copytree(lake.root, tmp_path / "lake")), {**GRADED, **more}
     assert query(measured, f"from {relation}").to_pylist() == []
@@ -267,12 +264,9 @@ def test_models_are_a_view(lake):
 def test_ancestors_and_descendants_of_any_node(lake):
     below = query(lake, "select depth, name from ancestors('tutor/release@r1')").to_pylist()
     assert [(row["depth"], row["name"]) for row in below] == [
-        (1, "tutor/sft_model"),
-        (2, "tutor/sft_dataset"),
-        (2, "Qwen/Qwen3"),
-        (3, "tutor/curated_interactions"),
+        (1, "tutor/sft_model"), (2, "tutor/sft_dataset"), (2, "Qwen/Qwen3"), (3, "tutor/curated_interactions"),
         (4, "tutor/cleaned_interactions"),
-    ]
+    ]  # fmt: skip
     above = query(lake, "select depth, name, version from descendants('tutor/cleaned_interactions')").to_pylist()
     assert [tuple(row.values()) for row in above] == [
         (1, "tutor/curated_interactions", "c1"),
@@ -306,12 +300,9 @@ def test_artefacts_and_edges_come_from_manifests(lake):
     ]
     kinds = query(lake, "select kind, count(*) as n from lineage_nodes group by kind order by kind").to_pylist()
     assert kinds == [
-        {"kind": "dataset", "n": 3},
-        {"kind": "external", "n": 1},
-        {"kind": "model", "n": 1},
-        {"kind": "release", "n": 1},
+        {"kind": "dataset", "n": 3}, {"kind": "external", "n": 1}, {"kind": "model", "n": 1}, {"kind": "release", "n": 1},
         {"kind": "table", "n": 1},
-    ]
+    ]  # fmt: skip
 
 
 def test_which_log_lines_are_in_these_weights(lake):
@@ -426,15 +417,12 @@ def test_a_copied_lake_reads_its_own_files(lake, tmp_path):
         kept.rename(lake.root)
 
 
-@pytest.mark.parametrize(
-    ("sql", "said"),
-    [
-        ("selec 1", 'syntax error at or near "selec"'),
-        ("select * from interactionz", 'Did you mean "interactions'),
-        ("create table t as select 1", "this is a CREATE statement: nothing was run"),
-        ("select missing from decisions", '"missing" not found'),
-    ],
-)
+@pytest.mark.parametrize(("sql", "said"), [
+    ("selec 1", 'syntax error at or near "selec"'),
+    ("select * from interactionz", 'Did you mean "interactions'),
+    ("create table t as select 1", "this is a CREATE statement: nothing was run"),
+    ("select missing from decisions", '"missing" not found'),
+])  # fmt: skip
 def test_bad_sql_is_answered_in_one_line(lake, sql, said):
     with pytest.raises(CatalogError) as caught:
         query(lake, sql)

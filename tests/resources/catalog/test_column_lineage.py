@@ -3,7 +3,7 @@
 import pytest
 from column_experiment import STEPS, experiment
 
-from resources.catalog.column_lineage import FILES, columns_of
+from resources.catalog.comments import COLUMN_SOURCES, columns_of
 from resources.lake.tables import SCHEMAS
 from tests.thorough_cases import thorough_except
 
@@ -24,7 +24,7 @@ def test_what_is_said_of_columns_is_what_an_experiment_shows(step, tmp_path):
     assert wrong == {}, "(found, said) by column"
 
 
-@pytest.mark.parametrize("step", sorted(FILES))
+@pytest.mark.parametrize("step", sorted(COLUMN_SOURCES))
 def test_every_named_column_of_a_table_is_one(step):
     for column, sources in columns_of(step).items():
         for table, field in sources:

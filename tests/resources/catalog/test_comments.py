@@ -6,10 +6,13 @@ from model_ops.files.columns import column, sentence
 from resources.catalog import comments
 from resources.catalog.build import publish, rebuild
 from resources.catalog.catalog import query
-from resources.catalog.column_lineage import columns_of
-from resources.catalog.comments import DATASETS, DESCRIBED, MADE, READS, RELATIONS, comment_on
+from resources.catalog.comments import DATASETS, DESCRIBED, RELATIONS, columns_of, comment_on
 from resources.lake.lake import LakeLayout
 from resources.lake.schemas import SCHEMAS
+
+SAID = RELATIONS | DATASETS
+OWN = {name: said["columns"] for name, said in SAID.items() if "columns" in said}
+"""Sentences of columns that SQL makes anew."""
 
 
 @pytest.mark.parametrize("name", sorted(DESCRIBED))
@@ -29,7 +32,7 @@ def test_what_is_passed_on_has_the_sentence_of_where_it_comes_from():
     assert comment_on("a_dataset_of_the_recipe", "prompt_shape") == told
     assert (
         comment_on("sft_dataset", "quality")
-        == MADE["curated_interactions"]["quality"]
+        == OWN["curated_interactions"]["quality"]
         != comment_on("cleaned_interactions", "quality")
     )
     assert comment_on("feedback_records", "tie") == sentence(SCHEMAS["feedback"], "tie")
@@ -40,12 +43,15 @@ def test_what_is_passed_on_has_the_sentence_of_where_it_comes_from():
 
 def test_no_sentence_stands_twice():
     """Neither where SQL makes a column that a schema has, nor of what is passed on as it is."""
-    twice = [(name, each) for name in MADE for each in MADE[name] if name in DESCRIBED and sentence(DESCRIBED[name], each)]
+    twice = [(name, each) for name in OWN for each in OWN[name] if name in DESCRIBED and sentence(DESCRIBED[name], each)]
     passed_on = [
         (name, each)
-        for name, made in MADE.items()
-        for each, text in made.items()
-        for source in (*READS.get(name, ()), *(table for table, field in columns_of(name).get(each, ()) if field == each))
+        for name, columns in OWN.items()
+        for each, text in columns.items()
+        for source in (
+            *SAID[name].get("reads", ()),
+            *(table for table, field in columns_of(name).get(each, ()) if field == each),
+        )
         if comment_on(source, each) == text
     ]
     assert (twice, passed_on) == ([], [])
@@ -55,9 +61,9 @@ def test_every_sentence_is_of_something_that_is(tmp_path):
     lake = LakeLayout.open(tmp_path / "lake")
     rebuild(lake)
     columns = {(row["relation"], row["column_name"]) for row in query(lake, "from relation_columns").to_pylist()}
-    assert {(name, each) for name in MADE if name in RELATIONS for each in MADE[name]} <= columns
-    assert {*READS, *MADE, *DESCRIBED} <= {*RELATIONS, *DATASETS}
-    assert {source for sources in READS.values() for source in sources} <= {*RELATIONS, *DATASETS}
+    assert {(name, each) for name in OWN if name in RELATIONS for each in OWN[name]} <= columns
+    assert DESCRIBED.keys() <= SAID.keys()
+    assert {source for said in SAID.values() for source in said.get("reads", ())} <= SAID.keys()
 
 
 def test_another_sentence_makes_the_catalog_anew(tmp_path, monkeypatch):

@@ -8,24 +8,11 @@ from resources.lake.tables import SCHEMAS
 INTERACTIONS = set(SCHEMAS["interactions"].names)
 
 
-@pytest.mark.parametrize(
-    ("name", "column"),
-    [
-        ("user_id", "user_hash"),
-        ("userId", "user_hash"),
-        ("timestamp", "ts"),
-        ("latency", "latency_ms"),
-        ("duration_ms", "latency_ms"),
-        ("input_tokens", "prompt_tokens"),
-        ("conversation_id", "session_id"),
-        ("cost_usd", "cost"),
-        ("answer", "completion"),
-        ("prompt", "messages"),
-        ("date", "dt"),
-        ("mesages", "messages"),
-        ("colour", ""),
-    ],
-)
+@pytest.mark.parametrize(("name", "column"), [
+    ("user_id", "user_hash"), ("userId", "user_hash"), ("timestamp", "ts"), ("latency", "latency_ms"),
+    ("duration_ms", "latency_ms"), ("input_tokens", "prompt_tokens"), ("conversation_id", "session_id"), ("cost_usd", "cost"),
+    ("answer", "completion"), ("prompt", "messages"), ("date", "dt"), ("mesages", "messages"), ("colour", ""),
+])  # fmt: skip
 def test_a_guess_leads_to_the_column(name, column):
     assert meant(name, INTERACTIONS) == column
     assert meant("gate", {"name", "wanted"}) == "name" and meant("rating", {"value", "label"}) == "value"

@@ -97,18 +97,15 @@ def test_lines_in_quarantine_and_lines_of_feedback(read):
     assert details == ["value -1, about r2", "value 1, about nobody, an id that no interaction read so far has"]
 
 
-@pytest.mark.parametrize(
-    "asked, said",
-    [
-        ("zzz", "no interaction, request, trace, session or feedback has the id zzz"),
-        ("elsewhere.jsonl:3", "no log object elsewhere.jsonl is known"),
-        ("gateway.jsonl:3", "no row came of line 3 "),
-        ("gateway.jsonl:0", "no row came of line 0 "),
-        ("gateway.jsonl:99", "no record at line 99: the last one is at 6"),
-        ("picture.jsonl:2", "as a whole it is in quarantine: invalid_utf8"),
-        ("deadbeefdeadbeef", "has the id deadbeefdeadbeef"),
-    ],
-)
+@pytest.mark.parametrize("asked, said", [
+    ("zzz", "no interaction, request, trace, session or feedback has the id zzz"),
+    ("elsewhere.jsonl:3", "no log object elsewhere.jsonl is known"),
+    ("gateway.jsonl:3", "no row came of line 3 "),
+    ("gateway.jsonl:0", "no row came of line 0 "),
+    ("gateway.jsonl:99", "no record at line 99: the last one is at 6"),
+    ("picture.jsonl:2", "as a whole it is in quarantine: invalid_utf8"),
+    ("deadbeefdeadbeef", "has the id deadbeefdeadbeef"),
+])  # fmt: skip
 def test_what_is_not_there_is_said_in_one_sentence(read, asked, said):
     with pytest.raises(UnknownIdError, match=said):
         history_of(read, asked)
@@ -126,45 +123,39 @@ def spelled(read, monkeypatch):
     return home
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "logs/gateway.jsonl",
-        "./logs//gateway.jsonl",
-        "logs/../logs/gateway.jsonl",
-        "../{name}/logs/gateway.jsonl",
-        "~/logs/gateway.jsonl",
-        "link/gateway.jsonl",
-        "one.jsonl",
-        "{home}/link/../logs/./gateway.jsonl",
-        "file://{home}/logs/gateway.jsonl",
-        "file://localhost{home}/link/gatew%61y.jsonl",
-        "file:{home}/logs/gateway.jsonl",
-        "gateway.jsonl",
-        "../../elsewhere/../logs/gateway.jsonl",
-    ],
-)
+@pytest.mark.parametrize("path", [
+    "logs/gateway.jsonl",
+    "./logs//gateway.jsonl",
+    "logs/../logs/gateway.jsonl",
+    "../{name}/logs/gateway.jsonl",
+    "~/logs/gateway.jsonl",
+    "link/gateway.jsonl",
+    "one.jsonl",
+    "{home}/link/../logs/./gateway.jsonl",
+    "file://{home}/logs/gateway.jsonl",
+    "file://localhost{home}/link/gatew%61y.jsonl",
+    "file:{home}/logs/gateway.jsonl",
+    "gateway.jsonl",
+    "../../elsewhere/../logs/gateway.jsonl",
+])  # fmt: skip
 def test_a_line_and_an_object_are_found_by_any_spelling_of_their_path(read, spelled, path):
     path = path.format(home=spelled, name=spelled.name)
     assert steps(read, f"{path}:2") == [("interactions", "read")]
     assert steps(read, path)[0] == ("object", "read")
 
 
-@pytest.mark.parametrize(
-    "asked, said",
-    [
-        ("{home}/logs", "logs is a folder of 3 log objects: ask for one of them, such as {home}/logs/gateway.jsonl"),
-        ("logs/", "logs/ is a folder of 3 log objects"),
-        ("link", "link is a folder of 3 log objects"),
-        ("logs:4", "logs is a folder of 3 log objects"),
-        ("{home}/lake", "is a folder, and no log object in it is known"),
-        ("/gone/gateway.jsonl:4", "no log object /gone/gateway.jsonl is known to .*: {home}/logs/gateway.jsonl has that name"),
-        ("gateway.jsonl:99999999999999999999999999", "no record at line"),
-        (":12", "has the id :12"),
-        ("a\udcff.jsonl:1", "is not UTF-8 text"),
-        ("\0.jsonl:1", "no log object"),
-    ],
-)
+@pytest.mark.parametrize("asked, said", [
+    ("{home}/logs", "logs is a folder of 3 log objects: ask for one of them, such as {home}/logs/gateway.jsonl"),
+    ("logs/", "logs/ is a folder of 3 log objects"),
+    ("link", "link is a folder of 3 log objects"),
+    ("logs:4", "logs is a folder of 3 log objects"),
+    ("{home}/lake", "is a folder, and no log object in it is known"),
+    ("/gone/gateway.jsonl:4", "no log object /gone/gateway.jsonl is known to .*: {home}/logs/gateway.jsonl has that name"),
+    ("gateway.jsonl:99999999999999999999999999", "no record at line"),
+    (":12", "has the id :12"),
+    ("a\udcff.jsonl:1", "is not UTF-8 text"),
+    ("\0.jsonl:1", "no log object"),
+])  # fmt: skip
 def test_what_is_no_object_says_what_is_near_it(read, spelled, asked, said):
     with pytest.raises(UnknownIdError, match=said.format(home=spelled)):
         history_of(read, asked.format(home=spelled))
@@ -234,14 +225,9 @@ def test_duplicates_dislikes_and_scores_are_steps_of_their_own(tmp_path):
     store(tables, "feedback", [thumb(-1, request_id="r4")])
     clean(tables, "tutor", days_of(rows), CurationSettings())
     score = dict.fromkeys(SCHEMAS["judgements"].names) | {
-        "workload": "tutor",
-        "dt": rows[0]["dt"],
-        "interaction_id": "i3",
-        "name": "quality",
-        "score": 7.0,
-        "model": "big",
+        "workload": "tutor", "dt": rows[0]["dt"], "interaction_id": "i3", "name": "quality", "score": 7.0, "model": "big",
         "ts": rows[0]["ts"],
-    }
+    }  # fmt: skip
     store(tables, "judgements", [score])
     curate(tables, "tutor", tmp_path / "c1", CurationSettings(), None)
     rebuild(lake)

@@ -92,7 +92,7 @@ class Made:
     """A preference dataset of kept rows: pairs and answers by split, and its counts."""
 
     def __init__(self, folder, rows=(), feedback=(), splits=ALL, curation=None, tables=None, **settings):
-        more = {name: settings.pop(name) for name in ("eval_items", "lent", "taught", "kept") if name in settings}
+        more = {name: settings.pop(name) for name in ("eval_items", "lent", "taught", "ratings") if name in settings}
         if tables is None:
             tables = Tables(LakeLayout.open(folder / "lake"))
             keep(tables, rows, feedback)

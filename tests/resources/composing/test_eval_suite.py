@@ -54,18 +54,15 @@ def test_every_format_and_auto(tmp_path):
         ]
 
 
-@pytest.mark.parametrize(
-    ("text", "kind", "said"),
-    [
-        ('{"question": "q"}\n', "gsm8k", "line 1: format gsm8k needs `answer`"),
-        ('{"prompt": "p"}\nnot json\n', "auto", "line 2 is not JSON"),
-        ('{"foo": 1}\n', "auto", "no prompt found.*its keys are foo"),
-        ('["a"]', "auto", "record 1 is not a JSON object"),
-        ("[1, ", "auto", "begins like a JSON array"),
-        ("\n", "auto", "holds no items"),
-        ('{"turns": []}\n', "spec_bench", "needs `turns`"),
-    ],
-)
+@pytest.mark.parametrize(("text", "kind", "said"), [
+    ('{"question": "q"}\n', "gsm8k", "line 1: format gsm8k needs `answer`"),
+    ('{"prompt": "p"}\nnot json\n', "auto", "line 2 is not JSON"),
+    ('{"foo": 1}\n', "auto", "no prompt found.*its keys are foo"),
+    ('["a"]', "auto", "record 1 is not a JSON object"),
+    ("[1, ", "auto", "begins like a JSON array"),
+    ("\n", "auto", "holds no items"),
+    ('{"turns": []}\n', "spec_bench", "needs `turns`"),
+])  # fmt: skip
 def test_other_files_are_refused_in_words(tmp_path, text, kind, said):
     (tmp_path / "x.jsonl").write_text(text)
     with pytest.raises(EvalSuiteError, match=said):
@@ -119,12 +116,9 @@ def test_an_answer_may_be_a_number_of_json(tmp_path, answer, read):
 
 def test_tasks_that_are_asked_and_those_that_are_not(tmp_path):
     human = {
-        "task_id": "H/0",
-        "prompt": "def f(x):\n",
-        "canonical_solution": "  pass",
-        "test": "def check(f): pass",
+        "task_id": "H/0", "prompt": "def f(x):\n", "canonical_solution": "  pass", "test": "def check(f): pass",
         "entry_point": "f",
-    }
+    }  # fmt: skip
     suites = {
         "g": EvalSettings(uri=lines(tmp_path / "g.jsonl", {"question": "2 + 2?", "answer": "#### 4"}), format="gsm8k"),
         "h": EvalSettings(uri=lines(tmp_path / "h.jsonl", human)),
@@ -137,37 +131,25 @@ def test_tasks_that_are_asked_and_those_that_are_not(tmp_path):
     }
     build_eval_suite(suites, tmp_path / "out")
     assert [(task["suite"], task["kind"]) for task in tasks(tmp_path / "out")] == [
-        ("g", "number"),
-        ("h", "unit_tests"),
-        ("j", "json_schema"),
-        ("r", "regex"),
-        ("s", "refuses"),
-        ("t", "complies"),
-    ]
+        ("g", "number"), ("h", "unit_tests"), ("j", "json_schema"), ("r", "regex"), ("s", "refuses"), ("t", "complies"),
+    ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("record", "task", "said"),
-    [
-        ({"prompt": "p", "answer": "no figure"}, "number", "line 1: task number needs an answer that is a number"),
-        ({"prompt": "p"}, "json_schema", "needs `json_schema`, an object"),
-        ({"prompt": "p", "schema": {"type": "text"}}, "json_schema", "no JSON schema"),
-        ({"prompt": "p", "pattern": "("}, "regex", "no regular expression"),
-        ({"prompt": "p"}, "unit_tests", "needs `test`"),
-        ({"prompt": "p", "test": "x = 1\ndef check(f:"}, "unit_tests", "tests that are not Python .line 2"),
-        ({"prompt": "p", "test": "def check(f):\n    assert f(2) == 8"}, "unit_tests", "tests that nothing runs"),
-        ({"prompt": "p", "test": "class T(unittest.TestCase): pass"}, "unit_tests", "tests that nothing runs"),
-        (
-            {"prompt": "p", "test": "'of f'\ndef a(): pass\nif __name__ == '__main__':\n    a()"},
-            "unit_tests",
-            "tests that nothing runs",
-        ),
-        ({"prompt": "p", "test": "def test_a(tmp_path): pass"}, "unit_tests", "test_a that is async or takes parameters"),
-        ({"prompt": "p", "test": "async def check(f): pass", "entry_point": "f"}, "unit_tests", "async `check`"),
-        ({"prompt": "p", "test": "assert f(1)", "entry_point": "two words"}, "unit_tests", "no name of a function"),
-        ({"prompt": "p"}, "function_call", "needs `function`"),
-    ],
-)
+@pytest.mark.parametrize(("record", "task", "said"), [
+    ({"prompt": "p", "answer": "no figure"}, "number", "line 1: task number needs an answer that is a number"),
+    ({"prompt": "p"}, "json_schema", "needs `json_schema`, an object"),
+    ({"prompt": "p", "schema": {"type": "text"}}, "json_schema", "no JSON schema"),
+    ({"prompt": "p", "pattern": "("}, "regex", "no regular expression"),
+    ({"prompt": "p"}, "unit_tests", "needs `test`"),
+    ({"prompt": "p", "test": "x = 1\ndef check(f:"}, "unit_tests", "tests that are not Python .line 2"),
+    ({"prompt": "p", "test": "def check(f):\n    assert f(2) == 8"}, "unit_tests", "tests that nothing runs"),
+    ({"prompt": "p", "test": "class T(unittest.TestCase): pass"}, "unit_tests", "tests that nothing runs"),
+    ({"prompt": "p", "test": "'of f'\ndef a(): pass\nif __name__ == '__main__':\n    a()"}, "unit_tests", "tests that nothing runs"),
+    ({"prompt": "p", "test": "def test_a(tmp_path): pass"}, "unit_tests", "test_a that is async or takes parameters"),
+    ({"prompt": "p", "test": "async def check(f): pass", "entry_point": "f"}, "unit_tests", "async `check`"),
+    ({"prompt": "p", "test": "assert f(1)", "entry_point": "two words"}, "unit_tests", "no name of a function"),
+    ({"prompt": "p"}, "function_call", "needs `function`"),
+])  # fmt: skip
 def test_a_record_that_lacks_what_its_task_needs(tmp_path, record, task, said):
     with pytest.raises(EvalSuiteError, match=said):
         build_eval_suite({"x": EvalSettings(uri=lines(tmp_path / "x.jsonl", record), task=task)}, tmp_path / "out")

@@ -58,22 +58,12 @@ def test_rejection_sampling_in_process(tmp_path):
     rows = [sums("a", "6 x 7?", "It is 42."), sums("b", "3 + 4?", "7"), sums("c", "hello", "hi")]
     worker = Worker("so 41", "that makes 42", None, "so 41")
     settings = {
-        "answers": 4,
-        "verify": {"kind": "number"},
-        "max_tokens": 9,
-        "temperature": 0.6,
-        "request": {"top_k": 5},
-        "seed": 3,
-    }
+        "answers": 4, "verify": {"kind": "number"}, "max_tokens": 9, "temperature": 0.6, "request": {"top_k": 5}, "seed": 3,
+    }  # fmt: skip
     report = build(tmp_path, rows, worker, **settings)
     assert worker.settings == {
-        "temperature": 0.6,
-        "top_p": 1.0,
-        "request": {"top_k": 5},
-        "max_new_tokens": 9,
-        "batch_size": 64,
-        "seed": 3,
-    }
+        "temperature": 0.6, "top_p": 1.0, "request": {"top_k": 5}, "max_new_tokens": 9, "batch_size": 64, "seed": 3,
+    }  # fmt: skip
     assert len(worker.asked[0]) == len({row["key"] for row in worker.asked[0]}) == 12
     learnt = {
         row["row_id"]: json.loads(row["messages"])[-1]["content"]
@@ -81,12 +71,8 @@ def test_rejection_sampling_in_process(tmp_path):
     }
     assert learnt["a"] == "that makes 42" and "b" not in learnt and "c" in learnt
     assert (report.answered, report.reused, report.rejected_rows, report.rejected_answers, report.preferences) == (
-        2,
-        0,
-        1,
-        5,
-        1,
-    )
+        2, 0, 1, 5, 1,
+    )  # fmt: skip
     assert report.cost == 0 and report.prompt_tokens == 60
     told = pq.read_table(tmp_path / "out" / "requests.parquet").to_pylist()
     assert {row["model"] for row in told} == {"big"} and sum(row["failure"] == "cut by max_tokens" for row in told) == 3
@@ -110,20 +96,17 @@ def test_no_empty_dataset_is_written_where_all_are_rejected_or_cut(tmp_path):
     assert not list((tmp_path / "out").glob("*.parquet"))
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({"base": "big", "base_url": "http://localhost:1/v1"}, "one teacher answers: leave one of them out"),
-        ({"base": "big", "model": "m"}, "model is for a teacher at an endpoint"),
-        ({"base": "big", "price": {"input": 1, "output": 1}}, "price is for a teacher at an endpoint"),
-        ({"base": "big", "request": {"stop": ["a"]}}, "request holds stop, which the built-in generator does not know"),
-        ({"base": "big", "logprobs": 5}, "log-probabilities come from endpoints: leave logprobs out"),
-        ({"base": "sft"}, "set trains to student"),
-        ({}, "base_url and model are missing: give base_url and model"),
-        ({"base_url": "http://localhost:1/v1"}, "model is missing"),
-        ({"base_url": "http://localhost:1/v1", "model": "m", "batch_size": 3}, "batch_size is for a teacher in process"),
-    ],
-)
+@pytest.mark.parametrize(("values", "said"), [
+    ({"base": "big", "base_url": "http://localhost:1/v1"}, "one teacher answers: leave one of them out"),
+    ({"base": "big", "model": "m"}, "model is for a teacher at an endpoint"),
+    ({"base": "big", "price": {"input": 1, "output": 1}}, "price is for a teacher at an endpoint"),
+    ({"base": "big", "request": {"stop": ["a"]}}, "request holds stop, which the built-in generator does not know"),
+    ({"base": "big", "logprobs": 5}, "log-probabilities come from endpoints: leave logprobs out"),
+    ({"base": "sft"}, "set trains to student"),
+    ({}, "base_url and model are missing: give base_url and model"),
+    ({"base_url": "http://localhost:1/v1"}, "model is missing"),
+    ({"base_url": "http://localhost:1/v1", "model": "m", "batch_size": 3}, "batch_size is for a teacher in process"),
+])  # fmt: skip
 def test_wrong_combinations_are_refused(values, said):
     with pytest.raises(ValidationError, match=said):
         TeacherSettings(licence="mit", **values)

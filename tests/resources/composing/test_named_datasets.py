@@ -85,21 +85,14 @@ def test_what_sft_dataset_borrowed_for_a_split_is_held_out_too(tmp_path):
     assert "i0" not in {each["row_id"] for each in pq.read_table(tmp_path / "best" / "train.parquet").to_pylist()}
 
 
-@pytest.mark.parametrize(
-    ("mix", "said"),
-    [
-        (
-            {},
-            r"no training rows: datasets\.named\.early\.last_day \(2025-06-01\) leaves out \d+ rows of traffic, and no other row "
-            "is for training; change the bound",
-        ),
-        (
+@pytest.mark.parametrize(("mix", "said"), [
+    ({}, r"no training rows: datasets\.named\.early\.last_day \(2025-06-01\) leaves out \d+ rows of traffic, and no other row " "is for training; change the bound"),
+    (
             {"gateway": 1},
             r"mix takes rows of gateway, which have none left: datasets\.named\.early\.last_day \(2025-06-01\) leaves out "
             r"\d+ rows of traffic; change the bound, or add a source that has some: handmade \(6\)",
         ),
-    ],
-)
+])  # fmt: skip
 def test_a_bound_that_leaves_no_row_is_named(tmp_path, path, mix, said):
     seed_file = seeds(tmp_path / "s", [example(f"seed {n}?", f"seeded {n}") for n in range(6)]) if mix else None
     with pytest.raises(DatasetError, match=said):

@@ -32,17 +32,10 @@ def cleaned(tables, rows):
 
 def test_prompts_with_verifiers_from_logs_and_files_without_evaluation_items(tables, tmp_path):
     rows = [
-        interaction(
-            1,
-            "what is six times seven in the usual way of counting",
-            "",
-            status="prompt",
-            completion=None,
-            params=json.dumps({"item": {"reference_answer": "42"}}),
-        ),
+        interaction(1, "what is six times seven in the usual way of counting", "", status="prompt", completion=None, params=json.dumps({"item": {"reference_answer": "42"}})),
         interaction(2, "no verifier", "", status="prompt", completion=None),
         interaction(3, "answered", "yes"),
-    ]
+    ]  # fmt: skip
     cleaned(tables, rows)
     (tmp_path / "tasks.jsonl").write_text(
         "".join(

@@ -197,12 +197,9 @@ def test_how_a_session_ends_is_said_of_each_answer_and_shared_by_them(tmp_path):
     made = Made(tmp_path, rows, [*feedback, thumb(-1, interaction_id="irude")])
     of = {json.loads(each["answer"])[0]["content"]: each for each in made.answers}
     assert {text: (each["reason"], each["value"]) for text, each in of.items()} == {
-        "won 1": ("outcome", 1),
-        "won 2": ("outcome", 1),
-        "lost 1": ("outcome", -1),
-        "lost 2": ("outcome", -1),
+        "won 1": ("outcome", 1), "won 2": ("outcome", 1), "lost 1": ("outcome", -1), "lost 2": ("outcome", -1),
         "rude": ("thumb", -1),
-    }
+    }  # fmt: skip
     assert made.counts["dropped"]["verdicts"] == {"neutral": 1}  # `hello` was said in a lost and in a won session
     assert of["won 1"]["weight"] == pytest.approx(of["rude"]["weight"] / 3)
     assert ("outcome", "won 1", "lost 1") in made.texts
@@ -388,9 +385,9 @@ def test_a_judge_reads_discontent_in_the_next_message_and_is_asked_once(tmp_path
     with loopback(judge) as (address, _):
         curation = CurationSettings(judge=JudgeSettings(base_url=f"{address}/v1", model="j"))
         kept = tmp_path / "kept.jsonl"
-        made = Made(tmp_path, rows, [thumb(1, interaction_id="i5")], curation=curation, dissatisfaction=3, kept=kept)
+        made = Made(tmp_path, rows, [thumb(1, interaction_id="i5")], curation=curation, dissatisfaction=3, ratings=kept)
         again = Made(
-            tmp_path, tables=Tables(LakeLayout.open(tmp_path / "lake")), curation=curation, dissatisfaction=3, kept=kept
+            tmp_path, tables=Tables(LakeLayout.open(tmp_path / "lake")), curation=curation, dissatisfaction=3, ratings=kept
         )
     assert {(each["reason"], json.loads(each["answer"])[0]["content"], each["desirable"]) for each in made.answers} == {
         ("dissatisfied", "wrong thing", False),

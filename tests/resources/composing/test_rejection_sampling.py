@@ -122,14 +122,11 @@ def test_the_best_right_answer_to_each_prompt_with_a_verifier_becomes_a_row_and_
     assert json.loads(pair["prompt"]) == [{"role": "user", "content": pair["row_id"].removeprefix("task:")}]
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"prompts": "rl_prompts"}, "have no logged answer, and verify.kind is left out: set it to verifier, regex or judge"),
-        ({"prompts": "rl_prompts", "verify": {"kind": "number"}}, "have no logged answer, and verify.kind is number"),
-        ({"verify": {"kind": "verifier"}}, "which only rows of rl_prompts bring: set prompts to rl_prompts"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "said"), [
+    ({"prompts": "rl_prompts"}, "have no logged answer, and verify.kind is left out: set it to verifier, regex or judge"),
+    ({"prompts": "rl_prompts", "verify": {"kind": "number"}}, "have no logged answer, and verify.kind is number"),
+    ({"verify": {"kind": "verifier"}}, "which only rows of rl_prompts bring: set prompts to rl_prompts"),
+])  # fmt: skip
 def test_a_verifier_and_prompts_that_do_not_go_together_are_refused(settings, said):
     with pytest.raises(ValidationError, match=said):
         TeacherSettings(base_url="http://localhost:1/v1", model="big", licence="mit", **settings)
@@ -149,37 +146,13 @@ def calls(**arguments):
     return [{"id": "x", "type": "function", "function": {"name": "add", "arguments": json.dumps(arguments)}}]
 
 
-@pytest.mark.parametrize(
-    ("kind", "more", "logged", "request_", "right", "wrong"),
-    [
-        ("exact", {}, {"content": " Paris"}, None, {"content": "Paris "}, {"content": "It is Paris"}),
-        ("regex", {"pattern": r"^yes\b"}, {"content": "x"}, None, {"content": "yes, sure"}, {"content": "oh yes"}),
-        (
-            "json_schema",
-            {},
-            {"content": "x"},
-            {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}},
-            {"content": '{"n": 3}'},
-            {"content": '{"n": "3"}'},
-        ),
-        (
-            "function_call",
-            {},
-            {"content": "", "tool_calls": CALLED},
-            None,
-            {"content": "", "tool_calls": calls(b=2, a=1)},
-            {"content": "", "tool_calls": calls(a=1, b=3)},
-        ),
-        (
-            "function_call",
-            {},
-            {"content": "", "tool_calls": CALLED},
-            None,
-            {"content": "", "tool_calls": calls(a=1, b=2)},
-            {"content": "I would add them."},
-        ),
-    ],
-)
+@pytest.mark.parametrize(("kind", "more", "logged", "request_", "right", "wrong"), [
+    ("exact", {}, {"content": " Paris"}, None, {"content": "Paris "}, {"content": "It is Paris"}),
+    ("regex", {"pattern": r"^yes\b"}, {"content": "x"}, None, {"content": "yes, sure"}, {"content": "oh yes"}),
+    ("json_schema", {}, {"content": "x"}, {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}}, {"content": '{"n": 3}'}, {"content": '{"n": "3"}'}),
+    ("function_call", {}, {"content": "", "tool_calls": CALLED}, None, {"content": "", "tool_calls": calls(b=2, a=1)}, {"content": "", "tool_calls": calls(a=1, b=3)}),
+    ("function_call", {}, {"content": "", "tool_calls": CALLED}, None, {"content": "", "tool_calls": calls(a=1, b=2)}, {"content": "I would add them."}),
+])  # fmt: skip
 def test_each_kind_tells_right_from_wrong(tmp_path, kind, more, logged, request_, right, wrong):
     asked = row(
         "a",
@@ -261,17 +234,14 @@ def test_only_the_best_at_or_above_the_least_score_is_kept():
     assert pairs(candidates(3, 5), None, settings) == [] and pairs(candidates(None, None), 0, settings) == []
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({"answers": 3}, "nothing chooses among them"),
-        ({"answers": 2, "temperature": 0, "verify": {"kind": "number"}}, "all would be"),
-        ({"verify": {"kind": "regex"}}, "kind regex needs pattern"),
-        ({"verify": {"kind": "number", "pattern": "a"}}, "no other kind"),
-        ({"verify": {"kind": "regex", "pattern": "("}}, "no regular expression"),
-        ({"verify": {"kind": "exact", "least_score": 7}}, "exact gives at most 1"),
-    ],
-)
+@pytest.mark.parametrize(("values", "said"), [
+    ({"answers": 3}, "nothing chooses among them"),
+    ({"answers": 2, "temperature": 0, "verify": {"kind": "number"}}, "all would be"),
+    ({"verify": {"kind": "regex"}}, "kind regex needs pattern"),
+    ({"verify": {"kind": "number", "pattern": "a"}}, "no other kind"),
+    ({"verify": {"kind": "regex", "pattern": "("}}, "no regular expression"),
+    ({"verify": {"kind": "exact", "least_score": 7}}, "exact gives at most 1"),
+])  # fmt: skip
 def test_settings_that_contradict_each_other_are_refused(values, said):
     with pytest.raises(ValidationError, match=said):
         TeacherSettings(**{"base_url": "http://localhost:1/v1", "model": "m", "licence": "mit", **values})

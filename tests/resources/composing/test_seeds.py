@@ -77,35 +77,26 @@ def test_a_strict_mix_refuses_what_is_not_there_before_anything_is_written(tmp_p
     assert len(report.notes) == 1 and report.sources["handmade"] == 2
 
 
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        (
-            {"limits": {"gateway": {"max_rows": 0}, "handmade": {"max_rows": 0}}},
-            r"the bounds of datasets.sft \(limits, max_synthetic_share\) leave none of those that there are: gateway \(\d+\), handmade \(1\); raise a bound",
-        ),
-        (
-            {"mix": {"thumbs": 1}},
-            r"datasets.sft.mix takes rows of thumbs, which have none; add a source that has some: gateway",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("asked", "said"), [
+    (
+        {"limits": {"gateway": {"max_rows": 0}, "handmade": {"max_rows": 0}}},
+        r"the bounds of datasets.sft \(limits, max_synthetic_share\) leave none of those that there are: gateway \(\d+\), handmade \(1\); raise a bound",
+    ),
+    ({"mix": {"thumbs": 1}}, r"datasets.sft.mix takes rows of thumbs, which have none; add a source that has some: gateway"),
+])  # fmt: skip
 def test_a_dataset_without_training_rows_says_what_to_change(tmp_path, asked, said):
     path = curated(tmp_path / "c.parquet", [row(n, f"q {n}", f"a {n}") for n in range(20)])
     with pytest.raises(DatasetError, match=f"^no training rows: {said}"):
         built(path, tmp_path / "d", DatasetSettings(**asked), seeds(tmp_path, [example("x", "y")]))
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({}, "give uri"),
-        ({"uri": "a", "dataset": "b/c"}, "not both"),
-        ({"uri": "a", "version": "0" * 12}, "version belongs to dataset"),
-        ({"dataset": "sft_dataset"}, "dataset"),
-        ({"dataset": "a/b", "version": "latest"}, "version"),
-    ],
-)
+@pytest.mark.parametrize(("wrong", "said"), [
+    ({}, "give uri"),
+    ({"uri": "a", "dataset": "b/c"}, "not both"),
+    ({"uri": "a", "version": "0" * 12}, "version belongs to dataset"),
+    ({"dataset": "sft_dataset"}, "dataset"),
+    ({"dataset": "a/b", "version": "latest"}, "version"),
+])  # fmt: skip
 def test_a_seed_has_one_place(wrong, said):
     with pytest.raises(ValidationError, match=said):
         SeedSettings(**wrong)

@@ -80,16 +80,10 @@ def served(tmp_path, rows, curation):
 def test_ids_of_thoughts_that_hold_personal_data_are_left_out(tmp_path, pii):
     """What was thought is in the ids, and in neither messages nor answer."""
     rows = [
-        interaction(
-            1,
-            "Who minds the weir?",
-            "The weir keeper does.",
-            **LOGGED,
-            reasoning='The user means "Ada",\nada.lovelace@example.com, I think.',
-        ),
+        interaction(1, "Who minds the weir?", "The weir keeper does.", **LOGGED, reasoning='The user means "Ada",\nada.lovelace@example.com, I think.'),
         interaction(2, "Who minds the sluice?", "The sluice keeper does.", **LOGGED, reasoning="A sluice has a keeper."),
         interaction(3, "Who minds the boat?", "The ferryman does.", **LOGGED),
-    ]
+    ]  # fmt: skip
     found, report = served(tmp_path, rows, CurationSettings(pii=pii))
     assert {name: row["completion_token_ids"] for name, row in found.items()} == {
         "i1": None if pii == "redact" else [4, 5],

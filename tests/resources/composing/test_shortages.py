@@ -17,12 +17,9 @@ def lines(tmp_path, monkeypatch, metrics):
 
 def test_a_shortage_is_told_in_one_line_with_the_mixture_that_came_out(tmp_path, monkeypatch):
     metrics = {
-        "notes": [
-            "mix asks for 36 rows of gateway, which has 25 rows for training",
-            "max_rows asks for 60 rows, and the mix has 49",
-        ],
+        "notes": ["mix asks for 36 rows of gateway, which has 25 rows for training", "max_rows asks for 60 rows, and the mix has 49"],
         "sources": {"gateway": 25, "claude": 12, "rules": 12},
-    }
+    }  # fmt: skip
     assert lines(tmp_path, monkeypatch, metrics) == [
         {
             "event": "note",

@@ -24,18 +24,10 @@ def words(tmp_path):
 def test_manifest_and_card_have_the_tokens_of_what_the_rows_say(tmp_path, words, monkeypatch):
     rows = [row(n, f"one two three {n}", f"four five {n}") for n in range(40)]  # 7 words
     tool = {"tool_calls": [{"type": "function", "id": "1", "function": {"name": "look", "arguments": '{"at": 1}'}}]}
-    more = seeds(
-        tmp_path / "s",
-        [
-            example("alpha beta", "gamma"),
-            {
-                "messages": [
-                    {"role": "user", "content": [{"type": "text", "text": "delta"}]},
-                    {"role": "assistant", "content": None, **tool},
-                ]
-            },
-        ],
-    )
+    more = seeds(tmp_path / "s", [
+        example("alpha beta", "gamma"),
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "delta"}]}, {"role": "assistant", "content": None, **tool}]},
+    ])  # fmt: skip
     path = curated(tmp_path / "c.parquet", rows)
     spec = DatasetSettings(test_share=0.3, validation_share=0.2)
     report, found = built(path, tmp_path / "d", spec, more, tokenizers={"base": words})

@@ -11,7 +11,7 @@ from interaction_rows import START, days_of, interaction, read, store, thumb
 
 from resources.curating.cleaning import clean, stale_days
 from resources.curating.curation import CurationSettings, FeedbackRules
-from resources.curating.request_topics import LEAST_PEOPLE, attach_topics, kept_topics
+from resources.curating.request_topics import LEAST_PEOPLE, attach_topics, stored_topics
 from resources.curating.row_feedback import feedback_notes
 from resources.lake.lake import LakeLayout
 from resources.lake.sql_files import workbench
@@ -43,35 +43,17 @@ def test_each_row_gets_a_status_and_one_decision(tables):
         interaction(6, TEXT, {"role": "assistant", "content": None, "refusal": "I cannot help with that."}),
         interaction(7, TEXT, "x", completion="{not json"),
         interaction(8, TEXT, "x", messages='{"role": "user"}'),
-        interaction(
-            9,
-            TEXT,
-            {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": [{"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}],
-            },
-        ),
+        interaction(9, TEXT, {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}]}),
         interaction(10, [], "Hello, I am here."),
         interaction(11, TEXT, "x", status="503"),
         interaction(12, TEXT, "x", completion=None, error="connection reset"),
-    ]
+    ]  # fmt: skip
     report, found = cleaned(tables, rows)
     statuses = {name: row["status"] for name, row in found.items()}
     assert statuses == {
-        "i1": "ok",
-        "i2": "error",
-        "i3": "truncated",
-        "i4": "empty",
-        "i5": "cache_hit",
-        "i6": "refused",
-        "i7": "empty",
-        "i8": "unreadable",
-        "i9": "ok",
-        "i10": "empty",
-        "i11": "error",
-        "i12": "error",
-    }
+        "i1": "ok", "i2": "error", "i3": "truncated", "i4": "empty", "i5": "cache_hit", "i6": "refused", "i7": "empty",
+        "i8": "unreadable", "i9": "ok", "i10": "empty", "i11": "error", "i12": "error",
+    }  # fmt: skip
     decisions = {row["interaction_id"]: row for row in read(tables, "decisions")}
     assert len(decisions) == len(rows) == report.read
     assert {name for name, row in decisions.items() if row["kept"]} == {"i1", "i9"}
@@ -105,16 +87,11 @@ def test_a_rule_that_is_off_lets_rows_through(tables):
 def test_personal_data_becomes_placeholders_that_hold_for_the_session(tables):
     card = "4111 1111 1111 1111"
     rows = [
-        interaction(
-            1,
-            f"I am ann@example.org, card {card}, and 4111 1111 1111 1112 is no card",
-            "Thank you, ann@example.org",
-            session_id="a",
-        ),
+        interaction(1, f"I am ann@example.org, card {card}, and 4111 1111 1111 1112 is no card", "Thank you, ann@example.org", session_id="a"),
         interaction(2, "Write\nbob@example.org or ANN@example.org", "Done", session_id="a", minutes=5),
         interaction(3, "bob@example.org says hello to everyone in the group", "Fine", session_id="b"),
         interaction(4, "nothing at all to hide here", "Fine", session_id="b"),
-    ]
+    ]  # fmt: skip
     report, found = cleaned(tables, rows)
     first = json.loads(found["i1"]["messages"])[0]["content"]
     assert first == "I am <EMAIL_1>, card <CARD_1>, and 4111 1111 1111 1112 is no card"
@@ -132,16 +109,11 @@ def test_every_kind_is_found_when_it_stands_alone(tables):
         "IBAN": ["DE89 3704 0044 0532 0130 00", "GB82WEST12345698765432"],
         "PHONE": ["+49 30 901820", "(555) 234-5678"],
         "SECRET": [
-            "sk-proj-abcdefghij0123456789ABCD",
-            "AKIAIOSFODNN7EXAMPLE",
-            "ghp_0123456789abcdefghijABCDEFGHIJ012345",
-            "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----",
-            "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH",
-            "xoxb-1234567890ab",
-            "eyJhbGciOiJI.eyJzdWIiOiIx.SflKxwRJSMeK",
-            "sk_live_abcdefghijklmnop",
+            "sk-proj-abcdefghij0123456789ABCD", "AKIAIOSFODNN7EXAMPLE", "ghp_0123456789abcdefghijABCDEFGHIJ012345",
+            "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----", "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH",
+            "xoxb-1234567890ab", "eyJhbGciOiJI.eyJzdWIiOiIx.SflKxwRJSMeK", "sk_live_abcdefghijklmnop",
         ],
-    }
+    }  # fmt: skip
     rows = [
         interaction(
             f"{kind}{n}",
@@ -184,13 +156,8 @@ def test_feedback_by_its_most_telling_id_newest_first(tables):
     ]
     _, found = cleaned(tables, rows, feedback=feedback)
     assert {name: row["feedback"] for name, row in found.items()} == {
-        "i1": 1,
-        "i2": -1,
-        "i3": 1,
-        "i4": 1,
-        "i5": 0.2,
-        "i6": None,
-    }
+        "i1": 1, "i2": -1, "i3": 1, "i4": 1, "i5": 0.2, "i6": None,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -209,20 +176,10 @@ def test_feedback_below_the_least_good_value_of_its_name_counts_as_a_thumb_down(
     assert stale_days(tables, "tutor", CurationSettings(feedback={"least": {"reward": 2}})) != []
 
 
-@pytest.mark.parametrize(
-    ("values", "least"),
-    [
-        ([1, 2, 5], 4),
-        ([1, 10, 7], 7),
-        ([0, 50, 100], 70),
-        ([0.2, 0.5, 0.9], 0.5),
-        ([1, 1], None),
-        ([-1, 5, 3], None),
-        ([3, 700, 12], None),
-        ([math.nan, 1], None),
-        ([], None),
-    ],
-)
+@pytest.mark.parametrize(("values", "least"), [
+    ([1, 2, 5], 4), ([1, 10, 7], 7), ([0, 50, 100], 70), ([0.2, 0.5, 0.9], 0.5), ([1, 1], None), ([-1, 5, 3], None),
+    ([3, 700, 12], None), ([math.nan, 1], None), ([], None),
+])  # fmt: skip
 def test_a_scale_without_a_least_good_value_is_said_with_a_guess(tables, values, least):
     rows = [interaction(n, f"{TEXT} {n}", f"answer {n}") for n in range(1, 5)]
     feedback = [{**thumb(value, interaction_id=f"i{n}"), "name": "stars"} for n, value in enumerate(values, 1)]
@@ -304,15 +261,12 @@ def test_prompt_shapes_tell_products_and_intents_apart(tables):
     def ask(number, system, text):
         return interaction(number, [{"role": "system", "content": system}, {"role": "user", "content": text}], "fine")
 
-    _, found = cleaned(
-        tables,
-        [
-            ask(1, "You write code. Today is 2026-06-01.", "Explain this"),
-            ask(2, "You write code. Today is 2026-06-02.", "explain that"),
-            ask(3, "You write code. Today is 2026-06-02.", "Complete that"),
-            ask(4, "You sell shoes.", "Explain this"),
-        ],
-    )
+    _, found = cleaned(tables, [
+        ask(1, "You write code. Today is 2026-06-01.", "Explain this"),
+        ask(2, "You write code. Today is 2026-06-02.", "explain that"),
+        ask(3, "You write code. Today is 2026-06-02.", "Complete that"),
+        ask(4, "You sell shoes.", "Explain this"),
+    ])  # fmt: skip
     shapes = [found[f"i{n}"]["prompt_shape"] for n in (1, 2, 3, 4)]
     assert shapes[0] == shapes[1] and len(set(shapes)) == 3 and shapes[0].startswith("explain#")
 
@@ -328,16 +282,13 @@ def test_prompt_shapes_tell_tools_and_their_results_apart(tables):
     }
     ask = {"role": "user", "content": "How is it outside?"}
     result = {"role": "tool", "tool_call_id": "c1", "content": "rain"}
-    _, found = cleaned(
-        tables,
-        [
-            interaction(1, [ask], "call", tools=tools),
-            interaction(2, [ask], "none"),
-            interaction(3, [ask, call, result], "it rains", tools=tools),
-            interaction(4, [ask, call, result | {"name": "sum"}], "it rains", tools=tools),
-            interaction(5, [ask, call, result, result], "it rains", tools=json.dumps(json.loads(tools)[::-1])),
-        ],
-    )
+    _, found = cleaned(tables, [
+        interaction(1, [ask], "call", tools=tools),
+        interaction(2, [ask], "none"),
+        interaction(3, [ask, call, result], "it rains", tools=tools),
+        interaction(4, [ask, call, result | {"name": "sum"}], "it rains", tools=tools),
+        interaction(5, [ask, call, result, result], "it rains", tools=json.dumps(json.loads(tools)[::-1])),
+    ])  # fmt: skip
     shapes = [found[f"i{n}"]["prompt_shape"].split("#") for n in (1, 2, 3, 4, 5)]
     assert [word for word, _ in shapes] == ["outside", "outside", "result of weather", "result of sum", "result of weather"]
     assert len({key for _, key in shapes}) == 2 and shapes[1][1] != shapes[0][1] == shapes[4][1]
@@ -353,21 +304,14 @@ def test_a_greeting_is_no_prompt_shape(tables):
         {"role": "assistant", "content": "It is done."},
         {"role": "user", "content": "ok thanks"},
     ]
-    _, found = cleaned(
-        tables,
-        [
-            *(interaction(turns, talk[:turns], "Sure.", session_id="s", minutes=turns) for turns in (1, 3, 5)),
-            interaction(6, [hello], "Hello!", session_id="t"),
-            interaction(7, "Good morning, REFUND of a@b.example, please", "Sure.", session_id="u"),
-        ],
-    )
+    _, found = cleaned(tables, [
+        *(interaction(turns, talk[:turns], "Sure.", session_id="s", minutes=turns) for turns in (1, 3, 5)),
+        interaction(6, [hello], "Hello!", session_id="t"),
+        interaction(7, "Good morning, REFUND of a@b.example, please", "Sure.", session_id="u"),
+    ])  # fmt: skip
     assert [found[f"i{n}"]["prompt_shape"].split("#")[0] for n in (1, 3, 5, 6, 7)] == [
-        "refund",
-        "refund",
-        "refund",
-        "",
-        "refund",
-    ]
+        "refund", "refund", "refund", "", "refund",
+    ]  # fmt: skip
 
 
 def test_before_there_are_topics_the_first_word_is_one_also_where_two_begin_alike():
@@ -381,12 +325,8 @@ def test_before_there_are_topics_the_first_word_is_one_also_where_two_begin_alik
 
 ASKED = {
     "refund": ("i want a refund, the lamp arrived broken", "refund my broken lamp", "money back for a broken lamp: refund"),
-    "password": (
-        "my password does not work, i cannot login",
-        "reset the password of my login",
-        "login fails since the password reset",
-    ),
-}
+    "password": ("my password does not work, i cannot login", "reset the password of my login", "login fails since the password reset"),
+}  # fmt: skip
 ANSWERS = {"refund": "The refund is on its way.", "password": "A link to reset your password was sent."}
 
 
@@ -410,43 +350,24 @@ def test_prompt_shapes_are_what_many_people_ask_for_and_stay_so(tables, monkeypa
     for row in found.values():
         shapes[row["prompt_shape"].split("#")[0]].add("refund" if "broken" in row["messages"] else "password")
     assert all(len(name.split()) == 3 and len(kinds) == 1 for name, kinds in shapes.items()) and 2 <= len(shapes) <= 6
-    kept = kept_topics(tables.lake, "tutor")
+    kept = stored_topics(tables.lake, "tutor")
     assert kept is not None and not {"hello", "morning", "the"} & {
         word for name in kept["name"].to_pylist() for word in name.split()
     }
-    _, later = cleaned(
-        tables,
-        [
-            interaction(900, "please translate the refund letter", "Gern.", session_id="x"),
-            interaction(901, "something about boats", "Boats float.", session_id="y"),
-        ],
-    )
+    _, later = cleaned(tables, [
+        interaction(900, "please translate the refund letter", "Gern.", session_id="x"),
+        interaction(901, "something about boats", "Boats float.", session_id="y"),
+    ])  # fmt: skip
     assert later["i900"]["prompt_shape"].split("#")[0] in shapes and later["i901"]["prompt_shape"].startswith("other#")
-    assert kept_topics(tables.lake, "tutor") == kept
+    assert stored_topics(tables.lake, "tutor") == kept
 
 
 WITHOUT_SPACES = {
-    "Chinese": (
-        ("我想{}、12345", "你好、请问怎么{}。", "麻烦帮我{}一下", "{}、谢谢"),
-        ("申请退款", "重置密码", "查物流进度", "开发票"),
-        "好的、已经处理、请稍等。",
-    ),
-    "Japanese": (
-        ("{}をお願いします。12345です", "こんにちは、{}について教えてください", "{}したいのですが", "{}はできますか"),
-        ("返金", "パスワードの再設定", "配送状況の確認", "領収書の発行"),
-        "承知しました。手続きをしました。",
-    ),
-    "Korean": (
-        ("{}을 하고 싶어요, 12345", "안녕하세요, {}은 어떻게 하나요?", "{}을 해주세요", "{}이 있나요"),
-        ("환불", "비밀번호 재설정", "배송 조회", "영수증 발급"),
-        "네, 처리되었습니다.",
-    ),
-    "Thai": (
-        ("อยาก{}12345", "สวัสดีครับ {}ยังไง", "ช่วย{}หน่อยค่ะ", "{}ได้ไหมคะ"),
-        ("คืนเงิน", "รีเซ็ตรหัสผ่าน", "ติดตามพัสดุ", "ออกใบเสร็จ"),
-        "ดำเนินการเรียบร้อยแล้วค่ะ",
-    ),
-}
+    "Chinese": (("我想{}、12345", "你好、请问怎么{}。", "麻烦帮我{}一下", "{}、谢谢"), ("申请退款", "重置密码", "查物流进度", "开发票"), "好的、已经处理、请稍等。"),
+    "Japanese": (("{}をお願いします。12345です", "こんにちは、{}について教えてください", "{}したいのですが", "{}はできますか"), ("返金", "パスワードの再設定", "配送状況の確認", "領収書の発行"), "承知しました。手続きをしました。"),
+    "Korean": (("{}을 하고 싶어요, 12345", "안녕하세요, {}은 어떻게 하나요?", "{}을 해주세요", "{}이 있나요"), ("환불", "비밀번호 재설정", "배송 조회", "영수증 발급"), "네, 처리되었습니다."),
+    "Thai": (("อยาก{}12345", "สวัสดีครับ {}ยังไง", "ช่วย{}หน่อยค่ะ", "{}ได้ไหมคะ"), ("คืนเงิน", "รีเซ็ตรหัสผ่าน", "ติดตามพัสดุ", "ออกใบเสร็จ"), "ดำเนินการเรียบร้อยแล้วค่ะ"),
+}  # fmt: skip
 """Frames, what is asked for in them, and what every answer says."""
 
 

@@ -21,25 +21,9 @@ from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
 
 WORDS = [
-    "river",
-    "stone",
-    "mill",
-    "wheel",
-    "grain",
-    "flour",
-    "baker",
-    "oven",
-    "bread",
-    "market",
-    "road",
-    "cart",
-    "horse",
-    "rider",
-    "letter",
-    "king",
-    "tower",
-    "bell",
-]
+    "river", "stone", "mill", "wheel", "grain", "flour", "baker", "oven", "bread", "market", "road", "cart", "horse", "rider",
+    "letter", "king", "tower", "bell",
+]  # fmt: skip
 
 
 def prose(seed, words=60):
@@ -168,19 +152,11 @@ def test_evaluation_items_are_found_wherever_they_stand(tables, tmp_path):
         interaction(5, "Tell me. who owns THE mill", "the miller"),
         interaction(6, "bread, now!", "here it is"),
         interaction(7, "bring bread now please", "here it comes, 42"),
-        interaction(
-            8,
-            [
-                {"role": "user", "content": question},
-                {"role": "assistant", "content": "hm"},
-                {"role": "user", "content": "and then?"},
-            ],
-            "then it ends",
-        ),
+        interaction(8, [{"role": "user", "content": question}, {"role": "assistant", "content": "hm"}, {"role": "user", "content": "and then?"}], "then it ends"),
         interaction(10, "count one two three four five six seven eight nine", "and so it goes on for ever"),
         interaction(11, "count one two three four five six seven eight nine ten", "done and dusted"),
         interaction(9, [{"role": "system", "content": question}, {"role": "user", "content": "what now?"}], "so it goes"),
-    ]
+    ]  # fmt: skip
     report, decisions, kept = curated(tables, rows, tmp_path / "v1", items=items)
     assert set(kept) == {"i3", "i7", "i9", "i10"}
     assert decisions["i1"]["detail"] == "quiz:1, 100 % of its words" and decisions["i6"]["rule"] == "contaminated"
@@ -202,11 +178,8 @@ def test_a_session_goes_with_the_first_user_that_its_requests_name(tables, tmp_p
     ]
     _, _, kept = curated(tables, rows, tmp_path / "v1")
     assert {row["interaction_id"]: row["user_hash"] for row in kept.values()} == {
-        "i1": "later",
-        "i2": "later",
-        "i3": "later",
-        "i4": None,
-    }
+        "i1": "later", "i2": "later", "i3": "later", "i4": None,
+    }  # fmt: skip
     assert all(row["signature"] for row in kept.values())
 
 

@@ -64,41 +64,25 @@ WAYS = {
     "verbatim": lambda text, rng: (text, "Let me see."),
     "re-cased": lambda text, rng: (text.upper(), "Let me see."),
     "re-spaced": lambda text, rng: (respaced(text, rng), "Let me see."),
-    "embedded": lambda text, rng: (
-        f"My colleague asked me this the other day: {text} What do you make of that, honestly?",
-        "Well.",
-    ),
-    "in an answer": lambda text, rng: (
-        "Give me an exercise for tomorrow's class.",
-        f"Here is one you may like.\n{text}\nGood luck!",
-    ),
+    "embedded": lambda text, rng: (f"My colleague asked me this the other day: {text} What do you make of that, honestly?", "Well."),
+    "in an answer": lambda text, rng: ("Give me an exercise for tomorrow's class.", f"Here is one you may like.\n{text}\nGood luck!"),
     "in the history": lambda text, rng: (
-        [
-            {"role": "user", "content": text},
-            {"role": "assistant", "content": "Done."},
-            {"role": "user", "content": "Thanks, bye."},
-        ],
+        [{"role": "user", "content": text}, {"role": "assistant", "content": "Done."}, {"role": "user", "content": "Thanks, bye."}],
         "See you.",
     ),
     "as parts": lambda text, rng: ([{"role": "user", "content": [{"type": "text", "text": text}]}], "Let me see."),
     "in a tool call": lambda text, rng: (
         "Save it.",
         {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [
-                {"id": "1", "type": "function", "function": {"name": "save", "arguments": json.dumps({"text": text})}}
-            ],
+            "role": "assistant", "content": None,
+            "tool_calls": [{"id": "1", "type": "function", "function": {"name": "save", "arguments": json.dumps({"text": text})}}],
         },
     ),
     "in JSON": lambda text, rng: (json.dumps({"q": text}), "Let me see."),
-    "in JSON, deep and indented": lambda text, rng: (
-        json.dumps([{"tasks": [{"id": 1, "body": text}]}], indent=1),
-        "Let me see.",
-    ),
+    "in JSON, deep and indented": lambda text, rng: (json.dumps([{"tasks": [{"id": 1, "body": text}]}], indent=1), "Let me see."),
     "in JSON after a sentence": lambda text, rng: (f"Rate this record: {json.dumps({'q': text})}", "Let me see."),
     "in JSON cut short": lambda text, rng: ("Go on.", json.dumps({"q": text, "then": "nothing"})[:-9]),
-}
+}  # fmt: skip
 
 
 def test_real_items_are_caught_however_they_were_planted(tables, tmp_path, shared):
@@ -144,15 +128,12 @@ QUESTION = "How many loaves does the baker sell on a market day when each cart b
 
 def test_a_day_is_searched_once_and_again_only_when_it_changed(tables, tmp_path, monkeypatch):
     items = suite_file(tmp_path / "items.parquet", [("quiz", "1", QUESTION, None)])
-    cleaned(
-        tables,
-        [
-            interaction(1, QUESTION, "About nine hundred."),
-            interaction(2, "Good morning, miller, how are you?", "Fine, thank you."),
-            interaction(3, "What is a mill for?", "For grinding grain.", day=1),
-            interaction(4, QUESTION, "Many of them.", day=2),
-        ],
-    )
+    cleaned(tables, [
+        interaction(1, QUESTION, "About nine hundred."),
+        interaction(2, "Good morning, miller, how are you?", "Fine, thank you."),
+        interaction(3, "What is a mill for?", "For grinding grain.", day=1),
+        interaction(4, QUESTION, "Many of them.", day=2),
+    ])  # fmt: skip
     searched = []
     search = decontamination.find_items
 
@@ -180,11 +161,8 @@ def test_other_suites_or_settings_search_again(tables, tmp_path):
     assert found(tables, tmp_path / "v1", one)[0] == {"i1"}
     assert found(tables, tmp_path / "v2", two) == (
         {"i1", "i2"},
-        {
-            "quiz": {"items": 1, "items_found": 1, "rows_holding_items": 1},
-            "more": {"items": 1, "items_found": 1, "rows_holding_items": 1},
-        },
-    )
+        {"quiz": {"items": 1, "items_found": 1, "rows_holding_items": 1}, "more": {"items": 1, "items_found": 1, "rows_holding_items": 1}},
+    )  # fmt: skip
     assert found(tables, tmp_path / "v3", none)[0] == set()
     assert found(tables, tmp_path / "v4", one)[0] == {"i1"}
     strict = CurationSettings(decontamination={"threshold": 1.0})
@@ -196,17 +174,12 @@ def test_other_suites_or_settings_search_again(tables, tmp_path):
 def test_json_in_a_message_is_read_with_its_escapes_undone(tables, tmp_path):
     word = "un café à côté"
     item = f'Où se trouve\n{word}\tde la gare\nqui vend \\frac et "noir" même le\ndimanche soir'
-    cleaned(
-        tables,
-        [
-            interaction(1, json.dumps({"q": item}), "Là-bas."),
-            interaction(2, "Où?", json.dumps([[item]], ensure_ascii=False)),
-            interaction(3, json.dumps({"q": "Où\nse\ntrouve\nla\nmairie\nde la\nville"}), "Là-bas."),
-            interaction(
-                4, [{"role": "system", "content": json.dumps({"q": item})}, {"role": "user", "content": "Hello"}], "Yes?"
-            ),
-        ],
-    )
+    cleaned(tables, [
+        interaction(1, json.dumps({"q": item}), "Là-bas."),
+        interaction(2, "Où?", json.dumps([[item]], ensure_ascii=False)),
+        interaction(3, json.dumps({"q": "Où\nse\ntrouve\nla\nmairie\nde la\nville"}), "Là-bas."),
+        interaction(4, [{"role": "system", "content": json.dumps({"q": item})}, {"role": "user", "content": "Hello"}], "Yes?"),
+    ])  # fmt: skip
     items = suite_file(tmp_path / "items.parquet", [("quiz", "1", item, None)])
     assert found(tables, tmp_path / "v1", items)[0] == {"i1", "i2"}
 

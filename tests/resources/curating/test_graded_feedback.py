@@ -29,27 +29,24 @@ def given(tables, *votes, rules=None):
     return [values.get(f"i{n}") for n in range(1, len(votes) + 1)]
 
 
-@pytest.mark.parametrize(
-    ("votes", "values"),
-    [
-        ([("user_score", 0), ("user_score", 1)], [-1, 1]),
-        ([("user_score", 0), ("user_score", 1), ("user_score", -1)], [0, 1, -1]),
-        ([("user_score", 0), ("user_score", 1), ("user_score", 0.3)], [0, 1, 0.3]),
-        # words are no numbers of a scale
-        ([("thumbs", 0), ("thumbs", 1), ("thumbs", -1, "down")], [-1, 1, -1]),
-        ([("negative_feedback", 1, "true"), ("negative_feedback", -1, "False")], [-1, 1]),
-        ([("hallucination", 1), ("hallucination", 0)], [-1, 1]),
-        ([("hallucination", 0.83), ("hallucination", 0.1), ("hallucination", 1)], [None, None, None]),
-        ([("hallucination", 1, "hallucinated"), ("hallucination", 1, "factual")], [-1, 1]),
-        ([("disliked", -1, "down"), ("disliked", 1, "Thumbs up")], [-1, 1]),
-        ([("toxicity_check", 1, "true"), ("latency", 3.5), ("toxicity_check", 1, "pass")], [None, None, 1]),
-        ([("label of a", 0), ("label of a", 1), ("label of toxic", 0), ("label of toxic", 4)], [-1, 1, None, None]),
-        ([("quality", None, "excellent"), ("quality", None, "Poor"), ("toxicity", None, "severe")], [1, -1, -1]),
-        ([("stars", 5, "good"), ("stars", 2, "bad")], [5, -1]),
-        ([("hallucination", 0.83, "yes"), ("hallucination", 0.1, "false"), ("hallucination", 0.2)], [-1, 1, None]),
-        ([("thumbs", 1, "up"), ("thumbs", 0, "neutral"), ("thumbs", 0)], [1, None, -1]),
-    ],
-)
+@pytest.mark.parametrize(("votes", "values"), [
+    ([("user_score", 0), ("user_score", 1)], [-1, 1]),
+    ([("user_score", 0), ("user_score", 1), ("user_score", -1)], [0, 1, -1]),
+    ([("user_score", 0), ("user_score", 1), ("user_score", 0.3)], [0, 1, 0.3]),
+    # words are no numbers of a scale
+    ([("thumbs", 0), ("thumbs", 1), ("thumbs", -1, "down")], [-1, 1, -1]),
+    ([("negative_feedback", 1, "true"), ("negative_feedback", -1, "False")], [-1, 1]),
+    ([("hallucination", 1), ("hallucination", 0)], [-1, 1]),
+    ([("hallucination", 0.83), ("hallucination", 0.1), ("hallucination", 1)], [None, None, None]),
+    ([("hallucination", 1, "hallucinated"), ("hallucination", 1, "factual")], [-1, 1]),
+    ([("disliked", -1, "down"), ("disliked", 1, "Thumbs up")], [-1, 1]),
+    ([("toxicity_check", 1, "true"), ("latency", 3.5), ("toxicity_check", 1, "pass")], [None, None, 1]),
+    ([("label of a", 0), ("label of a", 1), ("label of toxic", 0), ("label of toxic", 4)], [-1, 1, None, None]),
+    ([("quality", None, "excellent"), ("quality", None, "Poor"), ("toxicity", None, "severe")], [1, -1, -1]),
+    ([("stars", 5, "good"), ("stars", 2, "bad")], [5, -1]),
+    ([("hallucination", 0.83, "yes"), ("hallucination", 0.1, "false"), ("hallucination", 0.2)], [-1, 1, None]),
+    ([("thumbs", 1, "up"), ("thumbs", 0, "neutral"), ("thumbs", 0)], [1, None, -1]),
+])  # fmt: skip
 def test_names_numbers_and_words_say_what_is_good(tables, votes, values):
     assert given(tables, *votes) == values
 
@@ -94,19 +91,16 @@ def test_what_a_name_decides_is_said_with_the_rule_that_says_otherwise(tables):
     ]
 
 
-@pytest.mark.parametrize(
-    ("votes", "value"),
-    [
-        ([(1, None, 0), (None, "none", 1)], None),
-        ([(-1, "down", 0), (None, "Undo", 1)], None),
-        ([(-1, "down", 0), (None, "removed", 1), (1, "up", 2)], 1),
-        ([(None, "removed", 0), (-1, "down", 1)], -1),
-        ([(-1, "down", 0), (None, "rude tone", 1)], -1),
-        # of one time, the last line counts
-        ([(-1, "down", 0), (1, "up", 0)], 1),
-        ([(1, "up", 0), (None, "none", 0)], None),
-    ],
-)
+@pytest.mark.parametrize(("votes", "value"), [
+    ([(1, None, 0), (None, "none", 1)], None),
+    ([(-1, "down", 0), (None, "Undo", 1)], None),
+    ([(-1, "down", 0), (None, "removed", 1), (1, "up", 2)], 1),
+    ([(None, "removed", 0), (-1, "down", 1)], -1),
+    ([(-1, "down", 0), (None, "rude tone", 1)], -1),
+    # of one time, the last line counts
+    ([(-1, "down", 0), (1, "up", 0)], 1),
+    ([(1, "up", 0), (None, "none", 0)], None),
+])  # fmt: skip
 def test_the_last_vote_counts_and_may_be_taken_back(tables, votes, value):
     store(tables, "interactions", [interaction(1, "q", "a")])
     rows = [
@@ -120,12 +114,9 @@ def test_the_last_vote_counts_and_may_be_taken_back(tables, votes, value):
 
 def test_what_the_run_does_not_understand_is_said_once_for_each_name(tables):
     votes = [
-        ("politeness", 1, "true"),
-        ("politeness", -1, "false"),
-        ("verdict", None, "so so"),
-        ("tone", 1, "up"),
+        ("politeness", 1, "true"), ("politeness", -1, "false"), ("verdict", None, "so so"), ("tone", 1, "up"),
         ("user_score", 1),
-    ]
+    ]  # fmt: skip
     given(tables, *votes)
     assert list(feedback_notes(tables, "tutor", FeedbackRules())) == [
         "feedback politeness: no word of the name tells which end is good, so true, 1 and more are taken as good; `most` in "

@@ -139,16 +139,9 @@ def test_tool_calls_that_no_client_could_run_are_dropped(judge):
     ]
     found = judge(rows)
     assert rules(found) == {
-        "i1": "kept",
-        "i2": "broken_tool_call",
-        "i3": "broken_tool_call",
-        "i4": "kept",
-        "i5": "kept",
-        "i6": "broken_tool_call",
-        "i7": "broken_tool_call",
-        "i8": "broken_tool_call",
-        "i9": "broken_tool_call",
-    }
+        "i1": "kept", "i2": "broken_tool_call", "i3": "broken_tool_call", "i4": "kept", "i5": "kept",
+        "i6": "broken_tool_call", "i7": "broken_tool_call", "i8": "broken_tool_call", "i9": "broken_tool_call",
+    }  # fmt: skip
     assert found["i2"][1] == "arguments of look are no JSON object" and found["i3"][1] == "rm is none of the request's tools"
     assert set(rules(judge(rows, {"tools": {"drop_broken": False}})).values()) == {"kept"}
 
@@ -165,14 +158,8 @@ def test_languages_are_told_and_dropped_only_where_some_are_allowed(judge):
     ]
     found = judge(rows)
     assert {name: row["language"] for name, (_, _, row) in found.items()} == {
-        "i1": "en",
-        "i2": "de",
-        "i3": "fr",
-        "i4": None,
-        "i5": None,
-        "i6": "ja",
-        "i7": None,
-    }
+        "i1": "en", "i2": "de", "i3": "fr", "i4": None, "i5": None, "i6": "ja", "i7": None,
+    }  # fmt: skip
     assert set(rules(found).values()) == {"kept"}
     assert dict(found["i2"][2]["quality"])["language_confidence"] > 0.9
     found = judge(rows, {"language": {"allow": ["en", "de"]}})
@@ -192,12 +179,8 @@ def test_one_pattern_again_and_again_is_a_loop(judge):
     ]
     found = judge(rows)
     assert rules(found) == {
-        "i1": "repeated_pattern",
-        "i2": "kept",
-        "i3": "repeated_pattern",
-        "i4": "repeated_pattern",
-        "i5": "repeated_pattern",
-    }
+        "i1": "repeated_pattern", "i2": "kept", "i3": "repeated_pattern", "i4": "repeated_pattern", "i5": "repeated_pattern",
+    }  # fmt: skip
     assert found["i1"][1] == "3 words 32 times in a row" and dict(found["i2"][2]["quality"])["repeats"] == 31
     assert rules(judge(rows, {"repetition": {"repeats": 64}}))["i1"] == "kept"
     off = {"repetition": {"drop_repeated_patterns": False, "drop_repetitive": False}}
@@ -207,14 +190,9 @@ def test_one_pattern_again_and_again_is_a_loop(judge):
 def test_signs_without_words_go_round_in_circles_too(judge):
     family = "\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"
     loops = [
-        "!" * 500,
-        "a" * 500,
-        "Sure: " + "ha" * 200,
-        "Yes." + "\n" * 100,
-        family * 32,
-        "\U0001f389" * 40,
+        "!" * 500, "a" * 500, "Sure: " + "ha" * 200, "Yes." + "\n" * 100, family * 32, "\U0001f389" * 40,
         "It is 0." + "3" * 90,
-    ]
+    ]  # fmt: skip
     fine = [
         "Title\n" + "=" * 70 + "\nand then a text that is longer than the line above it, as texts with a title are.",
         "!" * 31,

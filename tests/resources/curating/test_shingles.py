@@ -25,21 +25,9 @@ PINNED_SIGNATURE = [-519976278, -459099639, -1390493830]
 
 def is_alone(character):
     names = (
-        "CJK UNIFIED",
-        "CJK COMPATIBILITY IDEO",
-        "IDEOGRAPHIC",
-        "VERTICAL IDEO",
-        "HANGZHOU",
-        "HIRAGANA",
-        "HENTAIGANA",
-        "KATAKANA",
-        "HALFWIDTH KATAKANA",
-        "COMBINING KATAKANA",
-        "THAI",
-        "LAO",
-        "KHMER",
-        "MYANMAR",
-    )
+        "CJK UNIFIED", "CJK COMPATIBILITY IDEO", "IDEOGRAPHIC", "VERTICAL IDEO", "HANGZHOU", "HIRAGANA", "HENTAIGANA",
+        "KATAKANA", "HALFWIDTH KATAKANA", "COMBINING KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR",
+    )  # fmt: skip
     return unicodedata.name(character, "").startswith(names)
 
 

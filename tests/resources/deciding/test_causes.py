@@ -32,20 +32,9 @@ def test_each_test_of_drift_is_the_cause_that_it_speaks_for():
 
 
 def test_the_strongest_cause_comes_first_and_a_cause_that_is_not_listed_is_left_out():
-    every = replace(
-        SEEN,
-        episodes=(episode("novelty"), episode("acceptance")),
-        base_then="a" * 64,
-        base_now="b" * 64,
-        schedule_due="2026-06-10 03:00",
-    )
-    assert kinds(every) == ["base_revision", "acceptance", "schedule", "new_logs", "drift"]
+    every = replace(SEEN, episodes=(episode("novelty"), episode("acceptance")), schedule_due="2026-06-10 03:00")
+    assert kinds(every) == ["acceptance", "schedule", "new_logs", "drift"]
     assert kinds(every, SETTINGS.model_copy(update={"causes": ["drift"]})) == ["drift"]
-
-
-def test_a_base_that_cannot_be_compared_is_no_cause():
-    assert kinds(replace(SEEN, rows=1_000, base_then="a", base_now=None)) == []
-    assert kinds(replace(SEEN, rows=1_000, base_then="a", base_now="a")) == []
 
 
 def test_an_episode_has_one_window_as_long_as_it_goes_on():

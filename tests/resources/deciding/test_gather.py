@@ -1,71 +1,17 @@
-"""Evidence from a lake: the base's files, the schedule, served acceptance."""
+"""Evidence from a lake: the schedule, served acceptance."""
 
-import itertools
-import os
 from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
 import pytest
 
-from resources.artefacts.registry import Registry
-from resources.deciding import base_versions as base_revision
-from resources.deciding.base_versions import base_digests
 from resources.deciding.causes import due
 from resources.deciding.gather import gather
-from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables
-from resources.manifests.manifest import external_input
 from tests.resources.deciding.examples import FACTS, SETTINGS, with_settings
 from tests.resources.deciding.small_lake import log_day, trained_lake
 
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
-
-
-def test_a_base_whose_files_change_is_told_and_one_that_is_only_touched_is_not(tmp_path):
-    lake, base = LakeLayout.open(tmp_path / "lake"), tmp_path / "base"
-    base.mkdir()
-    (base / "model.safetensors").write_bytes(b"weights")
-    registry = Registry(lake, "shop")
-    draft = registry.draft(
-        "model", "base_model", "import_base", ("resources/stages/table.py",), {}, [external_input(str(base))]
-    )
-    draft.directory.mkdir(parents=True, exist_ok=True)
-    (draft.directory / "model.safetensors").write_bytes(b"weights")
-    made = registry.finish(draft, {})
-    then, now = base_digests(lake, made, str(base))
-    assert then == now is not None
-    later = made.created_at.timestamp() + 60
-    os.utime(base / "model.safetensors", (later, later))
-    assert base_digests(lake, made, str(base)) == (then, then)
-    (base / "model.safetensors").write_bytes(b"others!")
-    os.utime(base / "model.safetensors", (later + 1, later + 1))
-    assert base_digests(lake, made, str(base))[1] != then
-    assert base_digests(lake, made, str(tmp_path / "away")) == (None, None)
-    assert base_digests(lake, None, str(base)) == (None, None)
-
-
-def test_a_large_base_is_hashed_over_several_looks(tmp_path, monkeypatch):
-    lake, base = LakeLayout.open(tmp_path / "lake"), tmp_path / "base"
-    base.mkdir()
-    for part in range(3):
-        (base / f"model-{part}.safetensors").write_bytes(b"weights %d" % part)
-    registry = Registry(lake, "shop")
-    draft = registry.draft(
-        "model", "base_model", "import_base", ("resources/stages/table.py",), {}, [external_input(str(base))]
-    )
-    draft.directory.mkdir(parents=True, exist_ok=True)
-    (draft.directory / "model.safetensors").write_bytes(b"weights")
-    made = registry.finish(draft, {})
-    then = made.inputs[0].digest
-    clock = itertools.count(step=base_revision.HASHES_S * 0.6)  # a look has time for one file
-    monkeypatch.setattr(base_revision.time, "monotonic", lambda: next(clock))
-    later = made.created_at.timestamp() + 60
-    (base / "model-2.safetensors").write_bytes(b"others")
-    for path in base.iterdir():
-        os.utime(path, (later, later))
-    looks = [(base_digests(lake, made, str(base))[1], base_revision.hashed_so_far(lake, "shop")) for _ in range(4)]
-    assert [now == then for now, _ in looks] == [True, True, False, False]
-    assert len({so_far for _, so_far in looks}) == 3
 
 
 def test_a_schedule_counts_for_a_day_in_its_own_time_zone():

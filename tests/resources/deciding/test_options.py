@@ -108,10 +108,9 @@ def test_drift_of_the_traffic_alone_trains_nothing_unless_the_recipe_says_so():
     )
 
 
-@pytest.mark.parametrize("kind", ["base_revision", "schedule"])
-def test_what_the_operator_asks_for_is_a_full_run_whatever_it_gains(kind):
+def test_what_the_operator_asks_for_is_a_full_run_whatever_it_gains():
     worthless = [measured(action, 0.0) for action in ("full", "drafter_new")]
-    assert chosen(RetrainingCause(kind, "", ""), decisions=worthless)[0] == "full"
+    assert chosen(RetrainingCause("schedule", "", ""), decisions=worthless)[0] == "full"
 
 
 def test_what_was_never_made_is_left_to_a_person():

@@ -29,53 +29,47 @@ def digest(text: str) -> str:
     return read_python(text).digest()
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("What it is.", "What it really is."),
-        ('"""What it is."""', ""),
-        ("Said of the settings.", "Other words."),
-        ('    """Said of a field."""\n', ""),
-        ('    """Said of the function."""\n', ""),
-        ("# why", "# for another reason"),
-        ('description="Most rows"', 'description="At most so many " "rows", title="Rows"'),
-        (', description="Most rows"', ""),
-        ('description="id of the row"', 'description="the id"'),
-        ("Field(3, ge=1, ", "Field(\n        3,\n        ge=1,\n        "),
-        ("return SCALE * value", "return (SCALE * value)"),
-        ('f"{value:.3f} and {SCALE!r}"', 'f"{value:.3f}" f" and {SCALE!r}"'),
-        ('f"{value:.3f} and {SCALE!r}"', "f'{value:.3f} and {SCALE!r}'"),
-        ("SCALE = 2.0", "if TYPE_CHECKING:\n    import torch\nSCALE = 2.0"),
-        ("\n", "\r\n"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new"), [
+    ("What it is.", "What it really is."),
+    ('"""What it is."""', ""),
+    ("Said of the settings.", "Other words."),
+    ('    """Said of a field."""\n', ""),
+    ('    """Said of the function."""\n', ""),
+    ("# why", "# for another reason"),
+    ('description="Most rows"', 'description="At most so many " "rows", title="Rows"'),
+    (', description="Most rows"', ""),
+    ('description="id of the row"', 'description="the id"'),
+    ("Field(3, ge=1, ", "Field(\n        3,\n        ge=1,\n        "),
+    ("return SCALE * value", "return (SCALE * value)"),
+    ('f"{value:.3f} and {SCALE!r}"', 'f"{value:.3f}" f" and {SCALE!r}"'),
+    ('f"{value:.3f} and {SCALE!r}"', "f'{value:.3f} and {SCALE!r}'"),
+    ("SCALE = 2.0", "if TYPE_CHECKING:\n    import torch\nSCALE = 2.0"),
+    ("\n", "\r\n"),
+])  # fmt: skip
 def test_what_says_nothing_changes_nothing(old, new):
     assert old in BEFORE
     assert digest(BEFORE.replace(old, new)) == digest(BEFORE)
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("SCALE = 2.0", "SCALE = 2"),
-        ("SCALE = 2.0", "SCALE = -2.0"),
-        ("SCALE = 2.0", "SCALE = '2.0'"),
-        ("SCALE = 2.0", "SCALE = 2.0\nREVISION = 1"),
-        ('column("row_id"', 'column("id"'),
-        ("Field(3", "Field(4"),
-        ("ge=1", "ge=2"),
-        ("ge=1", "gt=1"),
-        ("Field(3", "Other(3"),
-        ("deep: bool = False", "deep: bool = True"),
-        (":.3f", ":.4f"),
-        (" and ", " And "),
-        ("!r", "!s"),
-        ("if deep", "if not deep"),
-        ("SCALE * value", "value * SCALE"),
-        ("resources.lake.tables import SCHEMAS", "resources.lake.tables import PARTITIONS"),
-        ("resources.lake.tables", "resources.lake.lake"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new"), [
+    ("SCALE = 2.0", "SCALE = 2"),
+    ("SCALE = 2.0", "SCALE = -2.0"),
+    ("SCALE = 2.0", "SCALE = '2.0'"),
+    ("SCALE = 2.0", "SCALE = 2.0\nREVISION = 1"),
+    ('column("row_id"', 'column("id"'),
+    ("Field(3", "Field(4"),
+    ("ge=1", "ge=2"),
+    ("ge=1", "gt=1"),
+    ("Field(3", "Other(3"),
+    ("deep: bool = False", "deep: bool = True"),
+    (":.3f", ":.4f"),
+    (" and ", " And "),
+    ("!r", "!s"),
+    ("if deep", "if not deep"),
+    ("SCALE * value", "value * SCALE"),
+    ("resources.lake.tables import SCHEMAS", "resources.lake.tables import PARTITIONS"),
+    ("resources.lake.tables", "resources.lake.lake"),
+])  # fmt: skip
 def test_what_can_change_a_result_changes_the_digest(old, new):
     assert old in BEFORE
     assert digest(BEFORE.replace(old, new)) != digest(BEFORE)

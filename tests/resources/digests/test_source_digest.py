@@ -62,17 +62,11 @@ def change(project: Path, name: str, old: str, new: str) -> None:
 
 def test_the_files_that_an_operation_uses(project):
     assert files_used("model_ops/sft.py", project=project) == [
-        "model_ops/chat.jinja",
-        "model_ops/sft.py",
-        "model_ops/training/__init__.py",
-        "model_ops/training/loss.py",
-    ]
+        "model_ops/chat.jinja", "model_ops/sft.py", "model_ops/training/__init__.py", "model_ops/training/loss.py",
+    ]  # fmt: skip
     assert files_used("resources/clean.py", project=project) == [
-        "resources/clean.py",
-        "resources/sql.py",
-        "sql/clean/texts",
-        "sql/rules/length",
-    ]
+        "resources/clean.py", "resources/sql.py", "sql/clean/texts", "sql/rules/length",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -122,16 +116,13 @@ def test_another_function_of_the_same_name_from_another_file_counts(project):
     assert digests(project)[0] != before[0]
 
 
-@pytest.mark.parametrize(
-    ("line", "file"),
-    [
-        ("from .training import loss", "model_ops/training/loss.py"),
-        ("from .training.loss import loss", "model_ops/training/loss.py"),
-        ("from . import planning", "model_ops/planning.py"),
-        ("import model_ops.training.loss", "model_ops/__init__.py"),
-        ("WORDS = '_words.json'", "model_ops/_words.json"),
-    ],
-)
+@pytest.mark.parametrize(("line", "file"), [
+    ("from .training import loss", "model_ops/training/loss.py"),
+    ("from .training.loss import loss", "model_ops/training/loss.py"),
+    ("from . import planning", "model_ops/planning.py"),
+    ("import model_ops.training.loss", "model_ops/__init__.py"),
+    ("WORDS = '_words.json'", "model_ops/_words.json"),
+])  # fmt: skip
 def test_other_ways_to_name_a_file_count_too(project, line, file):
     (project / "model_ops/__init__.py").write_text("x = 1")
     (project / "model_ops/_words.json").write_text("[1]")
@@ -176,16 +167,9 @@ def test_what_an_operation_depends_on(operation):
     found = files_used(OPERATIONS[operation])
     print(operation, *found, sep="\n    ")
     others = [
-        "assets/",
-        "pipelines/",
-        "millrace/",
-        "resources/launching/",
-        "resources/catalog/",
-        "resources/releasing/",
-        "resources/workshop/",
-        "resources/inspecting/",
-        "model_ops/worker.py",
-    ]
+        "assets/", "pipelines/", "millrace/", "resources/launching/", "resources/catalog/", "resources/releasing/",
+        "resources/workshop/", "resources/inspecting/", "model_ops/worker.py",
+    ]  # fmt: skip
     if operation not in ("speculator", "evaluate"):
         others.append("model_ops/speculators/")
     if operation in WORKERS:

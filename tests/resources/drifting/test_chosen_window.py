@@ -58,7 +58,7 @@ def shown(report, *columns):
     )
 
 
-@pytest.mark.parametrize("release", [ServedRelease(), ServedRelease("3f2a", made=END)])
+@pytest.mark.parametrize("release", [ServedRelease(), ServedRelease("3f2a", released_on=END)])
 def test_days_are_compared_with_the_same_window_and_values_after_its_rows_are_gone(tables, tmp_path, release):
     whole = Tables(LakeLayout.open(tmp_path / "whole"))
     for each in (tables, whole):
@@ -142,7 +142,7 @@ def test_a_part_of_an_old_day_that_comes_back_and_an_erased_user_change_no_windo
 
 def test_older_logs_that_come_late_give_a_release_its_own_window_and_change_no_other(tables):
     arrive(tables, *range(3, 9))
-    release = ServedRelease("3f2a", made=FIRST + timedelta(6))
+    release = ServedRelease("3f2a", released_on=FIRST + timedelta(6))
     assert compared(tables, 8).reference.start == compared(tables, 8, release=release).reference.start == FIRST + timedelta(3)
     arrive(tables, 0, 1, 2)
     assert compared(tables, 8).reference.start == FIRST + timedelta(3)

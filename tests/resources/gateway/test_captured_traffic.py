@@ -403,7 +403,7 @@ def test_keys_decide_what_is_kept_and_are_written_nowhere(tmp_path):
     with chat_server() as server, captured(tmp_path, server, rules) as front:
         assert ask(front).status == 200
         assert json.loads(ask(front, {"id": "x", "value": 1}, "/feedback").data)["kept"] is False
-        assert front.journal.kept == 0 and front.recorder.left_out["zero_retention"] == 1
+        assert front.journal.written == 0 and front.recorder.left_out["zero_retention"] == 1
         ask(front, Authorization="Bearer another")
     assert len(objects(tmp_path)) == 1 and not objects(tmp_path, "feedback")
     assert hashed not in json.dumps(objects(tmp_path)) and "another" not in json.dumps(objects(tmp_path))
@@ -434,8 +434,8 @@ def test_a_record_of_a_sampled_key_says_which_share_was_kept(tmp_path):
 def test_what_does_not_fit_is_counted_and_told_in_the_objects(tmp_path):
     with chat_server() as server, captured(tmp_path, server, most_bytes=2_000) as front:
         assert [ask(front).status for _ in range(5)] == [200] * 5
-        assert front.journal.kept + front.journal.not_kept["journal_full"] == 5 and front.journal.not_kept["journal_full"] >= 3
-        lost = front.journal.not_kept["journal_full"]
+        assert front.journal.written + front.journal.lost["journal_full"] == 5 and front.journal.lost["journal_full"] >= 3
+        lost = front.journal.lost["journal_full"]
     *_, report = ingested(tmp_path)
     [note] = [line["capture_note"] for line in objects(tmp_path) if "capture_note" in line]
     assert note["not_kept"] == {"journal_full": lost} and note["since"] <= note["until"] and report.total.skipped == 1
@@ -487,9 +487,9 @@ def test_a_disk_that_is_full_leaves_no_half_frame_and_is_told_later(tmp_path, mo
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "writev", refuse)
-    assert not journal.append({"kind": "feedback", "at": 1.0, "n": 2}) and journal.not_kept == {"disk": 2}
+    assert not journal.append({"kind": "feedback", "at": 1.0, "n": 2}) and journal.lost == {"disk": 2}
     monkeypatch.setattr(os, "writev", write)
-    assert journal.append({"kind": "feedback", "at": 1.0, "n": 3}) and journal.kept == 2
+    assert journal.append({"kind": "feedback", "at": 1.0, "n": 3}) and journal.written == 2
     journal.close()
     found = [frame.meta for frame in frames(segments(tmp_path, READY)[0])]
     assert [meta.get("n") for meta in found] == [0, None, 3] and found[1]["not_kept"] == {"disk": 2}
@@ -508,7 +508,7 @@ def test_a_client_that_leaves_is_no_answer_before_it_begins_and_a_broken_one_aft
                 waited_for(lambda: len(server.seen) == 2)
             connection.sock.shutdown(socket.SHUT_RDWR)
             connection.close()
-        waited_for(lambda: front.recorder.left_out["unanswered"] == 1 and front.journal.kept == 1)
+        waited_for(lambda: front.recorder.left_out["unanswered"] == 1 and front.journal.written == 1)
         server.gate.set()
     [line] = objects(tmp_path)
     assert "the client left" in line["response"]["error"]["message"] and line["request"]["stream"]

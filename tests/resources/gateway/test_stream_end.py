@@ -67,9 +67,9 @@ def test_the_journal_has_the_answer_before_its_last_part_is_passed_on(tmp_path, 
     kept = []
     for part in STREAMS[form]:
         exchange.part(part)
-        kept.append(journal.kept)
+        kept.append(journal.written)
     exchange.ends()
-    assert kept == [0, 1] and journal.kept == 1
+    assert kept == [0, 1] and journal.written == 1
     journal.close()
     [frame] = [frame for path in tmp_path.iterdir() for frame in frames(path)]
     assert frame.answer == b"".join(STREAMS[form])
@@ -82,6 +82,6 @@ def test_a_long_answer_of_known_length_is_kept_with_its_last_byte(tmp_path):
     )
     exchange.starts(Backend("http://127.0.0.1:9", ""), 200, {"Content-Type": "application/json"}, 6)
     exchange.part(b"{ab")
-    assert journal.kept == 0
+    assert journal.written == 0
     exchange.part(b"cd}")
-    assert journal.kept == 1
+    assert journal.written == 1

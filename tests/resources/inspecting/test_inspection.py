@@ -14,23 +14,7 @@ from resources.inspecting.findings import verdicts_of
 from resources.inspecting.inspection import InspectError, _uri_of, inspect
 from resources.inspecting.inspection_page import day_bars, sections, short, write_page
 from resources.sources.sources import SourceError
-
-
-def pair(number, prompt, answer, **changes):
-    message = {"role": "assistant", "content": answer}
-    return {
-        "timestamp": 1780300000 + 3600 * number,
-        "workload_id": "w",
-        "client_id": "c",
-        "request": {"model": "m", "messages": [{"role": "user", "content": prompt}]},
-        "response": {
-            "id": f"r{number}",
-            "object": "chat.completion",
-            "model": "m",
-            "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
-            "usage": {"prompt_tokens": 10, "completion_tokens": 5},
-        },
-    } | changes
+from tests.logged import pair
 
 
 def write(path, records):

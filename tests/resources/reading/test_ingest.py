@@ -201,14 +201,8 @@ def two_states(tmp_path_factory):
 def test_both_states_are_read_as_their_records_say(two_states):
     _, _, calm = two_states
     assert {row["request_id"]: row["source_uri"][-7:] for row in calm["interactions"]} == {
-        "1": "b.jsonl",
-        "2": "a.jsonl",
-        "3": "b.jsonl",
-        "4": "c.jsonl",
-        "5": "d.jsonl",
-        SIX: "a.jsonl",
-        "7": "d.jsonl",
-    }
+        "1": "b.jsonl", "2": "a.jsonl", "3": "b.jsonl", "4": "c.jsonl", "5": "d.jsonl", SIX: "a.jsonl", "7": "d.jsonl",
+    }  # fmt: skip
     assert len(calm["decisions"]) == len(calm["feedback"]) + 1 == len(calm["quarantine"]) + 1 == 2
 
 
@@ -435,15 +429,11 @@ def test_many_small_runs_leave_few_files_and_the_same_rows(tmp_path, monkeypatch
     for number in range(11):
         path = tmp_path / f"logs/dt=2026-06-01/{number}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(
-            json.dumps(
-                {
-                    "timestamp": 1780300000 + number,
-                    "request": {"messages": [{"role": "user", "content": "q"}]},
-                    "response": {"id": str(number), "choices": [{"message": {"role": "assistant", "content": "a"}}]},
-                }
-            )
-        )
+        path.write_text(json.dumps({
+            "timestamp": 1780300000 + number,
+            "request": {"messages": [{"role": "user", "content": "q"}]},
+            "response": {"id": str(number), "choices": [{"message": {"role": "assistant", "content": "a"}}]},
+        }))  # fmt: skip
         assert ingest(tables, "w", sources).total.kept == 1
     ingest(whole, "w", sources)
     assert len(tables.files("interactions")) <= 5 and tables.rows_by_day("interactions", "w") == {date(2026, 6, 1): 11}
@@ -494,13 +484,8 @@ def trajectory(say, reward):
         "task_id": 0,
         "trial": 0,
         "reward": reward,
-        "traj": [
-            {"role": "user", "content": "q"},
-            {"role": "assistant", "content": "same"},
-            {"role": "user", "content": "and"},
-            {"role": "assistant", "content": say},
-        ],
-    }
+        "traj": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "same"}, {"role": "user", "content": "and"}, {"role": "assistant", "content": say}],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

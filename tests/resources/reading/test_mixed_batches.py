@@ -8,13 +8,7 @@ from tests.resources.records.test_openai_batch import read, request, response
 
 OPENAI = [request("a", "openai a"), request("b", "openai b")], [response("b", "o-b"), response("a", "o-a")]
 ANTHROPIC = (
-    [
-        {
-            "custom_id": name,
-            "params": {"model": "c", "max_tokens": 5, "messages": [{"role": "user", "content": f"claude {name}"}]},
-        }
-        for name in "ab"
-    ],
+    [{"custom_id": name, "params": {"model": "c", "max_tokens": 5, "messages": [{"role": "user", "content": f"claude {name}"}]}} for name in "ab"],
     [
         {
             "custom_id": name,
@@ -33,20 +27,11 @@ ANTHROPIC = (
         }
         for name in "ba"
     ],
-)
+)  # fmt: skip
 GEMINI = (
     [{"key": name, "request": {"contents": [{"parts": [{"text": f"gemini {name}"}]}]}} for name in "ab"],
-    [
-        {
-            "key": name,
-            "response": {
-                "candidates": [{"content": {"parts": [{"text": f"g-{name}"}]}, "finishReason": "STOP"}],
-                "responseId": f"g{name}",
-            },
-        }
-        for name in "ba"
-    ],
-)
+    [{"key": name, "response": {"candidates": [{"content": {"parts": [{"text": f"g-{name}"}]}, "finishReason": "STOP"}], "responseId": f"g{name}"}} for name in "ba"],
+)  # fmt: skip
 VLLM = [
     "INFO 06-01 08:00:00 [request_logger.py:30] Received request chatcmpl-a: prompt: '<|im_start|>user\\nvllm a<|im_end|>\\n"
     "<|im_start|>assistant\\n', params: SamplingParams(n=1, temperature=0.7, max_tokens=50), prompt_token_ids: None, "
@@ -55,13 +40,9 @@ VLLM = [
     "finish_reason: stop",
 ]
 ANSWERED = {
-    ("openai a", "o-a"),
-    ("openai b", "o-b"),
-    ("claude a", "c-a"),
-    ("claude b", "c-b"),
-    ("gemini a", "g-a"),
+    ("openai a", "o-a"), ("openai b", "o-b"), ("claude a", "c-a"), ("claude b", "c-b"), ("gemini a", "g-a"),
     ("gemini b", "g-b"),
-}
+}  # fmt: skip
 
 
 def put(folder, name, lines):

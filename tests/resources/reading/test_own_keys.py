@@ -49,8 +49,5 @@ def test_a_word_a_currency_and_a_workload_beside_whole_answers(tmp_path):
     )
     rows = {row["request_id"]: row for row in tables.open("interactions").to_pyarrow_table().to_pylist()}
     assert [(rows[f"r{n}"]["status"], rows[f"r{n}"]["cost"], rows[f"r{n}"]["workload"]) for n in range(4)] == [
-        ("success", None, "shop"),
-        ("success", None, "shop"),
-        ("success", 0.2, "math"),
-        ("failure", None, "shop"),
-    ]
+        ("success", None, "shop"), ("success", None, "shop"), ("success", 0.2, "math"), ("failure", None, "shop"),
+    ]  # fmt: skip

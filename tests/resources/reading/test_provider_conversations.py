@@ -88,17 +88,11 @@ def converse():
     talk = [
         {"role": "user", "content": [{"text": QUESTION}]},
         {"role": "assistant", "content": [thought("two"), {"text": "I look."}, *called]},
-        {
-            "role": "user",
-            "content": [
-                {"toolResult": {"toolUseId": i, "content": [{"text": text}]}}
-                for (i, _, _), text in zip(CALLS, RESULTS, strict=True)
-            ],
-        },
+        {"role": "user", "content": [{"toolResult": {"toolUseId": i, "content": [{"text": text}]}} for (i, _, _), text in zip(CALLS, RESULTS, strict=True)]},
         {"role": "assistant", "content": [thought("hm"), {"text": ANSWER}]},
         {"role": "user", "content": [{"text": MORE}, {"cachePoint": {"type": "default"}}]},
         {"role": "assistant", "content": [{"text": LAST}]},
-    ]
+    ]  # fmt: skip
     return [
         (
             {"modelId": "m", "system": [{"text": "Be brief."}], "messages": talk[:end]},
@@ -214,15 +208,8 @@ def test_a_turn_that_later_requests_repeat_is_learnt_once_and_in_its_place(tmp_p
     assert not bad and len(rows) == 3 and {row["session_id"] for row in rows} == {"s"}
     (chat,) = conversations(rows)
     assert [message["role"] for message in chat] == [
-        "system",
-        "user",
-        "assistant",
-        "tool",
-        "tool",
-        "assistant",
-        "user",
-        "assistant",
-    ]
+        "system", "user", "assistant", "tool", "tool", "assistant", "user", "assistant",
+    ]  # fmt: skip
     assert [message["weight"] for message in chat if message["role"] == "assistant"] == [1, 1, 1]
     assert [message.get("reasoning_content") for message in chat if message["role"] == "assistant"] == (
         [None] * 3 if form == "without thoughts" else ["two", "hm", None]

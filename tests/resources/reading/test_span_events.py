@@ -67,15 +67,10 @@ def event(number, name, after=0, body=None, **more):
 def messages(number, question, answer):
     """The log records of one call, its answer first: exporters do not order them."""
     return [
-        event(
-            number,
-            "gen_ai.choice",
-            3,
-            {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": answer}},
-        ),
+        event(number, "gen_ai.choice", 3, {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": answer}}),
         event(number, "gen_ai.system.message", 1, {"content": "Be brief."}),
         event(number, "gen_ai.user.message", 2, {"content": question}),
-    ]
+    ]  # fmt: skip
 
 
 def details(number, question, answer, **more):

@@ -27,16 +27,12 @@ def ties(tables):
 
 
 def test_each_kind_of_id_ties_and_what_is_not_one_interaction_says_why(tables):
-    store(
-        tables,
-        "interactions",
-        [
-            interaction(1, "a", "b", alias_id="gw1", trace_id="t1"),
-            interaction(2, "a", "b", trace_id="t2", session_id="s1"),
-            interaction(3, "a", "b", trace_id="t2", alias_id="r1"),
-            interaction(4, "a", "b", day=1, choice_index=1, request_id="r2"),
-        ],
-    )
+    store(tables, "interactions", [
+        interaction(1, "a", "b", alias_id="gw1", trace_id="t1"),
+        interaction(2, "a", "b", trace_id="t2", session_id="s1"),
+        interaction(3, "a", "b", trace_id="t2", alias_id="r1"),
+        interaction(4, "a", "b", day=1, choice_index=1, request_id="r2"),
+    ])  # fmt: skip
     elsewhere = interaction(9, "a", "b", workload="other", request_id="r9")
     tables.append("interactions", pa.Table.from_pylist([elsewhere], schema=SCHEMAS["interactions"]))
     about = [
@@ -57,19 +53,9 @@ def test_each_kind_of_id_ties_and_what_is_not_one_interaction_says_why(tables):
     before = slice_digest(tables, "feedback", "tutor")
     found = tie(tables, {"tutor"})
     assert list(ties(tables).values()) == [
-        ("i1", "interaction"),
-        ("i1", "request"),
-        ("i1", "gateway"),
-        ("i1", "trace"),
-        ("i3", "session"),
-        (None, "several"),
-        (None, "several"),
-        (None, "several"),
-        (None, "unknown"),
-        (None, "elsewhere"),
-        (None, "unknown"),
-        (None, "unknown"),
-    ]
+        ("i1", "interaction"), ("i1", "request"), ("i1", "gateway"), ("i1", "trace"), ("i3", "session"), (None, "several"),
+        (None, "several"), (None, "several"), (None, "unknown"), (None, "elsewhere"), (None, "unknown"), (None, "unknown"),
+    ]  # fmt: skip
     assert found.days["tutor"] == {date(2026, 6, 1): Counter(tie for _, tie in ties(tables).values())}
     assert found.changed == {"tutor": [date(2026, 6, 1)]} and tie(tables, {"tutor"}).changed == {}
     assert slice_digest(tables, "feedback", "tutor") == before  # curation hears what it heard: nothing is made again
@@ -138,11 +124,8 @@ def test_whatever_the_order_of_reading_the_ties_are_the_same(tmp_path):
             report = ingest(tables, "w", {"g": SourceSettings(uri=f"{home}/*.jsonl")})
         seen.append(sorted((row["source_row"], row["interaction_id"], row["tie"]) for row in read(tables, "feedback")))
         assert sum((Counter(day) for day in report.ties.values()), Counter()) == {
-            "request": 1,
-            "several": 1,
-            "trace": 1,
-            "unknown": 1,
-        }
+            "request": 1, "several": 1, "trace": 1, "unknown": 1,
+        }  # fmt: skip
     assert all(each == seen[0] for each in seen) and [row[2] for row in seen[0]] == ["request", "several", "trace", "unknown"]
 
 

@@ -23,17 +23,9 @@ SAID = {
     "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi"}}],
 }
 OPENAI = {
-    "time": "2026-06-01T12:00:00Z",
-    "conversation_id": "c1",
-    "user": "U2",
-    "user_id": "U9",
-    "duration_ms": 1200,
-    "thumb": "up",
-    "cost_usd": 0.01,
-    "region": "eu",
-    "request": ASKED,
-    "response": SAID,
-}
+    "time": "2026-06-01T12:00:00Z", "conversation_id": "c1", "user": "U2", "user_id": "U9", "duration_ms": 1200,
+    "thumb": "up", "cost_usd": 0.01, "region": "eu", "request": ASKED, "response": SAID,
+}  # fmt: skip
 ANTHROPIC = {
     "request": {**ASKED, "max_tokens": 5, "system": "x", "customer_ref": "U7"},
     "thumb": "down",
@@ -86,11 +78,8 @@ def test_attributes_of_spans(tmp_path):
     asked, said = json.dumps(ASKED["messages"]), json.dumps([{"role": "assistant", "content": "hi"}])
     own = {"cost_usd": "0.5", "thumb": "down", "actor__login": "bob", "metadata": '{"tier": "gold", "user_id": "U2"}'}
     content = {
-        "gen_ai__input__messages": asked,
-        "gen_ai__output__messages": said,
-        "http__route": "/chat",
-        "thread__id": "main-7",
-    }
+        "gen_ai__input__messages": asked, "gen_ai__output__messages": said, "http__route": "/chat", "thread__id": "main-7",
+    }  # fmt: skip
     chat = {"gen_ai__operation__name": "chat", **content, **own}
     times = {"startTimeUnixNano": "1780315200000000000", "endTimeUnixNano": "1780315201000000000"}
     spans = [
@@ -200,15 +189,12 @@ def test_a_user_is_found_in_the_logs_however_they_are_written(tmp_path, monkeypa
     assert list(named_in_logs(None, "Jörg", False)) == [f"{log} could not be searched for keys that nothing reads: locked"]
 
 
-@pytest.mark.parametrize(
-    ("name", "keys"),
-    [
-        ("openai_pairs", {"timestamp", "latency_ms", "request", "request.metadata.session_id"}),
-        ("anthropic", {"request", "session_id", "ts"}),
-        ("litellm", {"response_cost", "metadata.user_api_key_alias"}),
-        ("messages", {"metadata.user_id", "timestamp"}),
-    ],
-)
+@pytest.mark.parametrize(("name", "keys"), [
+    ("openai_pairs", {"timestamp", "latency_ms", "request", "request.metadata.session_id"}),
+    ("anthropic", {"request", "session_id", "ts"}),
+    ("litellm", {"response_cost", "metadata.user_api_key_alias"}),
+    ("messages", {"metadata.user_id", "timestamp"}),
+])  # fmt: skip
 def test_what_a_format_reads_comes_from_its_sql(name, keys):
     assert keys <= keys_read(FORMATS[name]) and looks_beside(FORMATS[name]) and not looks_beside(FORMATS["feedback"])
     assert json.loads(json.dumps(sorted(keys_read(FORMATS[name]))))

@@ -20,14 +20,9 @@ def _call(name, **arguments):
 
 def test_a_call_without_arguments_calls_a_tool_without_parameters(tmp_path):
     calls = [
-        _call("a"),
-        _call("b", arguments=None),
-        _call("c", arguments=""),
-        _call("d", arguments=" \n"),
-        _call("e", arguments={}),
-        _call("f", arguments="null"),
-        _call("g", arguments='{"x": 1}'),
-    ]
+        _call("a"), _call("b", arguments=None), _call("c", arguments=""), _call("d", arguments=" \n"),
+        _call("e", arguments={}), _call("f", arguments="null"), _call("g", arguments='{"x": 1}'),
+    ]  # fmt: skip
     spoken = {"role": "assistant", "content": None, "tool_calls": calls}
     older = {"role": "assistant", "content": None, "function_call": {"name": "now"}}
     asked = [

@@ -61,14 +61,11 @@ def test_a_second_round_of_calls_has_ids_of_its_own_and_a_text_before_a_call_is_
     assert told[3]["tool_calls"][0]["id"] == told[4]["tool_call_id"] == "call_2"
 
 
-@pytest.mark.parametrize(
-    "turns",
-    [
-        [_turn("function_call", "look for Oslo"), ASKED, SAID],
-        [ASKED, _turn("function_call", [_call("Oslo"), 5]), SAID],
-        [ASKED, _turn("function_call", _call("Oslo")), _turn("function_call", "{"), SAID],
-    ],
-)
+@pytest.mark.parametrize("turns", [
+    [_turn("function_call", "look for Oslo"), ASKED, SAID],
+    [ASKED, _turn("function_call", [_call("Oslo"), 5]), SAID],
+    [ASKED, _turn("function_call", _call("Oslo")), _turn("function_call", "{"), SAID],
+])  # fmt: skip
 def test_a_call_without_a_name_is_no_call(tmp_path, turns):
     rows, [bad], _, _ = read(tmp_path, [{"conversations": turns}])
     assert not rows and "function_call that is no JSON with a name" in bad["message"]

@@ -48,19 +48,16 @@ def test_separators_quotes_and_line_ends_are_recognised(name, separator, how):
     assert [row | {"ok": row.get("ok", "")} for row in records.values()] == ROWS
 
 
-@pytest.mark.parametrize(
-    "pack",
-    [
-        lambda text: text.encode(),
-        lambda text: text.encode("utf-8-sig"),
-        lambda text: gzip.compress(text.encode()),
-        lambda text: zstandard.compress(text.encode()),
-        lambda text: text.encode("utf-16"),
-        lambda text: text.encode("utf-16-le"),
-        lambda text: gzip.compress(text.encode("utf-16-be")),
-        lambda text: ("sep=,\n" + text).encode(),
-    ],
-)
+@pytest.mark.parametrize("pack", [
+    lambda text: text.encode(),
+    lambda text: text.encode("utf-8-sig"),
+    lambda text: gzip.compress(text.encode()),
+    lambda text: zstandard.compress(text.encode()),
+    lambda text: text.encode("utf-16"),
+    lambda text: text.encode("utf-16-le"),
+    lambda text: gzip.compress(text.encode("utf-16-be")),
+    lambda text: ("sep=,\n" + text).encode(),
+])  # fmt: skip
 def test_it_is_read_packed_marked_and_in_utf_16(pack):
     records, problems = parts(pack(written([{"id": "1", "q": "hé\nho"}])))
     assert list(records.values()) == [{"id": "1", "q": "hé\nho"}] and not problems
@@ -68,39 +65,22 @@ def test_it_is_read_packed_marked_and_in_utf_16(pack):
 
 def test_a_broken_row_is_a_problem_at_its_line_and_costs_no_other():
     lines = [
-        "id;User Message;c",
-        '1;"a',
-        'b";x',
-        "2;short",
-        ";;",
-        '3;"bad" tail;x',
-        "",
-        '4;ok;"open',
-        "5;fine;y",
-        "6;M\udcfcller;z",
-        "7;hé;z",
-        "8;a;b;c",
-    ]
+        "id;User Message;c", '1;"a', 'b";x', "2;short", ";;", '3;"bad" tail;x', "", '4;ok;"open', "5;fine;y",
+        "6;M\udcfcller;z", "7;hé;z", "8;a;b;c",
+    ]  # fmt: skip
     records, problems = parts("\r\n".join(lines).encode("utf-8", "surrogateescape"))
     assert {line: row["id"] for line, row in records.items()} == {2: "1", 9: "5", 11: "7"}
     assert {line: code for line, (code, _) in problems.items()} == {
-        4: "malformed_row",
-        6: "malformed_row",
-        8: "malformed_row",
-        10: "invalid_utf8",
-        12: "malformed_row",
-    }
+        4: "malformed_row", 6: "malformed_row", 8: "malformed_row", 10: "invalid_utf8", 12: "malformed_row",
+    }  # fmt: skip
     assert "2 columns, and the header has 3" in problems[4][1] and "is not closed" in problems[8][1]
     assert "Latin-1" in problems[10][1] and "ller" not in problems[10][1]
 
 
-@pytest.mark.parametrize(
-    ("rows", "line", "said"),
-    [
-        (b"hi,you\na,b,c\nd,e,f\nq\n", 3, "the row has 3 columns, and the header has 2"),
-        (b'hi,"you\n', 2, "a quote .* is not closed"),
-    ],
-)
+@pytest.mark.parametrize(("rows", "line", "said"), [
+    (b"hi,you\na,b,c\nd,e,f\nq\n", 3, "the row has 3 columns, and the header has 2"),
+    (b'hi,"you\n', 2, "a quote .* is not closed"),
+])  # fmt: skip
 def test_a_table_that_names_its_columns_is_one_however_many_rows_are_broken(rows, line, said):
     records, problems = parts(b"prompt,answer\n" + rows)
     assert next(iter(problems)) == line and re.search(said, problems[line][1])
@@ -115,16 +95,13 @@ def test_unnamed_and_single_columns(content, keys):
     assert [list(row) for row in parts(content)[0].values()] == [keys]
 
 
-@pytest.mark.parametrize(
-    ("content", "name"),
-    [
-        (b"These are, the logs.\nThey are, from June.\n", "readme.txt"),
-        (b"1,hi\n2,ho\n", "a.csv"),
-        (b"a,a\n1,2\n", "a.csv"),
-        ("id,text\n1,Müller\n".encode("latin-1"), "a.csv"),
-        (b"<a,b>\n<c,d>\n", "x"),
-    ],
-)
+@pytest.mark.parametrize(("content", "name"), [
+    (b"These are, the logs.\nThey are, from June.\n", "readme.txt"),
+    (b"1,hi\n2,ho\n", "a.csv"),
+    (b"a,a\n1,2\n", "a.csv"),
+    ("id,text\n1,Müller\n".encode("latin-1"), "a.csv"),
+    (b"<a,b>\n<c,d>\n", "x"),
+])  # fmt: skip
 def test_what_is_no_table_or_has_no_usable_header_is_one_problem(content, name):
     records, problems = parts(content, name)
     assert not records and list(problems) == [0]

@@ -13,28 +13,25 @@ from resources.records.formats import detect
 BERN, ROME = "The capital is Bern.", "The capital is Rome."
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        {"request_id": "r1", "original": BERN, "corrected": ROME},
-        {"id": "r1", "before": BERN, "after": ROME},
-        {"trace_id": "t1", "model_answer": BERN, "edited": ROME},
-        {"trace_id": "t1", "ai_response": BERN, "final": ROME},
-        {"requestId": "r1", "response_id": "r1", "botAnswer": BERN, "humanAnswer": ROME},
-        {"response_id": "r1", "draft": BERN, "sent": ROME},
-        {"session_id": "s1", "suggestion": BERN, "final_text": ROME},
-        {"request_id": "r1", "generated": BERN, "corrected_answer": ROME, "editor": "anna"},
-        {"request_id": "r1", "original_response": BERN, "edited_response": ROME},
-        {"request_id": "r1", "model_output": BERN, "expected_output": ROME},
-        {"request_id": "r1", "answer": BERN, "ideal_answer": ROME},
-        {"request_id": "r1", "response_before": BERN, "response_after": ROME},
-        {"original": BERN, "revised": ROME},
-        {"run_id": "r1", "key": "correctness", "score": 0, "correction": {"output": ROME}},
-        {"run_id": "r1", "key": "correctness", "correction": {"messages": [{"role": "assistant", "content": ROME}]}},
-        {"request_id": "r1", "prompt": "Capital of Italy?", "original": BERN, "corrected": ROME},
-        {"request_id": "r1", "original": {"role": "assistant", "content": BERN}, "corrected": json.dumps({"content": ROME})},
-    ],
-)
+@pytest.mark.parametrize("record", [
+    {"request_id": "r1", "original": BERN, "corrected": ROME},
+    {"id": "r1", "before": BERN, "after": ROME},
+    {"trace_id": "t1", "model_answer": BERN, "edited": ROME},
+    {"trace_id": "t1", "ai_response": BERN, "final": ROME},
+    {"requestId": "r1", "response_id": "r1", "botAnswer": BERN, "humanAnswer": ROME},
+    {"response_id": "r1", "draft": BERN, "sent": ROME},
+    {"session_id": "s1", "suggestion": BERN, "final_text": ROME},
+    {"request_id": "r1", "generated": BERN, "corrected_answer": ROME, "editor": "anna"},
+    {"request_id": "r1", "original_response": BERN, "edited_response": ROME},
+    {"request_id": "r1", "model_output": BERN, "expected_output": ROME},
+    {"request_id": "r1", "answer": BERN, "ideal_answer": ROME},
+    {"request_id": "r1", "response_before": BERN, "response_after": ROME},
+    {"original": BERN, "revised": ROME},
+    {"run_id": "r1", "key": "correctness", "score": 0, "correction": {"output": ROME}},
+    {"run_id": "r1", "key": "correctness", "correction": {"messages": [{"role": "assistant", "content": ROME}]}},
+    {"request_id": "r1", "prompt": "Capital of Italy?", "original": BERN, "corrected": ROME},
+    {"request_id": "r1", "original": {"role": "assistant", "content": BERN}, "corrected": json.dumps({"content": ROME})},
+])  # fmt: skip
 def test_an_edit_is_known_by_its_names(record):
     assert detect([record]).name == "edits"
     assert sides_of(record)[1] == ROME and sides_of(record)[0] in (BERN, "")
@@ -92,14 +89,8 @@ def test_edits_are_tied_by_id_or_by_what_was_said(tmp_path):
         {"request_id": "own-id", "original": "eight", "corrected": "It is eight."},
         {"trace_id": "t7", "original": "seven", "corrected": "It is seven."},
         {"response_id": "chatcmpl-9x7f", "original": "eight", "corrected": "It is nine."},
-        {
-            "run_id": "chatcmpl-3x7f",
-            "key": "correctness",
-            "score": 0,
-            "comment": "wrong",
-            "correction": {"output": "Not at all."},
-        },
-    ]
+        {"run_id": "chatcmpl-3x7f", "key": "correctness", "score": 0, "comment": "wrong", "correction": {"output": "Not at all."}},
+    ]  # fmt: skip
     rows, bad, feedback, report = read(tmp_path, edits, name="b.jsonl")
     assert not bad and report.total.feedback == len(edits)
     said = {row["interaction_id"]: json.loads(row["completion"])["content"] for row in rows}
@@ -153,13 +144,10 @@ def test_a_correction_of_langfuse_is_an_edit(tmp_path):
     assert row["tie"] == "request"
 
 
-@pytest.mark.parametrize(
-    ("record", "reason"),
-    [
-        ({"call": "chatcmpl-1x7f", "was": BERN, "is": ROME}, ""),
-        ({"call": "x", "was": BERN}, "has nothing at is (fields: correction)"),
-    ],
-)
+@pytest.mark.parametrize(("record", "reason"), [
+    ({"call": "chatcmpl-1x7f", "was": BERN, "is": ROME}, ""),
+    ({"call": "x", "was": BERN}, "has nothing at is (fields: correction)"),
+])  # fmt: skip
 def test_fields_name_an_edit(tmp_path, record, reason):
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs/a.jsonl").write_text(json.dumps(call(1, BERN)))

@@ -47,14 +47,11 @@ def test_a_page_of_stored_completions_is_one_record_for_each(tmp_path):
     assert bad["error_code"] == "missing_field" and "messages" in bad["message"]
 
 
-@pytest.mark.parametrize(
-    ("page", "words"),
-    [
-        ({"object": "list", "data": []}, "lists no completions"),
-        ({"object": "list", "data": [{"id": "chatcmpl-1-0", "role": "user", "content": "q"}]}, "into its completion"),
-        ({"object": "chat.completion", "id": "x", "choices": [], "messages": [{"role": "user", "content": "q"}]}, "choices"),
-    ],
-)
+@pytest.mark.parametrize(("page", "words"), [
+    ({"object": "list", "data": []}, "lists no completions"),
+    ({"object": "list", "data": [{"id": "chatcmpl-1-0", "role": "user", "content": "q"}]}, "into its completion"),
+    ({"object": "chat.completion", "id": "x", "choices": [], "messages": [{"role": "user", "content": "q"}]}, "choices"),
+])  # fmt: skip
 def test_pages_without_completions_say_so(tmp_path, page, words):
     rows, (bad,), _, _ = read(tmp_path, [page])
     assert not rows and words in bad["message"]
@@ -137,16 +134,13 @@ def test_sharegpt_gives_an_interaction_for_each_answer(tmp_path):
     assert [row["completion"]["content"] for row in rows[4:]] == ["b", "d", "f", "works"]
 
 
-@pytest.mark.parametrize(
-    ("turns", "words"),
-    [
-        ([{"from": "king", "value": "q"}, {"from": "gpt", "value": "a"}], "speaker"),
-        ([{"from": "human", "value": "q"}, {"from": "function_call", "value": "call f"}], "no JSON"),
-        ([{"from": "gpt", "value": "a"}], "answer"),
-        ([], "not a list"),
-        ([{"from": "human", "value": "q"}, {"from": "gpt", "value": 5}], "content"),
-    ],
-)
+@pytest.mark.parametrize(("turns", "words"), [
+    ([{"from": "king", "value": "q"}, {"from": "gpt", "value": "a"}], "speaker"),
+    ([{"from": "human", "value": "q"}, {"from": "function_call", "value": "call f"}], "no JSON"),
+    ([{"from": "gpt", "value": "a"}], "answer"),
+    ([], "not a list"),
+    ([{"from": "human", "value": "q"}, {"from": "gpt", "value": 5}], "content"),
+])  # fmt: skip
 def test_sharegpt_that_cannot_be_read_is_one_quarantine_row(tmp_path, turns, words):
     rows, (bad,), _, _ = read(tmp_path, [{"conversations": turns}])
     assert not rows and words in bad["message"]
@@ -156,19 +150,11 @@ def test_alpaca_and_its_relatives(tmp_path):
     rows, bad, _, _ = fixture(tmp_path, "alpaca.jsonl")
     assert not bad and [row["completion"]["content"] for row in rows] == ["Red, green, blue.", "3", "A fruit.", "Then d."]
     assert [row["messages"][-1]["content"] for row in rows] == [
-        "Name three colours.",
-        "Add.\n\n1 and 2",
-        "What is it?\n\nA plum.",
-        "And then?",
-    ]
+        "Name three colours.", "Add.\n\n1 and 2", "What is it?\n\nA plum.", "And then?",
+    ]  # fmt: skip
     assert said(rows[3]["messages"]) == [
-        ("system", "Tell."),
-        ("user", "a"),
-        ("assistant", "b"),
-        ("user", "c"),
-        ("assistant", "d"),
-        ("user", "And then?"),
-    ]
+        ("system", "Tell."), ("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d"), ("user", "And then?"),
+    ]  # fmt: skip
     _, bad, _, _ = read(tmp_path, [{"instruction": "", "output": "x"}, {"instruction": "x", "output": None}])
     assert ["instruction" in bad[0]["message"], "output" in bad[1]["message"]] == [True, True]
 
@@ -198,16 +184,13 @@ def test_token_rows_keep_ids_and_what_is_learnt(tmp_path):
 
 
 def test_rows_of_the_same_ids_and_other_labels_are_two(tmp_path):
-    rows, bad, _, report = read(
-        tmp_path,
-        [
-            {"token_ids": [1, 2, 3]},
-            {"token_ids": [1, 2, 3], "labels": [-100, 2, 3]},
-            {"token_ids": [1, 2, 3]},
-            {"token_ids": [1, 2, 3, 4], "labels": [1, -100, 3, -100]},
-            {"token_ids": [1, 2, 3, 4], "labels": [1, 2, 3, -100]},
-        ],
-    )
+    rows, bad, _, report = read(tmp_path, [
+        {"token_ids": [1, 2, 3]},
+        {"token_ids": [1, 2, 3], "labels": [-100, 2, 3]},
+        {"token_ids": [1, 2, 3]},
+        {"token_ids": [1, 2, 3, 4], "labels": [1, -100, 3, -100]},
+        {"token_ids": [1, 2, 3, 4], "labels": [1, 2, 3, -100]},
+    ])  # fmt: skip
     assert not bad and len(rows) == 4 and report.total.repeated == 1
     assert [row["params"] and json.loads(row["params"])["masked"] for row in rows] == [None, None, [[1, 2], [3, 4]], [[3, 4]]]
 
@@ -234,14 +217,11 @@ def test_token_rows_that_do_not_hold_together_are_quarantined(tmp_path):
 
 
 def test_prompt_and_answer_as_token_ids(tmp_path):
-    rows, bad, _, _ = read(
-        tmp_path,
-        [
-            {"workload": "math", "prompt": [1, 2], "answer": [3, 4]},
-            {"prompt_token_ids": [5], "completion_token_ids": [6, 7]},
-            {"prompt": [1, 2], "answer": [3, "x"]},
-        ],
-    )
+    rows, bad, _, _ = read(tmp_path, [
+        {"workload": "math", "prompt": [1, 2], "answer": [3, 4]},
+        {"prompt_token_ids": [5], "completion_token_ids": [6, 7]},
+        {"prompt": [1, 2], "answer": [3, "x"]},
+    ])  # fmt: skip
     assert [(row["prompt_token_ids"], row["completion_token_ids"]) for row in rows] == [([1, 2], [3, 4]), ([5], [6, 7])]
     assert rows[0]["workload_name"] == "math" and [row["error_code"] for row in bad] == ["wrong_type"]
 
@@ -278,18 +258,15 @@ def test_a_wrong_format_named_in_the_recipe_is_one_sentence(tmp_path, name):
 
 def test_labels_of_unpaired_preferences_are_feedback_on_their_answer(tmp_path):
     asked, said = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
-    rows, bad, feedback, report = read(
-        tmp_path,
-        [
-            {"prompt": "q1", "completion": "a", "label": True},
-            {"prompt": [asked], "completion": [said], "label": False},
-            {"prompt": "q3", "completion": "a", "label": "spam"},
-            {"prompt": "q4", "completion": "a"},
-            {"prompt": "", "completion": [asked], "label": True},
-            {"messages": [asked, said, asked, {**said, "content": "b"}], "label": False},
-            {"messages": [asked], "label": True},
-        ],
-    )
+    rows, bad, feedback, report = read(tmp_path, [
+        {"prompt": "q1", "completion": "a", "label": True},
+        {"prompt": [asked], "completion": [said], "label": False},
+        {"prompt": "q3", "completion": "a", "label": "spam"},
+        {"prompt": "q4", "completion": "a"},
+        {"prompt": "", "completion": [asked], "label": True},
+        {"messages": [asked, said, asked, {**said, "content": "b"}], "label": False},
+        {"messages": [asked], "label": True},
+    ])  # fmt: skip
     found = {row["interaction_id"]: row["source_row"] for row in rows}
     assert [(found[row["interaction_id"]], row["value"], row["name"]) for row in feedback] == [
         (1, 1, "preference"),
@@ -314,11 +291,8 @@ def test_a_label_of_any_key_is_feedback_but_not_the_class_that_a_short_answer_na
     rows, bad, feedback, report = read(tmp_path, lines)
     assert not bad and len(rows) == 9 and report.unread_keys == {}
     assert [(row["source_row"], row["value"]) for row in sorted(feedback, key=lambda row: row["source_row"])] == [
-        (6, -1),
-        (7, -1),
-        (8, -1),
-        (9, 1),
-    ]
+        (6, -1), (7, -1), (8, -1), (9, 1),
+    ]  # fmt: skip
 
 
 def test_labels_of_any_spelling_are_read_in_each_form_of_a_data_set_and_only_those(tmp_path):
@@ -346,15 +320,12 @@ SAID = {"role": "assistant", "content": "Bern."}
 CHOICES = [{"index": 0, "message": SAID, "finish_reason": "stop"}, {"index": 1, "message": {**SAID, "content": "It is Bern."}}]
 
 
-@pytest.mark.parametrize(
-    ("beside", "answers"),
-    [
-        ({"model": "m", "temperature": 1, "choices": CHOICES}, ["Bern.", "It is Bern."]),
-        ({"choices": CHOICES[:1], "session_id": "s1", "usage": {"completion_tokens": 3}}, ["Bern."]),
-        ({"response": {"id": "r", "choices": CHOICES}}, ["Bern.", "It is Bern."]),
-        ({"llm_response": {"choices": CHOICES[:1]}, "model": "m"}, ["Bern."]),
-    ],
-)
+@pytest.mark.parametrize(("beside", "answers"), [
+    ({"model": "m", "temperature": 1, "choices": CHOICES}, ["Bern.", "It is Bern."]),
+    ({"choices": CHOICES[:1], "session_id": "s1", "usage": {"completion_tokens": 3}}, ["Bern."]),
+    ({"response": {"id": "r", "choices": CHOICES}}, ["Bern.", "It is Bern."]),
+    ({"llm_response": {"choices": CHOICES[:1]}, "model": "m"}, ["Bern."]),
+])  # fmt: skip
 def test_messages_beside_a_response_are_asked_and_answered(tmp_path, beside, answers):
     asked = [{"role": "user", "content": "The capital?"}]
     rows, bad, _, _ = read(tmp_path, [{"messages": asked, **beside}])

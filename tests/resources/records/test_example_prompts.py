@@ -76,24 +76,21 @@ def test_the_prompt_has_every_part(tmp_path, line, asked):
     assert len(rows) == 1 + ("chosen" in line or "rejected_response" in line)
 
 
-@pytest.mark.parametrize(
-    ("line", "key"),
-    [
-        ({"prompt": "Say it.", "question": U[1], **PAIR}, "question"),
-        ({"prompt": [ASKED], "context": "The sky is blue.", **PAIR}, "context"),
-        ({"prompt": U[1], "input": "It rains.", "context": "The sky is blue.", **DONE}, "context"),
-        ({"prompt": "Something else.", "messages": chat(U, A)}, "prompt"),
-        ({"messages": chat(U, A), "context": "The sky is blue."}, "context"),
-        ({"prompt": [ASKED], "choices": ["red", "green"], **DONE}, "choices"),
-        ({"prompt": "What is on the picture?", "images": ["a.png"], **PAIR}, "images"),
-        ({"messages": chat(U, A), "image": {"bytes": "aGk=", "path": "a.png"}}, "image"),
-        ({"conversations": [{"from": "human", "value": U[1]}, {"from": "gpt", "value": "x"}], "images": ["a.png"]}, "images"),
-        ({"prompt": "def f(", "suffix": "    return x", **DONE}, "suffix"),
-        ({"instruction": U[1], "history": "We spoke before.", **PAIR}, "history"),
-        ({"system": "Be rude.", "prompt": chat(S, U), **PAIR}, "system"),
-        ({**SFT, "question": U[1]}, "question"),
-    ],
-)
+@pytest.mark.parametrize(("line", "key"), [
+    ({"prompt": "Say it.", "question": U[1], **PAIR}, "question"),
+    ({"prompt": [ASKED], "context": "The sky is blue.", **PAIR}, "context"),
+    ({"prompt": U[1], "input": "It rains.", "context": "The sky is blue.", **DONE}, "context"),
+    ({"prompt": "Something else.", "messages": chat(U, A)}, "prompt"),
+    ({"messages": chat(U, A), "context": "The sky is blue."}, "context"),
+    ({"prompt": [ASKED], "choices": ["red", "green"], **DONE}, "choices"),
+    ({"prompt": "What is on the picture?", "images": ["a.png"], **PAIR}, "images"),
+    ({"messages": chat(U, A), "image": {"bytes": "aGk=", "path": "a.png"}}, "image"),
+    ({"conversations": [{"from": "human", "value": U[1]}, {"from": "gpt", "value": "x"}], "images": ["a.png"]}, "images"),
+    ({"prompt": "def f(", "suffix": "    return x", **DONE}, "suffix"),
+    ({"instruction": U[1], "history": "We spoke before.", **PAIR}, "history"),
+    ({"system": "Be rude.", "prompt": chat(S, U), **PAIR}, "system"),
+    ({**SFT, "question": U[1]}, "question"),
+])  # fmt: skip
 def test_a_part_without_a_place_goes_to_quarantine_by_name(tmp_path, line, key):
     rows, bad, _, _ = read(tmp_path, [line])
     assert not rows and bad[0]["error_code"] == "wrong_type" and key in bad[0]["message"]
@@ -104,17 +101,14 @@ def test_unread_keys_of_a_preference_line_are_named(tmp_path):
     assert [key.path for key in report.unread_keys["gateway"]] == ["grader", "rating"]
 
 
-@pytest.mark.parametrize(
-    ("scores", "learnt", "rules"),
-    [
-        ({"score_chosen": 8.0, "score_rejected": 4}, {"yes it is": 1, "no it is not": -1}, {}),
-        ({"score_chosen": 8.0, "score_rejected": 8}, {"yes it is": None}, {"equal_scores": 1}),
-        ({"chosen_rating": "5", "rejected_rating": "5.0"}, {"yes it is": None}, {"equal_scores": 1}),
-        ({"chosen_score": 9, "rejected_score": 9, "status": "tie"}, {"yes it is": None}, {"equal_scores": 1}),
-        ({"status": "tie"}, {"yes it is": None}, {"equal_scores": 1}),
-        ({"score_chosen": 4, "score_rejected": 10}, {}, {"contradictory_scores": 2}),
-    ],
-)
+@pytest.mark.parametrize(("scores", "learnt", "rules"), [
+    ({"score_chosen": 8.0, "score_rejected": 4}, {"yes it is": 1, "no it is not": -1}, {}),
+    ({"score_chosen": 8.0, "score_rejected": 8}, {"yes it is": None}, {"equal_scores": 1}),
+    ({"chosen_rating": "5", "rejected_rating": "5.0"}, {"yes it is": None}, {"equal_scores": 1}),
+    ({"chosen_score": 9, "rejected_score": 9, "status": "tie"}, {"yes it is": None}, {"equal_scores": 1}),
+    ({"status": "tie"}, {"yes it is": None}, {"equal_scores": 1}),
+    ({"score_chosen": 4, "score_rejected": 10}, {}, {"contradictory_scores": 2}),
+])  # fmt: skip
 def test_answers_that_the_scores_do_not_tell_apart_are_no_pair(tmp_path, scores, learnt, rules):
     rows, bad, feedback, report = read(tmp_path, [{"prompt": "Why is it so?", **PAIR, **scores}])
     values = {each["interaction_id"]: each["value"] for each in feedback}
@@ -123,14 +117,11 @@ def test_answers_that_the_scores_do_not_tell_apart_are_no_pair(tmp_path, scores,
     assert report.total.skipped == sum(rules.values())
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"response": {"id": "r1", "choices": []}},
-        {"response": "yes", "request": {"messages": []}},
-        {"response": "", "messages": []},
-    ],
-)
+@pytest.mark.parametrize("more", [
+    {"response": {"id": "r1", "choices": []}},
+    {"response": "yes", "request": {"messages": []}},
+    {"response": "", "messages": []},
+])  # fmt: skip
 def test_a_logged_call_beside_a_question_is_no_example(more):
     form = detect([{"question": "Why is it so?", **more}])
     assert form is None or form.name != "prompt_completion"

@@ -25,33 +25,18 @@ def said(row):
     ]
 
 
-@pytest.mark.parametrize(
-    ("record", "fields"),
-    [
-        ({"p": {"req": {"model": "m", "messages": ASKED}, "res": ANSWER}}, {"request": "p.req", "response": "p.res"}),
-        ({"p": json.dumps({"req": {"messages": ASKED}, "res": json.dumps(ANSWER)})}, {"request": "p.req", "response": "p.res"}),
-        ({"m": json.dumps(ASKED), "a": "yes"}, {"messages": "m", "answer": "a"}),
-        (
-            {"m": [{"from": "human", "value": "hé"}], "a": {"role": "assistant", "content": "yes"}},
-            {"request": "m", "response": "a"},
-        ),
-        ({"q": "hé", "a": "yes"}, {"prompt": "q", "answer": "a"}),
-        ({"q": "hé", "a": "yes"}, {"request": "q", "response": "a"}),
-        (
-            {"q": {"prompt": "hé", "temperature": 1}, "a": [{"role": "assistant", "content": "yes"}]},
-            {"request": "q", "response": "a"},
-        ),
-        ({"m": [{"speaker": "Customer", "text": "hé"}, {"speaker": "bot", "text": "yes"}]}, {"messages": "m"}),
-        (
-            {"m": ASKED, "a": {"model": "m", "message": {"role": "assistant", "content": "yes"}, "done": True}},
-            {"request": "m", "response": "a"},
-        ),
-        (
-            {"m": {"input": "hé"}, "a": {"output": [{"type": "message", "content": [{"type": "output_text", "text": "yes"}]}]}},
-            {"request": "m", "response": "a"},
-        ),
-    ],
-)
+@pytest.mark.parametrize(("record", "fields"), [
+    ({"p": {"req": {"model": "m", "messages": ASKED}, "res": ANSWER}}, {"request": "p.req", "response": "p.res"}),
+    ({"p": json.dumps({"req": {"messages": ASKED}, "res": json.dumps(ANSWER)})}, {"request": "p.req", "response": "p.res"}),
+    ({"m": json.dumps(ASKED), "a": "yes"}, {"messages": "m", "answer": "a"}),
+    ({"m": [{"from": "human", "value": "hé"}], "a": {"role": "assistant", "content": "yes"}}, {"request": "m", "response": "a"}),
+    ({"q": "hé", "a": "yes"}, {"prompt": "q", "answer": "a"}),
+    ({"q": "hé", "a": "yes"}, {"request": "q", "response": "a"}),
+    ({"q": {"prompt": "hé", "temperature": 1}, "a": [{"role": "assistant", "content": "yes"}]}, {"request": "q", "response": "a"}),
+    ({"m": [{"speaker": "Customer", "text": "hé"}, {"speaker": "bot", "text": "yes"}]}, {"messages": "m"}),
+    ({"m": ASKED, "a": {"model": "m", "message": {"role": "assistant", "content": "yes"}, "done": True}}, {"request": "m", "response": "a"}),
+    ({"m": {"input": "hé"}, "a": {"output": [{"type": "message", "content": [{"type": "output_text", "text": "yes"}]}]}}, {"request": "m", "response": "a"}),
+])  # fmt: skip
 def test_request_and_answer_in_any_shape(record, fields):
     form, found = mapped_format(record, FieldMapping(**fields))
     if form.name == "fields:messages":
@@ -80,18 +65,9 @@ def test_everything_beside_them(tmp_path):
         "stars": "dislike",
     }
     fields = {
-        "prompt": "q",
-        "answer": "a",
-        "system": "sys",
-        "tools": "tools",
-        "id": "uuid",
-        "time": "at",
-        "user": "who.mail",
-        "session": "chat",
-        "model": "engine",
-        "workload": "app",
-        "feedback": "stars",
-    }
+        "prompt": "q", "answer": "a", "system": "sys", "tools": "tools", "id": "uuid", "time": "at", "user": "who.mail",
+        "session": "chat", "model": "engine", "workload": "app", "feedback": "stars",
+    }  # fmt: skip
     (row,), _, (thumb,), report = read(tmp_path, [record], fields=fields)
     assert said(row) == ([("system", "Be brief."), ("user", "hé")], "yes")
     assert (row["request_id"], row["session_id"], row["model"], row["workload_name"]) == ("17", "s1", "m-9", "desk")
@@ -126,23 +102,17 @@ def test_feedback_alone(tmp_path):
 BESIDE = {"time": "2026-06-01T10:00:00Z", "thumb": "down", "conversation_id": "s1", "user": {"id": "U2"}}
 
 
-@pytest.mark.parametrize(
-    ("asked", "answered"),
-    [
-        ({"req": {"model": "m", "messages": ASKED}}, {"resp": ANSWER}),
-        ({"requestBody": json.dumps({"messages": ASKED})}, {"responseBody": json.dumps(ANSWER)}),
-        ({"prompt": {"messages": ASKED}}, {"completion": ANSWER}),
-        ({"input": ASKED}, {"output": {"role": "assistant", "content": "yes"}}),
-        (
-            {"req": {"model": "c", "max_tokens": 9, "messages": ASKED}},
-            {"res": {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "yes"}]}},
-        ),
-        (
+@pytest.mark.parametrize(("asked", "answered"), [
+    ({"req": {"model": "m", "messages": ASKED}}, {"resp": ANSWER}),
+    ({"requestBody": json.dumps({"messages": ASKED})}, {"responseBody": json.dumps(ANSWER)}),
+    ({"prompt": {"messages": ASKED}}, {"completion": ANSWER}),
+    ({"input": ASKED}, {"output": {"role": "assistant", "content": "yes"}}),
+    ({"req": {"model": "c", "max_tokens": 9, "messages": ASKED}}, {"res": {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "yes"}]}}),
+    (
             {"llm_request": {"contents": [{"role": "user", "parts": [{"text": "hé"}]}]}},
             {"llm_response": {"candidates": [{"content": {"role": "model", "parts": [{"text": "yes"}]}}]}},
         ),
-    ],
-)
+])  # fmt: skip
 def test_request_and_response_under_other_names_are_a_chat_with_its_columns(tmp_path, asked, answered):
     given = {"request_id": "g1", "value": 1}
     (row,), bad, thumbs, report = read(tmp_path, [{**BESIDE, **asked, **answered, "actor": {"login": "U9"}}, given])
@@ -213,21 +183,14 @@ def test_a_text_that_is_json_is_a_text_where_it_is_called_prompt_or_answer(tmp_p
     assert said(row) == ([("user", '[{"role":"user","content":"x"}]')], '{"content": "y"}')
 
 
-@pytest.mark.parametrize(
-    ("record", "path", "beside"),
-    [
-        (
-            {"p": json.dumps({"q": "hi", "session_id": "s1", "cost": 0.1}), "z": 1},
-            "p.q",
-            {"p": {"q": None, "session_id": "s1", "cost": 0.1}, "z": 1},
-        ),
-        ({"items": [{"q": "hi", "session_id": "s1"}, 2]}, "items[0].q", {"items": [{"q": None, "session_id": "s1"}, 2]}),
-        ({"items": [{"q": "hi"}, 2]}, "items.0", {"items": [None, 2]}),
-        ({"p": "plain", "z": 1}, "p.q", {"p": "plain", "z": 1}),
-        ({"p": {"q": "hi", "r": {"s": 1}}}, "p.q", {"p": {"q": None, "r": {"s": 1}}}),
-        ({"p": [1]}, "p[4].q", {"p": [1]}),
-    ],
-)
+@pytest.mark.parametrize(("record", "path", "beside"), [
+    ({"p": json.dumps({"q": "hi", "session_id": "s1", "cost": 0.1}), "z": 1}, "p.q", {"p": {"q": None, "session_id": "s1", "cost": 0.1}, "z": 1}),
+    ({"items": [{"q": "hi", "session_id": "s1"}, 2]}, "items[0].q", {"items": [{"q": None, "session_id": "s1"}, 2]}),
+    ({"items": [{"q": "hi"}, 2]}, "items.0", {"items": [None, 2]}),
+    ({"p": "plain", "z": 1}, "p.q", {"p": "plain", "z": 1}),
+    ({"p": {"q": "hi", "r": {"s": 1}}}, "p.q", {"p": {"q": None, "r": {"s": 1}}}),
+    ({"p": [1]}, "p[4].q", {"p": [1]}),
+])  # fmt: skip
 def test_what_stands_beside_a_path_stays_also_in_texts_and_lists(record, path, beside):
     before = json.dumps(record)
     assert FieldMapping(prompt=path, answer="a")._others(record) == beside and json.dumps(record) == before
@@ -240,19 +203,16 @@ def test_other_fields_read_the_objects_again(tmp_path):
     assert said(row)[1] == "no"
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"fields": {"request": "a", "prompt": "b", "response": "c"}}, "give one of request and prompt"),
-        ({"fields": {"request": "a", "response": "b", "answer": "c"}}, "give one of response and answer"),
-        ({"fields": {"response": "b"}}, "the request is missing"),
-        ({"fields": {"prompt": "b"}}, "the answer is missing"),
-        ({"fields": {}}, "nothing can be read"),
-        ({"fields": {"id": "b", "feedback": "a[*]"}}, "names many values"),
-        ({"fields": {"id": "b", "feedback": "a", "stars": "c"}}, "Extra inputs"),
-        ({"fields": {"prompt": "b", "answer": "a"}, "format": "messages"}, "leave one of them out"),
-    ],
-)
+@pytest.mark.parametrize(("given", "said"), [
+    ({"fields": {"request": "a", "prompt": "b", "response": "c"}}, "give one of request and prompt"),
+    ({"fields": {"request": "a", "response": "b", "answer": "c"}}, "give one of response and answer"),
+    ({"fields": {"response": "b"}}, "the request is missing"),
+    ({"fields": {"prompt": "b"}}, "the answer is missing"),
+    ({"fields": {}}, "nothing can be read"),
+    ({"fields": {"id": "b", "feedback": "a[*]"}}, "names many values"),
+    ({"fields": {"id": "b", "feedback": "a", "stars": "c"}}, "Extra inputs"),
+    ({"fields": {"prompt": "b", "answer": "a"}, "format": "messages"}, "leave one of them out"),
+])  # fmt: skip
 def test_fields_that_make_no_sense_are_refused_when_the_recipe_is_read(given, said):
     with pytest.raises(ValidationError, match=said):
         SourceSettings(uri="logs", **given)

@@ -29,26 +29,13 @@ def pair(**changes):
         "timestamp": 1780300000,
         "workload_id": "w",
         "client_id": "c",
-        "request": {
-            "model": "m",
-            "messages": [{"role": "user", "content": "hé"}],
-            "temperature": 0.5,
-            "user": "u1",
-            "metadata": {"session_id": "s1"},
-        },
+        "request": {"model": "m", "messages": [{"role": "user", "content": "hé"}], "temperature": 0.5, "user": "u1", "metadata": {"session_id": "s1"}},
         "response": {
-            "id": "r1",
-            "created": 1,
-            "model": "m-1",
+            "id": "r1", "created": 1, "model": "m-1",
             "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "yes"}}],
-            "usage": {
-                "prompt_tokens": 3,
-                "completion_tokens": 2,
-                "prompt_tokens_details": {"cached_tokens": 1},
-                "completion_tokens_details": {"reasoning_tokens": 1},
-            },
+            "usage": {"prompt_tokens": 3, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 1}, "completion_tokens_details": {"reasoning_tokens": 1}},
         },
-    }
+    }  # fmt: skip
     record.update(changes)
     return record
 
@@ -108,14 +95,10 @@ METRICS = {
     "queue_time_ms": 1.5,
     "mean_itl_ms": 3.0,
     "speculative_decoding": {
-        "mean_acceptance_length": 2.5,
-        "acceptance_histogram": [1, 0, 1, 2],
-        "num_spec_steps": 4,
-        "num_draft_tokens": 12,
-        "num_accepted_draft_tokens": 8,
-        "num_spec_tokens": 3,
+        "mean_acceptance_length": 2.5, "acceptance_histogram": [1, 0, 1, 2], "num_spec_steps": 4, "num_draft_tokens": 12,
+        "num_accepted_draft_tokens": 8, "num_spec_tokens": 3,
     },
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -256,13 +239,9 @@ def test_failed_requests_are_rows_with_their_error(tmp_path):
 
 def test_times_in_every_unit(tmp_path):
     times = [
-        1780300000.25,
-        1780300000250,
-        "1780300000250000",
-        1780300000250000000,
-        "2026-06-01T07:46:40.25Z",
+        1780300000.25, 1780300000250, "1780300000250000", 1780300000250000000, "2026-06-01T07:46:40.25Z",
         "2026-06-01T09:46:40.25+02:00",
-    ]
+    ]  # fmt: skip
     rows, *_ = read(tmp_path, numbered([pair(timestamp=written) for written in times]))
     wanted = datetime(2026, 6, 1, 7, 46, 40, 250000, UTC)
     assert [round((row["ts"] - wanted).total_seconds(), 4) for row in rows] == [0] * len(times)
@@ -317,19 +296,16 @@ def test_litellm_one_object_a_file(tmp_path, indent):
 
 def test_litellm_lines_failures_and_prompts_only(tmp_path):
     text = {"id": "r3", "choices": [{"index": 0, "finish_reason": "stop", "text": "and on"}]}
-    rows, bad, _, report = read(
-        tmp_path,
-        [
-            litellm(),
-            litellm(id="l2", status="failure", error_str="boom", response={}),
-            litellm(id="l3", call_type="atext_completion", response=text, messages="plain text"),
-            litellm(id="l4", messages=None),
-            litellm(id="l5", response=None),
-            litellm(id="l6", response="a text"),
-            litellm(id="l7", response={"text": "x"}),
-            litellm(id="l8", status="failure", error_str="no prompt", messages=None, response=None),
-        ],
-    )
+    rows, bad, _, report = read(tmp_path, [
+        litellm(),
+        litellm(id="l2", status="failure", error_str="boom", response={}),
+        litellm(id="l3", call_type="atext_completion", response=text, messages="plain text"),
+        litellm(id="l4", messages=None),
+        litellm(id="l5", response=None),
+        litellm(id="l6", response="a text"),
+        litellm(id="l7", response={"text": "x"}),
+        litellm(id="l8", status="failure", error_str="no prompt", messages=None, response=None),
+    ])  # fmt: skip
     assert [row["status"] for row in rows] == ["success", "failure", "success", "success", "failure"]
     assert [row["error"] for row in rows] == [None, "boom", None, None, "no prompt"] and report.total.read == 8
     assert json.loads(rows[2]["messages"]) == [{"role": "user", "content": "plain text"}] and rows[4]["messages"] == "[]"
@@ -343,17 +319,12 @@ def test_litellm_lines_failures_and_prompts_only(tmp_path):
 
 
 def test_litellm_calls_that_are_no_chat_and_redacted_ones_are_counted(tmp_path):
-    rows, bad, _, report = read(
-        tmp_path,
-        [
-            litellm(),
-            litellm(id="l2", call_type="aembedding", messages="embed me", response={"object": "list", "data": []}),
-            litellm(id="l3", call_type="image_generation", status="failure", response=None, messages="a cat"),
-            litellm(
-                id="l4", messages=[{"role": "user", "content": "redacted-by-litellm"}], response={"text": "redacted-by-litellm"}
-            ),
-        ],
-    )
+    rows, bad, _, report = read(tmp_path, [
+        litellm(),
+        litellm(id="l2", call_type="aembedding", messages="embed me", response={"object": "list", "data": []}),
+        litellm(id="l3", call_type="image_generation", status="failure", response=None, messages="a cat"),
+        litellm(id="l4", messages=[{"role": "user", "content": "redacted-by-litellm"}], response={"text": "redacted-by-litellm"}),
+    ])  # fmt: skip
     assert len(rows) == 1 and not bad and report.total.skipped == 3 and report.total.read == 4
     decided = Tables(LakeLayout.open(tmp_path / "lake")).open("decisions").to_pyarrow_table().to_pylist()
     assert {row["rule"] for row in decided} == {"litellm_aembedding", "litellm_image_generation", "placeholder"}
@@ -368,18 +339,12 @@ def test_litellm_times_in_any_unit_and_streams(tmp_path, unit):
 
 def test_litellm_calls_of_the_responses_api(tmp_path):
     asked = [
-        {
-            "role": "user",
-            "content": [
-                {"type": "input_text", "text": "weather?"},
-                {"type": "input_image", "image_url": "https://x.test/a.png"},
-            ],
-        },
+        {"role": "user", "content": [{"type": "input_text", "text": "weather?"}, {"type": "input_image", "image_url": "https://x.test/a.png"}]},
         {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": '{"x":1}'},
         {"type": "function_call", "id": "fc_2", "call_id": "c2", "name": "g", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "c1", "output": "7"},
         {"type": "item_reference", "id": "i"},
-    ]
+    ]  # fmt: skip
     said = [
         {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]},
         {"type": "web_search_call", "id": "w"},
@@ -388,19 +353,11 @@ def test_litellm_calls_of_the_responses_api(tmp_path):
     usage = {"output_tokens_details": {"reasoning_tokens": 4}, "input_tokens_details": {"cached_tokens": 2}}
     call = {"type": "function_call", "call_id": "c3", "name": "f", "arguments": {"x": 2}}
     parameters = {"instructions": "Be brief.", "tools": [{"type": "function", "name": "f", "parameters": {}}]}
-    rows, bad, _, _ = read(
-        tmp_path,
-        [
-            litellm(
-                call_type="aresponses",
-                messages=asked,
-                model_parameters=parameters,
-                response={"id": "r1", "object": "response", "output": said, "usage": usage},
-            ),
-            litellm(call_type="responses", messages="hi", response={"id": "r2", "output": [call]}),
-            litellm(call_type="responses", messages="hi", response={"id": "r3", "output": []}),
-        ],
-    )
+    rows, bad, _, _ = read(tmp_path, [
+        litellm(call_type="aresponses", messages=asked, model_parameters=parameters, response={"id": "r1", "object": "response", "output": said, "usage": usage}),
+        litellm(call_type="responses", messages="hi", response={"id": "r2", "output": [call]}),
+        litellm(call_type="responses", messages="hi", response={"id": "r3", "output": []}),
+    ])  # fmt: skip
     first, second = rows
     talk = json.loads(first["messages"])
     assert [message["role"] for message in talk] == ["system", "user", "assistant", "tool"] and talk[0][
@@ -436,23 +393,15 @@ def test_pairs_and_batches_of_the_responses_api(tmp_path):
         "error": None,
         "incomplete_details": {"reason": "max_output_tokens"},
         "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "yes"}]}],
-        "usage": {
-            "input_tokens": 3,
-            "output_tokens": 2,
-            "input_tokens_details": {"cached_tokens": 1},
-            "output_tokens_details": {"reasoning_tokens": 0},
-        },
-    }
-    rows, bad, _, _ = read(
-        tmp_path,
-        [
-            {"request": asked, "response": said},
-            {"request": asked, "response": {**said, "id": "resp_2", "output": []}},
-            {"request": {"model": "m"}, "response": {**said, "id": "resp_3"}},
-            {"custom_id": "c", "method": "POST", "url": "/v1/responses", "body": asked},
-            {"id": "b", "custom_id": "c", "response": {"status_code": 200, "body": {**said, "id": "resp_4"}}, "error": None},
-        ],
-    )
+        "usage": {"input_tokens": 3, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 1}, "output_tokens_details": {"reasoning_tokens": 0}},
+    }  # fmt: skip
+    rows, bad, _, _ = read(tmp_path, [
+        {"request": asked, "response": said},
+        {"request": asked, "response": {**said, "id": "resp_2", "output": []}},
+        {"request": {"model": "m"}, "response": {**said, "id": "resp_3"}},
+        {"custom_id": "c", "method": "POST", "url": "/v1/responses", "body": asked},
+        {"id": "b", "custom_id": "c", "response": {"status_code": 200, "body": {**said, "id": "resp_4"}}, "error": None},
+    ])  # fmt: skip
     assert [row["request_id"] for row in rows] == ["resp_1", "resp_4"] and [row["source_row"] for row in bad] == [2, 3]
     for row in rows:
         assert json.loads(row["messages"]) == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
@@ -479,17 +428,14 @@ def test_no_call_of_the_responses_api_raises_whatever_it_holds(call):
 
 
 def test_feedback_values_and_targets(tmp_path):
-    _, bad, found, report = read(
-        tmp_path,
-        [
-            {"response_id": "r1", "value": 1, "timestamp": 1780300000, "name": "thumbs", "label": "up"},
-            {"session_id": "s", "thumb": "down", "timestamp": "2026-06-02T00:00:00Z", "comment": "no"},
-            {"trace_id": "t", "score": 0.25, "timestamp": 1780300000},
-            {"trace_id": "t", "label": "off topic"},
-            {"response_id": None, "value": 1},
-            {"response_id": "r1", "value": None, "comment": "well"},
-        ],
-    )
+    _, bad, found, report = read(tmp_path, [
+        {"response_id": "r1", "value": 1, "timestamp": 1780300000, "name": "thumbs", "label": "up"},
+        {"session_id": "s", "thumb": "down", "timestamp": "2026-06-02T00:00:00Z", "comment": "no"},
+        {"trace_id": "t", "score": 0.25, "timestamp": 1780300000},
+        {"trace_id": "t", "label": "off topic"},
+        {"response_id": None, "value": 1},
+        {"response_id": "r1", "value": None, "comment": "well"},
+    ])  # fmt: skip
     assert [row["value"] for row in found] == [1, -1, 0.25, None] and found[3]["label"] == "off topic"
     assert found[1]["dt"] == date(2026, 6, 2) and found[1]["name"] == "thumbs" and found[1]["comment"] == "no"
     assert [row["error_code"] for row in bad] == ["missing_field"] * 2 and report.total.read == 6
@@ -499,17 +445,14 @@ def test_feedback_has_the_time_that_any_usual_name_has_and_langsmith_s_names(tmp
     when = "2026-06-02 10:00:00"
     names = ("when", "At", "Rated at", "vote_time", "submitted_at", "date", "createdAt", "updated")
     langsmith = {"id": "f", "run_id": "r9", "trace_id": "t", "key": "hallucination", "score": 1, "value": None, "comment": None}
-    _, bad, found, _ = read(
-        tmp_path,
-        [
-            *({"request_id": "r", "thumb": "up", "extra": 7, name: when} for name in names),
-            {"request_id": "r", "thumb": "up", "timestamp": "2026-06-03T00:00:00Z", "when": when},
-            {"request_id": "r", "thumb": "up", "at": "home", "day_ts": None},
-            {**langsmith, "created_at": when},
-            {**langsmith, "run_id": "t", "created_at": when},
-            {"request_id": "r", "thumb": None, "when": when},
-        ],
-    )
+    _, bad, found, _ = read(tmp_path, [
+        *({"request_id": "r", "thumb": "up", "extra": 7, name: when} for name in names),
+        {"request_id": "r", "thumb": "up", "timestamp": "2026-06-03T00:00:00Z", "when": when},
+        {"request_id": "r", "thumb": "up", "at": "home", "day_ts": None},
+        {**langsmith, "created_at": when},
+        {**langsmith, "run_id": "t", "created_at": when},
+        {"request_id": "r", "thumb": None, "when": when},
+    ])  # fmt: skip
     assert not bad
     assert [str(row["ts"])[:19] for row in found[:8]] == [when] * 8 and found[8]["dt"] == date(2026, 6, 3)
     assert [(row["name"], row["request_id"], row["trace_id"], row["value"]) for row in found[10:12]] == [
@@ -526,15 +469,12 @@ def test_messages_respect_weights(tmp_path):
         {"role": "user", "content": "3"},
         {"role": "assistant", "content": "4", "weight": 0},
     ]
-    rows, bad, _, _ = read(
-        tmp_path,
-        [
-            {"messages": talk},
-            {"messages": talk[:1]},
-            {"messages": talk[1:2]},
-            {"id": "x", "messages": [*talk[:3], {"role": "assistant", "content": "5"}]},
-        ],
-    )
+    rows, bad, _, _ = read(tmp_path, [
+        {"messages": talk},
+        {"messages": talk[:1]},
+        {"messages": talk[1:2]},
+        {"id": "x", "messages": [*talk[:3], {"role": "assistant", "content": "5"}]},
+    ])  # fmt: skip
     prompt = rows.pop(1)
     assert [json.loads(row["completion"])["content"] for row in rows] == ["2", "2", "5"] and prompt["status"] == "prompt"
     assert len(json.loads(rows[0]["messages"])) == 1 and json.loads(rows[2]["messages"])[1]["weight"] == 1
@@ -549,14 +489,10 @@ def test_trajectories_give_an_interaction_per_answer_and_the_reward(tmp_path):
     talk = [
         {"role": "system", "content": "s"},
         {"role": "user", "content": "q"},
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [{"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
-        },
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
         {"role": "tool", "content": "r", "tool_call_id": "t"},
         {"role": "assistant", "content": "a"},
-    ]
+    ]  # fmt: skip
     content = json.dumps(
         [
             {"task_id": 7, "trial": 1, "reward": 0.0, "info": {}, "traj": talk},
@@ -596,18 +532,15 @@ def test_a_cut_gzip_gives_its_readable_rows_and_one_quarantine_row(tmp_path):
     assert bad[0]["error_code"] == "damaged_file" and bad[0]["source_row"] == 0
 
 
-@pytest.mark.parametrize(
-    ("content", "code"),
-    [
-        (bytes(range(128, 256)) * 50, "invalid_utf8"),
-        (b"ts,prompt\n1,hi\n", "unknown_format"),
-        (b'{"a": 1}\n{"a": 2}\n', "unknown_format"),
-        (b'{"request": {', "malformed_json"),
-        (gzip.compress(b"x" * 999, mtime=0)[:12], "damaged_file"),
-        (b"\x28\xb5\x2f\xfd1234", "damaged_file"),
-        (json.dumps([pair()])[:-1].encode(), "malformed_json"),
-    ],
-)
+@pytest.mark.parametrize(("content", "code"), [
+    (bytes(range(128, 256)) * 50, "invalid_utf8"),
+    (b"ts,prompt\n1,hi\n", "unknown_format"),
+    (b'{"a": 1}\n{"a": 2}\n', "unknown_format"),
+    (b'{"request": {', "malformed_json"),
+    (gzip.compress(b"x" * 999, mtime=0)[:12], "damaged_file"),
+    (b"\x28\xb5\x2f\xfd1234", "damaged_file"),
+    (json.dumps([pair()])[:-1].encode(), "malformed_json"),
+])  # fmt: skip
 def test_a_file_that_is_no_log_is_one_quarantine_row(tmp_path, content, code):
     rows, (bad,), _, _ = read(tmp_path, content)
     assert bad["error_code"] == code and len(bad["raw"]) <= 4096 and len(rows) == (content[:1] == b"[")
@@ -790,30 +723,19 @@ def test_parameters_hold_neither_users_nor_secrets_in_any_format(tmp_path):
             }.items()
         ],
     }
-    rows, bad, _, _ = read(
-        tmp_path,
-        [
-            pair(request=pair()["request"] | WHO | {key: HOW[key] for key in ("temperature", "max_tokens", "stop")}),
-            litellm(model_parameters=WHO | HOW, response=litellm()["response"] | {"id": "l"}),
-            {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]},
-            {
-                "id": "g",
-                "trace_id": "t",
-                "type": "GENERATION",
-                "start_time": "2026-06-01 10:00:00",
-                "input": "q",
-                "output": "a",
-                "model_parameters": json.dumps(WHO | HOW),
-            },
-            {
-                "timestamp": "2026-06-01T10:00:00",
-                "event": "request.finished",
-                "rid": "x",
-                "obj": {"text": "q", "sampling_params": WHO | HOW},
-                "out": {"text": "a", "meta_info": {}},
-            },
-        ],
-    )
+    rows, bad, _, _ = read(tmp_path, [
+        pair(request=pair()["request"] | WHO | {key: HOW[key] for key in ("temperature", "max_tokens", "stop")}),
+        litellm(model_parameters=WHO | HOW, response=litellm()["response"] | {"id": "l"}),
+        {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]},
+        {
+            "id": "g", "trace_id": "t", "type": "GENERATION", "start_time": "2026-06-01 10:00:00", "input": "q",
+            "output": "a", "model_parameters": json.dumps(WHO | HOW),
+        },
+        {
+            "timestamp": "2026-06-01T10:00:00", "event": "request.finished", "rid": "x",
+            "obj": {"text": "q", "sampling_params": WHO | HOW}, "out": {"text": "a", "meta_info": {}},
+        },
+    ])  # fmt: skip
     assert not bad and len(rows) == 5 and "ann" not in str([row["params"] for row in rows])
     found = [json.loads(row["params"]) for row in rows]
     assert all(each == HOW for each in found[1:4]) and found[4] == HOW | {"templated": True}
@@ -828,17 +750,14 @@ def heard(tmp_path, workload="shop"):
 
 
 def test_feedback_that_names_a_gateways_own_id_finds_its_request(tmp_path):
-    rows, *_ = read(
-        tmp_path,
-        [
-            pair(request_id="gw-1", trace_id="t", session_id="s"),
-            pair(request_id="gw-2", trace_id="t", response=pair()["response"] | {"id": "r2"}),
-            litellm(id="call-3", response=litellm()["response"] | {"id": "r3"}),
-            {"request_id": "gw-1", "score": 1},
-            {"request_id": "gw-2", "score": -1},
-            {"request_id": "call-3", "score": 0.5},
-        ],
-    )
+    rows, *_ = read(tmp_path, [
+        pair(request_id="gw-1", trace_id="t", session_id="s"),
+        pair(request_id="gw-2", trace_id="t", response=pair()["response"] | {"id": "r2"}),
+        litellm(id="call-3", response=litellm()["response"] | {"id": "r3"}),
+        {"request_id": "gw-1", "score": 1},
+        {"request_id": "gw-2", "score": -1},
+        {"request_id": "call-3", "score": 0.5},
+    ])  # fmt: skip
     assert [row["alias_id"] for row in rows] == ["gw-1", "gw-2", "call-3"]
     assert heard(tmp_path) == {"r1": 1, "r2": -1, "r3": 0.5}
 
@@ -868,17 +787,10 @@ def test_an_evaluation_of_a_span_is_about_that_span_alone(tmp_path):
         }
 
     logged = [evaluation(0.25, spanId="a"), evaluation(0.75, spanId="b"), evaluation(0.5, spanId="tool")]
-    _, bad, _, report = read(
-        tmp_path,
-        [
-            {
-                "resourceSpans": [
-                    {"scopeSpans": [{"spans": [span("a"), span("b", **{"gen_ai.response.id": "resp"}), span("c")]}]}
-                ]
-            },
-            {"resourceLogs": [{"scopeLogs": [{"logRecords": logged}]}]},
-        ],
-    )
+    _, bad, _, report = read(tmp_path, [
+        {"resourceSpans": [{"scopeSpans": [{"spans": [span("a"), span("b", **{"gen_ai.response.id": "resp"}), span("c")]}]}]},
+        {"resourceLogs": [{"scopeLogs": [{"logRecords": logged}]}]},
+    ])  # fmt: skip
     assert not bad and report.total.feedback == 3 and heard(tmp_path) == {"t-a": 0.25, "resp": 0.75}
 
 
@@ -903,15 +815,12 @@ def test_feedback_finds_its_interaction_in_any_workload_of_the_recipe(tmp_path):
     assert len(feedback) == 7 and [heard(tmp_path, name) for name in ("shop", "B", "H")] == [{"r2": -1}, {"r1": 1}, {"r3": 0.5}]
 
 
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [
-        ("is_wrong", "is_wrong"),
-        ("evals.hallucination.score", "hallucination"),
-        ("stars", "feedback"),
-        ("meta.disliked_flag", "feedback"),
-    ],
-)
+@pytest.mark.parametrize(("path", "name"), [
+    ("is_wrong", "is_wrong"),
+    ("evals.hallucination.score", "hallucination"),
+    ("stars", "feedback"),
+    ("meta.disliked_flag", "feedback"),
+])  # fmt: skip
 def test_fields_of_feedback_keep_a_name_of_which_more_is_not_better(tmp_path, path, name):
     def holding(value):
         for key in reversed(path.split(".")):

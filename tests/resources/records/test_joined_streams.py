@@ -26,15 +26,10 @@ ADDED = [
 ]
 DONE = [_event("output_item.done", output_index=place, item=item) for place, item in enumerate((MESSAGE, CALL))]
 STREAMS = {
-    "whole": [
-        *BEGUN,
-        *ADDED,
-        *DONE,
-        _event("completed", response={"id": "r1", "status": "completed", "output": [MESSAGE, CALL]}),
-    ],
+    "whole": [*BEGUN, *ADDED, *DONE, _event("completed", response={"id": "r1", "status": "completed", "output": [MESSAGE, CALL]})],
     "items": [*BEGUN, *DONE, _event("completed", response={"id": "r1", "status": "completed", "output": []})],
     "deltas": [*BEGUN, *ADDED, _event("completed", response={"id": "r1", "status": "completed"})],
-}
+}  # fmt: skip
 
 
 def _sse(events):
@@ -64,32 +59,11 @@ def test_a_stream_of_the_responses_api_is_its_response(tmp_path, written):
         assert json.loads(row["messages"]) == [{"role": "user", "content": f"A canal? ({name})"}]
 
 
-@pytest.mark.parametrize(
-    ("end", "status", "finish"),
-    [
-        ([], "failure", "in_progress"),
-        (
-            [
-                _event(
-                    "failed",
-                    response={"id": "r1", "status": "failed", "error": {"code": "server_error", "message": "overload"}},
-                )
-            ],
-            "failure",
-            "failed",
-        ),
-        (
-            [
-                _event(
-                    "incomplete",
-                    response={"id": "r1", "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}},
-                )
-            ],
-            "success",
-            "length",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("end", "status", "finish"), [
+    ([], "failure", "in_progress"),
+    ([_event("failed", response={"id": "r1", "status": "failed", "error": {"code": "server_error", "message": "overload"}})], "failure", "failed"),
+    ([_event("incomplete", response={"id": "r1", "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}})], "success", "length"),
+])  # fmt: skip
 def test_a_stream_that_does_not_end_well_says_so(tmp_path, end, status, finish):
     events = [*BEGUN, *ADDED[:3], *end]
     [row], bad, _, _ = read(tmp_path, [{"request": {"model": "m", "input": "A canal?"}, "response": events}])
@@ -106,14 +80,11 @@ def test_streams_are_joined_where_fields_name_them(tmp_path):
     assert not bad and {json.loads(row["completion"])["content"] for row in rows} == {"The Suez canal."}
 
 
-@pytest.mark.parametrize(
-    ("record", "words"),
-    [
-        ({"request": {"input": "a"}, "response": {"id": "x"}}, "response has neither output nor an error"),
-        ({"request": {"input": []}, "response": {"id": "x", "output": []}}, "request.input has no message"),
-        ({"request": {"model": "m"}, "response": {"choices": []}}, "request.messages is missing"),
-    ],
-)
+@pytest.mark.parametrize(("record", "words"), [
+    ({"request": {"input": "a"}, "response": {"id": "x"}}, "response has neither output nor an error"),
+    ({"request": {"input": []}, "response": {"id": "x", "output": []}}, "request.input has no message"),
+    ({"request": {"model": "m"}, "response": {"choices": []}}, "request.messages is missing"),
+])  # fmt: skip
 def test_the_reason_is_that_of_the_api(tmp_path, record, words):
     rows, [bad], _, _ = read(tmp_path, [record])
     assert not rows and bad["message"] == words

@@ -106,29 +106,9 @@ odd = (
     | (st.dictionaries(st.sampled_from(["object", "choices", "a"]), st.none() | st.lists(st.integers()), max_size=2))
 )
 KEYS = (
-    "trace_id",
-    "start_time",
-    "type",
-    "data_type",
-    "name",
-    "value",
-    "object",
-    "data",
-    "choices",
-    "event",
-    "rid",
-    "obj",
-    "messages",
-    "prompt",
-    "input_ids",
-    "token_ids",
-    "traj",
-    "text",
-    "custom_id",
-    "id",
-    "response",
-    "conversations",
-)
+    "trace_id", "start_time", "type", "data_type", "name", "value", "object", "data", "choices", "event", "rid", "obj",
+    "messages", "prompt", "input_ids", "token_ids", "traj", "text", "custom_id", "id", "response", "conversations",
+)  # fmt: skip
 
 
 @given(st.dictionaries(st.sampled_from(KEYS), odd))

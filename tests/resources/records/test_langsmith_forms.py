@@ -22,15 +22,10 @@ RESPONSE = {
     "status": "completed",
     "output": [
         {"type": "reasoning", "id": "rs_1", "summary": []},
-        {
-            "type": "message",
-            "role": "assistant",
-            "status": "completed",
-            "content": [{"type": "output_text", "text": "Because."}],
-        },
+        {"type": "message", "role": "assistant", "status": "completed", "content": [{"type": "output_text", "text": "Because."}]},
     ],
     "usage": {"input_tokens": 7, "output_tokens": 3},
-}
+}  # fmt: skip
 U, S, A = ("user", "Why?"), ("system", "Be kind."), "Because."
 
 

@@ -184,11 +184,8 @@ def test_inline_media_inside_json_texts_become_references(tmp_path):
             "traceId": "t",
             "spanId": name,
             "startTimeUnixNano": "1780300000000000000",
-            "attributes": [
-                {"key": key, "value": {"stringValue": value if isinstance(value, str) else json.dumps(value)}}
-                for key, value in attributes.items()
-            ],
-        }
+            "attributes": [{"key": key, "value": {"stringValue": value if isinstance(value, str) else json.dumps(value)}} for key, value in attributes.items()],
+        }  # fmt: skip
 
     observation = {
         "id": "g",
@@ -201,14 +198,11 @@ def test_inline_media_inside_json_texts_become_references(tmp_path):
     found = json.dumps({"screen": f"data:image/png;base64,{encoded}", "n": [1]}, indent=1)
     tool = {"role": "tool", "tool_call_id": "c", "content": found}
     prose = f"[see data:image/png;base64,{encoded[:80]}"
-    rows, bad, _, _ = read(
-        tmp_path,
-        [
-            {"resourceSpans": [{"scopeSpans": [{"spans": [span("a", parts), span("b", asked)]}]}]},
-            observation,
-            pair(request={"messages": [tool, {"role": "user", "content": prose}]}),
-        ],
-    )
+    rows, bad, _, _ = read(tmp_path, [
+        {"resourceSpans": [{"scopeSpans": [{"spans": [span("a", parts), span("b", asked)]}]}]},
+        observation,
+        pair(request={"messages": [tool, {"role": "user", "content": prose}]}),
+    ])  # fmt: skip
     spans, langfuse, ours = rows[:2], rows[2], rows[3]
     assert not bad and len(rows) == 4 and encoded[:100] not in str(rows)
     image = {"type": "image_url", "image_url": {"url": f"{digest};image/png;{len(PICTURE)}"}}
@@ -270,17 +264,9 @@ def as_parquet(records, **options):
 
 
 MIXED = (
-    "preferences.jsonl",
-    "completions.jsonl",
-    "langsmith.jsonl",
-    "ollama.jsonl",
-    "prompt_completion.jsonl",
-    "sharegpt.jsonl",
-    "anthropic.jsonl",
-    "gemini.jsonl",
-    "bedrock.jsonl",
-    "bedrock_completions.jsonl",
-)
+    "preferences.jsonl", "completions.jsonl", "langsmith.jsonl", "ollama.jsonl", "prompt_completion.jsonl", "sharegpt.jsonl",
+    "anthropic.jsonl", "gemini.jsonl", "bedrock.jsonl", "bedrock_completions.jsonl",
+)  # fmt: skip
 """Fixtures whose lines differ in the kind of one key: no Parquet column could hold them as they are."""
 
 

@@ -24,11 +24,8 @@ def test_spans_of_calls_are_interactions_and_every_other_span_is_counted(tmp_pat
     found, bad, _, report = found_in(tmp_path, "otlp_traces.jsonl")
     assert set(found) == {("resp-1", 0), ("003", 0), ("003", 1), ("004", 0), *((f"00{n}", 0) for n in (6, 7, 8, 9))}
     assert not bad and decided(tmp_path) == {
-        "otlp_other": 1,
-        "otlp_execute_tool": 1,
-        "otlp_call_without_content": 1,
-        "otlp_no_span_or_event": 1,
-    }
+        "otlp_other": 1, "otlp_execute_tool": 1, "otlp_call_without_content": 1, "otlp_no_span_or_event": 1,
+    }  # fmt: skip
     assert (report.total.read, report.total.kept, report.total.skipped) == (12, 8, 4)
 
 
@@ -37,21 +34,11 @@ def test_a_span_keeps_what_it_says(tmp_path):
     row = found["resp-1", 0]
     assert row["messages"] == [
         {"role": "system", "content": "Be brief."},
-        {
-            "role": "user",
-            "content": [
-                {"type": "text", "text": "weather in Oslo?"},
-                {"type": "image_url", "image_url": {"url": "https://x.test/a.png"}},
-            ],
-        },
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Oslo"}'}}],
-        },
+        {"role": "user", "content": [{"type": "text", "text": "weather in Oslo?"}, {"type": "image_url", "image_url": {"url": "https://x.test/a.png"}}]},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Oslo"}'}}]},
         {"role": "tool", "tool_call_id": "c1", "content": '{"t":7}'},
         {"role": "tool", "tool_call_id": "c1", "content": "rain"},
-    ]
+    ]  # fmt: skip
     assert row["completion"]["content"] == "7 degrees" and row["reasoning"] == "hm" and row["finish_reason"] == "stop"
     assert row["tools"] == [
         {"type": "function", "function": {"name": "weather", "description": "d", "parameters": {"type": "object"}}}

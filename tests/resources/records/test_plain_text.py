@@ -9,22 +9,16 @@ from hypothesis import strategies as st
 from resources.records.plain_text import escaped_json, finalize, visible
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("\x1b[31mred\x1b[0m", r"\x1b[31mred\x1b[0m"),
-        ("\x1b]0;title\x07", r"\x1b]0;title\x07"),
-        ("\x9b31m \x85", r"\x9b31m \x85"),
-        ("a\tb\r\nc\x00\x7f", r"a\tb\r\nc\x00\x7f"),
-        ("\u202eevil\u2066\u2069\u200e\u200b\ufeff", r"\u202eevil\u2066\u2069\u200e\u200b\ufeff"),
-        ("\u2028\u2029", r"\u2028\u2029"),
-        ("\U000e0041\ud800", r"\U000e0041\ud800"),
-        (
-            ":100: [red]x[/] C:\\new <b> 👩\u200d💻 ü 你好 שלום می\u200cروم",
-            ":100: [red]x[/] C:\\new <b> 👩\u200d💻 ü 你好 שלום می\u200cروم",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("text", "shown"), [
+    ("\x1b[31mred\x1b[0m", r"\x1b[31mred\x1b[0m"),
+    ("\x1b]0;title\x07", r"\x1b]0;title\x07"),
+    ("\x9b31m \x85", r"\x9b31m \x85"),
+    ("a\tb\r\nc\x00\x7f", r"a\tb\r\nc\x00\x7f"),
+    ("\u202eevil\u2066\u2069\u200e\u200b\ufeff", r"\u202eevil\u2066\u2069\u200e\u200b\ufeff"),
+    ("\u2028\u2029", r"\u2028\u2029"),
+    ("\U000e0041\ud800", r"\U000e0041\ud800"),
+    (":100: [red]x[/] C:\\new <b> 👩\u200d💻 ü 你好 שלום می\u200cروم", ":100: [red]x[/] C:\\new <b> 👩\u200d💻 ü 你好 שלום می\u200cروم"),
+])  # fmt: skip
 def test_what_steers_or_hides_is_spelt_out_and_all_else_stays(text, shown):
     assert visible(text) == shown
     assert visible(visible(text)) == shown

@@ -27,19 +27,9 @@ refusal_accuracy correct_refusal jailbreak_refused toxicity_check_passed needs_m
 helpful_count task_success
 """
 NOBODY_KNOWS = [
-    "toxicity_check",
-    "hallucination_guard",
-    "latency",
-    "cost",
-    "total_tokens",
-    "hallucination_quality",
-    "no_answer",
-    "word_count",
-    "time_to_first_token",
-    "resolution_time",
-    "user_effort",
-    "answer_length",
-]
+    "toxicity_check", "hallucination_guard", "latency", "cost", "total_tokens", "hallucination_quality", "no_answer",
+    "word_count", "time_to_first_token", "resolution_time", "user_effort", "answer_length",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("end", "names"), [(-1, LESS_IS_BETTER.split()), (1, MORE_IS_BETTER.split()), (0, NOBODY_KNOWS)])

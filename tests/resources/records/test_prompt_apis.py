@@ -22,11 +22,8 @@ def test_every_record_of_a_fixture_is_its_formats_and_no_others(name):
 def test_ollama_chat_generate_and_streams(tmp_path):
     rows, bad, _, _ = fixture(tmp_path, "ollama.jsonl")
     assert not bad and [row["completion"]["content"] for row in rows] == [
-        "Because of Rayleigh scattering.",
-        "",
-        "Rayleigh.",
-        "Hello.",
-    ]
+        "Because of Rayleigh scattering.", "", "Rayleigh.", "Hello.",
+    ]  # fmt: skip
     assert [row["finish_reason"] for row in rows] == ["stop", "tool_calls", "length", "stop"]
     first, called, generated, _ = rows
     assert first["params"] == {"stream": False, "temperature": 0.2, "max_tokens": 64} and first["model"] == "llama3.2"
@@ -63,18 +60,12 @@ def test_runs_of_langsmith(tmp_path):
     assert wrapped["completion"]["content"] == "Hello." and wrapped["completion_tokens"] == 3
 
 
-@pytest.mark.parametrize(
-    ("record", "words"),
-    [
-        ({"request": {"prompt": "a", "context": [1, 2]}, "response": {"response": "b", "done": True}}, "the whole prompt"),
-        (
-            {"request": {"prompt": ["a", "b"]}, "response": {"object": "text_completion", "choices": [{"text": "c"}]}},
-            "the whole prompt",
-        ),
-        ({"request": {"prompt": "def f(", "suffix": "return"}, "response": {"choices": [{"text": "c"}]}}, "the whole prompt"),
-        ({"id": "1", "run_type": "llm", "trace_id": "1", "inputs": {"messages": ["a"]}, "outputs": {"text": "b"}}, "langsmith"),
-    ],
-)
+@pytest.mark.parametrize(("record", "words"), [
+    ({"request": {"prompt": "a", "context": [1, 2]}, "response": {"response": "b", "done": True}}, "the whole prompt"),
+    ({"request": {"prompt": ["a", "b"]}, "response": {"object": "text_completion", "choices": [{"text": "c"}]}}, "the whole prompt"),
+    ({"request": {"prompt": "def f(", "suffix": "return"}, "response": {"choices": [{"text": "c"}]}}, "the whole prompt"),
+    ({"id": "1", "run_type": "llm", "trace_id": "1", "inputs": {"messages": ["a"]}, "outputs": {"text": "b"}}, "langsmith"),
+])  # fmt: skip
 def test_a_request_that_does_not_hold_the_prompt_is_not_learnt(tmp_path, record, words):
     rows, [bad], _, _ = read(tmp_path, [record])
     assert not rows and words in bad["message"]
@@ -92,13 +83,8 @@ def test_an_ollama_answer_that_is_not_done_is_not_whole(tmp_path):
     def told(**more):
         return {
             "request": {"model": "m", "messages": [{"role": "user", "content": str(more)}]},
-            "response": {
-                "model": "m",
-                "created_at": "2026-06-01T12:00:00Z",
-                "message": {"role": "assistant", "content": "Op"},
-                **more,
-            },
-        }
+            "response": {"model": "m", "created_at": "2026-06-01T12:00:00Z", "message": {"role": "assistant", "content": "Op"}, **more},
+        }  # fmt: skip
 
     rows, bad, _, _ = read(
         tmp_path, [told(done=False), told(done=False, done_reason=None), told(done=True), told(done=True, done_reason="length")]

@@ -135,11 +135,8 @@ def test_anthropic_media_prefill_remote_tools_refusals_and_errors(tmp_path):
     searched = found["msg_08"]
     assert searched["completion"] == {"role": "assistant", "content": "None today."} and searched["tools"] is None
     assert searched["params"]["left_out"] == [
-        "redacted_thinking",
-        "server_tool_use",
-        "web_search_tool_result",
-        "web_search_20250305",
-    ]
+        "redacted_thinking", "server_tool_use", "web_search_tool_result", "web_search_20250305",
+    ]  # fmt: skip
     assert (found["msg_09"]["finish_reason"], found["msg_09"]["completion"]["content"]) == ("content_filter", "")
     failed = found["req_011CSHoEeqs5C35K2UUqR7Fy"]
     assert (failed["status"], failed["error"], failed["completion"]) == ("failure", "Overloaded", None)
@@ -241,11 +238,8 @@ def test_gemini_streams_sdk_dumps_media_and_blocks(tmp_path):
     assert sdk["params"] == {
         "temperature": 1.0,
         "max_tokens": 5,
-        "response_format": {
-            "type": "json_schema",
-            "json_schema": {"schema": {"type": "object", "properties": {"a": {"type": "string"}}}},
-        },
-    }
+        "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "object", "properties": {"a": {"type": "string"}}}}},
+    }  # fmt: skip
     assert tokens(sdk) == [2, 3, None, None] and sdk["finish_reason"] == "stop"
     picture, pdf, text = found["g6", 0]["messages"][0]["content"]
     assert picture["image_url"]["url"].startswith("sha256:") and pdf["file"] == {"file_data": "gs://b/a.pdf"}
@@ -276,13 +270,8 @@ def test_bedrock_converse_and_its_streams(tmp_path):
         tokens(first)[:3] == [37, 9, 5] and first["latency_ms"] == 1275 and first["session_id"] == "s1" and first["user_hash"]
     )
     assert first["params"] == {
-        "max_tokens": 100,
-        "temperature": 0.5,
-        "top_p": 0.9,
-        "top_k": 5,
-        "stop": ["x"],
-        "tool_choice": "auto",
-    }
+        "max_tokens": 100, "temperature": 0.5, "top_p": 0.9, "top_k": 5, "stop": ["x"], "tool_choice": "auto",
+    }  # fmt: skip
     assert first["tools"][0]["function"]["parameters"]["required"] == ["sign"]
     assert streamed["completion"]["content"] == "Let me look." and streamed["reasoning"] == "A station."
     assert arguments(streamed["completion"]) == [("tooluse_3", "top_song", {"sign": "WZPZ"})] and tokens(streamed)[:2] == [
@@ -373,46 +362,25 @@ def test_gemini_batches_are_pairs(tmp_path):
 def test_a_line_of_vertex_ais_batch_output_has_its_request(tmp_path):
     asked = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
     said_back = {"candidates": [{"content": {"role": "model", "parts": [{"text": "hello"}]}, "finishReason": "STOP"}]}
-    rows, bad, _, _ = read(
-        tmp_path,
-        [
-            {"status": "", "processed_time": "2026-06-02T08:00:00.000+00:00", "request": asked, "response": said_back},
-            {
-                "status": "Bad Request: {...}",
-                "processed_time": "2026-06-02T08:00:01.000+00:00",
-                "request": asked,
-                "response": {},
-            },
-        ],
-    )
+    rows, bad, _, _ = read(tmp_path, [
+        {"status": "", "processed_time": "2026-06-02T08:00:00.000+00:00", "request": asked, "response": said_back},
+        {"status": "Bad Request: {...}", "processed_time": "2026-06-02T08:00:01.000+00:00", "request": asked, "response": {}},
+    ])  # fmt: skip
     assert [(row["status"], str(row["dt"]), row["error"]) for row in rows] == [
         ("success", "2026-06-02", None),
         ("failure", "2026-06-02", "Bad Request: {...}"),
     ] and not bad
 
 
-@pytest.mark.parametrize(
-    ("form", "change", "code", "words"),
-    [
-        (
-            "anthropic",
-            {"response": {"type": "message", "role": "assistant"}},
-            "missing_field",
-            "neither an answer nor an error",
-        ),
-        ("anthropic", {"response": {"type": "message", "role": "assistant", "content": "text"}}, "missing_field", "neither"),
-        ("anthropic", {"request": {"system": "s", "messages": "hi"}}, "missing_field", "no messages"),
-        ("gemini", {"response": {}}, "missing_field", "neither an answer nor an error"),
-        (
-            "gemini",
-            {"request": {"contents": [{"parts": [{"functionCall": {"name": "f", "partialArgs": []}}]}]}},
-            "unknown_block",
-            "pieces",
-        ),
-        ("bedrock", {"response": {}}, "missing_field", "neither an answer nor an error"),
-        ("bedrock", {"request": {"modelId": "m", "messages": []}}, "wrong_type", "messages"),
-    ],
-)
+@pytest.mark.parametrize(("form", "change", "code", "words"), [
+    ("anthropic", {"response": {"type": "message", "role": "assistant"}}, "missing_field", "neither an answer nor an error"),
+    ("anthropic", {"response": {"type": "message", "role": "assistant", "content": "text"}}, "missing_field", "neither"),
+    ("anthropic", {"request": {"system": "s", "messages": "hi"}}, "missing_field", "no messages"),
+    ("gemini", {"response": {}}, "missing_field", "neither an answer nor an error"),
+    ("gemini", {"request": {"contents": [{"parts": [{"functionCall": {"name": "f", "partialArgs": []}}]}]}}, "unknown_block", "pieces"),
+    ("bedrock", {"response": {}}, "missing_field", "neither an answer nor an error"),
+    ("bedrock", {"request": {"modelId": "m", "messages": []}}, "wrong_type", "messages"),
+])  # fmt: skip
 def test_what_a_record_lacks_is_said(tmp_path, form, change, code, words):
     good = next(record for record in jsonl(f"{form}.jsonl") if isinstance(record.get("response"), dict))
     rows, (bad,), _, report = read(tmp_path, [good, {**good, **change}])
@@ -443,60 +411,28 @@ def test_litellm_calls_of_other_apis(tmp_path):
             messages=[{"role": "user", "content": json.dumps(body)}],
         )
 
-    rows, bad, _, report = read(
-        tmp_path,
-        [
-            litellm(
-                id="l1",
-                call_type="anthropic_messages",
-                messages=second["request"]["messages"],
-                model_parameters=parameters,
-                response=answer,
-            ),
-            litellm(
-                id="l2",
-                call_type="anthropic_messages",
-                messages=second["request"]["messages"],
-                model_parameters=parameters,
-                response=second["response"],
-            ),
-            litellm(
-                id="l3",
-                call_type="agenerate_content",
-                messages=party["request"]["contents"],
-                response={**answer, "id": "c3"},
-                model_parameters={"tools": party["request"]["tools"], "system_instruction": "You are a DJ."},
-            ),
-            passed(4, second["request"], {**answer, "id": "c4"}),
-            passed(5, party["request"], party["response"]),
-            passed(6, radio, {**answer, "id": "c6"}),
-            passed(7, {"urls": ["https://example.test"]}, {"response": "<html>"}),
-            passed(
-                8,
-                {
-                    "model": "m",
-                    "messages": [{"role": "user", "content": "hi"}],
-                    "tools": [{"type": "function", "function": {"name": "f"}}],
-                },
-                {**answer, "id": "c8"},
-            ),
-            litellm(
-                id="l9",
-                call_type="anthropic_messages",
-                messages=second["request"]["messages"],
-                status="failure",
-                error_str="overloaded",
-                response={},
-                model_parameters=parameters,
-            ),
-            litellm(
-                id="l10",
-                call_type="anthropic_messages",
-                messages=[{"role": "user", "content": [{"type": "hologram"}]}],
-                response=answer,
-            ),
-        ],
-    )
+    rows, bad, _, report = read(tmp_path, [
+        litellm(id="l1", call_type="anthropic_messages", messages=second["request"]["messages"], model_parameters=parameters, response=answer),
+        litellm(id="l2", call_type="anthropic_messages", messages=second["request"]["messages"], model_parameters=parameters, response=second["response"]),
+        litellm(
+            id="l3", call_type="agenerate_content", messages=party["request"]["contents"], response={**answer, "id": "c3"},
+            model_parameters={"tools": party["request"]["tools"], "system_instruction": "You are a DJ."},
+        ),
+        passed(4, second["request"], {**answer, "id": "c4"}),
+        passed(5, party["request"], party["response"]),
+        passed(6, radio, {**answer, "id": "c6"}),
+        passed(7, {"urls": ["https://example.test"]}, {"response": "<html>"}),
+        passed(
+            8,
+            {"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "function", "function": {"name": "f"}}]},
+            {**answer, "id": "c8"},
+        ),
+        litellm(
+            id="l9", call_type="anthropic_messages", messages=second["request"]["messages"], status="failure",
+            error_str="overloaded", response={}, model_parameters=parameters,
+        ),
+        litellm(id="l10", call_type="anthropic_messages", messages=[{"role": "user", "content": [{"type": "hologram"}]}], response=answer),
+    ])  # fmt: skip
     found = {(row["alias_id"] or row["request_id"], row["choice_index"]): row for row in rows}
     assert set(found) == {(f"l{number}", 0) for number in (1, 2, 3, 4, 5, 6, 8, 9)} | {("l5", 1)}
     roles = ["system", "user", "assistant", "tool", "tool"]

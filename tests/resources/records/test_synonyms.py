@@ -17,218 +17,60 @@ def found(record):
     return {name: value for name, value in READER.of(record)["found"].items() if name not in ("feedback_name", "foreign_cost")}
 
 
-@pytest.mark.parametrize(
-    ("record", "columns"),
-    [
-        # OpenRouter, GET /api/v1/generation
-        (
-            {
-                "data": {
-                    "id": "gen-3bhGkxlo4XFr",
-                    "total_cost": 0.0015,
-                    "created_at": "2024-07-15T23:33:19.433273+00:00",
-                    "latency": 1250,
-                    "model": "sao10k/l3-stheno-8b",
-                    "provider_name": "Infermatic",
-                    "tokens_prompt": 10,
-                    "tokens_completion": 25,
-                    "native_tokens_reasoning": 5,
-                    "external_user": "user-123",
-                    "session_id": "s-1",
-                }
-            },
-            {
-                "id": "gen-3bhGkxlo4XFr",
-                "cost": 0.0015,
-                "time": "2024-07-15T23:33:19.433273+00:00",
-                "latency": 1250.0,
-                "model": "sao10k/l3-stheno-8b",
-                "provider": "Infermatic",
-                "prompt_tokens": 10,
-                "completion_tokens": 25,
-                "reasoning_tokens": 5,
-                "user": "user-123",
-                "session": "s-1",
-            },
-        ),
-        # Helicone: its export, and its headers
-        (
-            {
-                "request_id": "r-17",
-                "request_created_at": "2026-06-01T10:00:00Z",
-                "request_user_id": "u1",
-                "delay_ms": 812,
-                "time_to_first_token": 120,
-                "response_status": 200,
-                "provider": "OPENAI",
-                "feedback_rating": True,
-                "request_properties": {"Session": "s1"},
-            },
-            {
-                "id": "r-17",
-                "time": "2026-06-01T10:00:00Z",
-                "user": "u1",
-                "latency": 812.0,
-                "ttft": 120.0,
-                "status": "success",
-                "provider": "OPENAI",
-                "feedback": "true",
-                "session": "s1",
-            },
-        ),
-        (
-            {"headers": {"Helicone-User-Id": "u1", "Helicone-Session-Id": "s1", "Helicone-Request-Id": "r1"}},
-            {"user": "u1", "session": "s1", "id": "r1"},
-        ),
-        # Portkey, log export
-        (
-            {
-                "id": "l1",
-                "trace_id": "t1",
-                "created_at": "2026-06-01T10:00:00Z",
-                "is_success": False,
-                "ai_org": "openai",
-                "ai_model": "gpt-4o",
-                "req_units": 9,
-                "res_units": 4,
-                "cost": 0.2,
-                "response_time": 812,
-                "metadata": {"_user": "user-123"},
-            },
-            {
-                "id": "l1",
-                "trace": "t1",
-                "time": "2026-06-01T10:00:00Z",
-                "status": "failure",
-                "provider": "openai",
-                "model": "gpt-4o",
-                "prompt_tokens": 9,
-                "completion_tokens": 4,
-                "cost": 0.2,
-                "latency": 812.0,
-                "user": "user-123",
-            },
-        ),
-        # Cloudflare AI Gateway, its API and Logpush
-        (
-            {
-                "cached": False,
-                "cost": 0.004,
-                "created_at": "2026-06-01T10:00:00Z",
-                "duration": 1234,
-                "model": "m",
-                "provider": "openai",
-                "status_code": 500,
-                "tokens_in": 5,
-                "tokens_out": 6,
-                "metadata": '{"team": "AI", "user": 12345}',
-            },
-            {
-                "cache_hit": False,
-                "cost": 0.004,
-                "time": "2026-06-01T10:00:00Z",
-                "latency": 1234.0,
-                "model": "m",
-                "provider": "openai",
-                "status": "failure",
-                "prompt_tokens": 5,
-                "completion_tokens": 6,
-                "user": "12345",
-            },
-        ),
-        (
-            {"Cached": True, "Metrics": {"cost": 0.0042, "durationMs": 1234}, "StatusCode": 200, "Timestamp": 1780300000},
-            {"cache_hit": True, "cost": 0.0042, "latency": 1234.0, "status": "success", "time": "1780300000"},
-        ),
-        # Kong AI Gateway, audit log
-        (
-            {
-                "ai": {
-                    "proxy": {
-                        "usage": {"prompt_tokens": 9, "completion_tokens": 4, "cost": 0.004},
-                        "meta": {
-                            "llm_latency": 812,
-                            "provider_name": "openai",
-                            "response_model": "gpt-4o-2024-08-06",
-                            "request_model": "gpt-4o",
-                        },
-                    }
-                },
-                "started_at": 1780300000000,
-            },
-            {
-                "prompt_tokens": 9,
-                "completion_tokens": 4,
-                "cost": 0.004,
-                "latency": 812.0,
-                "provider": "openai",
-                "model": "gpt-4o-2024-08-06",
-                "time": "1780300000000",
-            },
-        ),
-        # Vercel AI SDK, span attributes
-        (
-            {
-                "ai.usage.promptTokens": 9,
-                "ai.usage.completionTokens": 4,
-                "ai.response.msToFinish": 812.5,
-                "ai.response.msToFirstChunk": 90,
-                "ai.model.provider": "openai.chat",
-                "ai.telemetry.metadata.userId": "u1",
-                "ai.telemetry.metadata.sessionId": "s1",
-            },
-            {
-                "prompt_tokens": 9,
-                "completion_tokens": 4,
-                "latency": 812.5,
-                "ttft": 90.0,
-                "provider": "openai.chat",
-                "user": "u1",
-                "session": "s1",
-            },
-        ),
-        # OpenTelemetry GenAI, old and new, and Langfuse's and Traceloop's attributes
-        (
-            {
-                "gen_ai.usage.input_tokens": 9,
-                "gen_ai.usage.output_tokens": 4,
-                "gen_ai.provider.name": "openai",
-                "enduser.id": "u1",
-                "gen_ai.response.model": "gpt-4o",
-                "gen_ai.conversation.id": "c1",
-            },
-            {
-                "prompt_tokens": 9,
-                "completion_tokens": 4,
-                "provider": "openai",
-                "user": "u1",
-                "model": "gpt-4o",
-                "session": "c1",
-            },
-        ),
-        (
-            {"langfuse.user.id": "u1", "langfuse.session.id": "s1", "gen_ai.system": "openai"},
-            {"user": "u1", "session": "s1", "provider": "openai"},
-        ),
-        ({"traceloop.association.properties.user_id": "u1"}, {"user": "u1"}),
-        # LiteLLM, beside what its own format reads
-        (
-            {
-                "response_cost": 0.01,
-                "custom_llm_provider": "openai",
-                "cache_hit": True,
-                "end_user": "u1",
-                "startTime": 1780300000.5,
-            },
-            {"cost": 0.01, "provider": "openai", "cache_hit": True, "user": "u1", "time": "1780300000.5"},
-        ),
-        # Langfuse, observations
-        (
-            {"userId": "u1", "sessionId": "s1", "startTime": "2026-06-01T10:00:00Z", "totalCost": 0.01, "traceId": "t1"},
-            {"user": "u1", "session": "s1", "time": "2026-06-01T10:00:00Z", "cost": 0.01, "trace": "t1"},
-        ),
-    ],
-)
+@pytest.mark.parametrize(("record", "columns"), [
+    # OpenRouter, GET /api/v1/generation
+    (
+        {"data": {"id": "gen-3bhGkxlo4XFr", "total_cost": 0.0015, "created_at": "2024-07-15T23:33:19.433273+00:00", "latency": 1250, "model": "sao10k/l3-stheno-8b", "provider_name": "Infermatic", "tokens_prompt": 10, "tokens_completion": 25, "native_tokens_reasoning": 5, "external_user": "user-123", "session_id": "s-1"}},
+        {"id": "gen-3bhGkxlo4XFr", "cost": 0.0015, "time": "2024-07-15T23:33:19.433273+00:00", "latency": 1250.0, "model": "sao10k/l3-stheno-8b", "provider": "Infermatic", "prompt_tokens": 10, "completion_tokens": 25, "reasoning_tokens": 5, "user": "user-123", "session": "s-1"},
+    ),
+    # Helicone: its export, and its headers
+    (
+        {"request_id": "r-17", "request_created_at": "2026-06-01T10:00:00Z", "request_user_id": "u1", "delay_ms": 812, "time_to_first_token": 120, "response_status": 200, "provider": "OPENAI", "feedback_rating": True, "request_properties": {"Session": "s1"}},
+        {"id": "r-17", "time": "2026-06-01T10:00:00Z", "user": "u1", "latency": 812.0, "ttft": 120.0, "status": "success", "provider": "OPENAI", "feedback": "true", "session": "s1"},
+    ),
+    ({"headers": {"Helicone-User-Id": "u1", "Helicone-Session-Id": "s1", "Helicone-Request-Id": "r1"}}, {"user": "u1", "session": "s1", "id": "r1"}),
+    # Portkey, log export
+    (
+        {"id": "l1", "trace_id": "t1", "created_at": "2026-06-01T10:00:00Z", "is_success": False, "ai_org": "openai", "ai_model": "gpt-4o", "req_units": 9, "res_units": 4, "cost": 0.2, "response_time": 812, "metadata": {"_user": "user-123"}},
+        {"id": "l1", "trace": "t1", "time": "2026-06-01T10:00:00Z", "status": "failure", "provider": "openai", "model": "gpt-4o", "prompt_tokens": 9, "completion_tokens": 4, "cost": 0.2, "latency": 812.0, "user": "user-123"},
+    ),
+    # Cloudflare AI Gateway, its API and Logpush
+    (
+        {"cached": False, "cost": 0.004, "created_at": "2026-06-01T10:00:00Z", "duration": 1234, "model": "m", "provider": "openai", "status_code": 500, "tokens_in": 5, "tokens_out": 6, "metadata": '{"team": "AI", "user": 12345}'},
+        {"cache_hit": False, "cost": 0.004, "time": "2026-06-01T10:00:00Z", "latency": 1234.0, "model": "m", "provider": "openai", "status": "failure", "prompt_tokens": 5, "completion_tokens": 6, "user": "12345"},
+    ),
+    (
+        {"Cached": True, "Metrics": {"cost": 0.0042, "durationMs": 1234}, "StatusCode": 200, "Timestamp": 1780300000},
+        {"cache_hit": True, "cost": 0.0042, "latency": 1234.0, "status": "success", "time": "1780300000"},
+    ),
+    # Kong AI Gateway, audit log
+    (
+        {"ai": {"proxy": {"usage": {"prompt_tokens": 9, "completion_tokens": 4, "cost": 0.004}, "meta": {"llm_latency": 812, "provider_name": "openai", "response_model": "gpt-4o-2024-08-06", "request_model": "gpt-4o"}}}, "started_at": 1780300000000},
+        {"prompt_tokens": 9, "completion_tokens": 4, "cost": 0.004, "latency": 812.0, "provider": "openai", "model": "gpt-4o-2024-08-06", "time": "1780300000000"},
+    ),
+    # Vercel AI SDK, span attributes
+    (
+        {"ai.usage.promptTokens": 9, "ai.usage.completionTokens": 4, "ai.response.msToFinish": 812.5, "ai.response.msToFirstChunk": 90, "ai.model.provider": "openai.chat", "ai.telemetry.metadata.userId": "u1", "ai.telemetry.metadata.sessionId": "s1"},
+        {"prompt_tokens": 9, "completion_tokens": 4, "latency": 812.5, "ttft": 90.0, "provider": "openai.chat", "user": "u1", "session": "s1"},
+    ),
+    # OpenTelemetry GenAI, old and new, and Langfuse's and Traceloop's attributes
+    (
+        {"gen_ai.usage.input_tokens": 9, "gen_ai.usage.output_tokens": 4, "gen_ai.provider.name": "openai", "enduser.id": "u1", "gen_ai.response.model": "gpt-4o", "gen_ai.conversation.id": "c1"},
+        {"prompt_tokens": 9, "completion_tokens": 4, "provider": "openai", "user": "u1", "model": "gpt-4o", "session": "c1"},
+    ),
+    ({"langfuse.user.id": "u1", "langfuse.session.id": "s1", "gen_ai.system": "openai"}, {"user": "u1", "session": "s1", "provider": "openai"}),
+    ({"traceloop.association.properties.user_id": "u1"}, {"user": "u1"}),
+    # LiteLLM, beside what its own format reads
+    (
+        {"response_cost": 0.01, "custom_llm_provider": "openai", "cache_hit": True, "end_user": "u1", "startTime": 1780300000.5},
+        {"cost": 0.01, "provider": "openai", "cache_hit": True, "user": "u1", "time": "1780300000.5"},
+    ),
+    # Langfuse, observations
+    (
+        {"userId": "u1", "sessionId": "s1", "startTime": "2026-06-01T10:00:00Z", "totalCost": 0.01, "traceId": "t1"},
+        {"user": "u1", "session": "s1", "time": "2026-06-01T10:00:00Z", "cost": 0.01, "trace": "t1"},
+    ),
+])  # fmt: skip
 def test_names_that_gateways_document(record, columns):
     assert found(record) == columns
 
@@ -323,17 +165,14 @@ def test_what_the_format_reads_itself_comes_first_where_names_contradict(record,
     assert Reader(frozenset(own)).of(record)["clashes"] == clashes
 
 
-@pytest.mark.parametrize(
-    ("record", "is_foreign"),
-    [
-        ({"cost": 0.2, "currency": "EUR"}, True),
-        ({"usage": {"cost": 0.2, "currency": "eur"}}, True),
-        ({"cost": 1, "currency": "usd"}, False),
-        ({"cost": 0.2, "costCurrency": "EUR"}, True),
-        ({"cost": 0.2, "metadata": {"currency": "EUR"}}, False),
-        ({"cost": 0.2, "order": {"currency": "EUR"}}, False),
-    ],
-)
+@pytest.mark.parametrize(("record", "is_foreign"), [
+    ({"cost": 0.2, "currency": "EUR"}, True),
+    ({"usage": {"cost": 0.2, "currency": "eur"}}, True),
+    ({"cost": 1, "currency": "usd"}, False),
+    ({"cost": 0.2, "costCurrency": "EUR"}, True),
+    ({"cost": 0.2, "metadata": {"currency": "EUR"}}, False),
+    ({"cost": 0.2, "order": {"currency": "EUR"}}, False),
+])  # fmt: skip
 def test_a_cost_in_another_currency_is_told(record, is_foreign):
     assert bool(READER.of(record)["found"].get("foreign_cost")) is is_foreign
     assert ("cost" in READER.of(record)["found"]) is not is_foreign
@@ -364,27 +203,16 @@ def test_fields_come_first_and_unread_keys_name_the_field_that_reads_them():
     assert told["named"] == {"user": "bob", "latency": 2.0} and told["unread"] == ["billing.amount\tcost", "user\t"]
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "said"),
-    [
-        *(
-            (key, value, "down")
-            for key in ("thumbs_down", "thumb_down", "disliked", "dislike", "thumbsDown", "thumbsdown")
-            for value in (True, 1, 1.0, "1", "true", " Yes")
-        ),
-        *((key, value, "up") for key in ("thumbs_up", "liked", "like") for value in (True, 1, 1.0, "1", "true", "yes")),
-        *(
-            (key, value, None)
-            for key in ("thumbs_up", "thumbs_down", "liked", "disliked")
-            for value in (False, 0, 0.0, "0", "false", "no", 5, "5", "well")
-        ),
-        ("feedback", False, "false"),
-        ("rating", "Not helpful", "not helpful"),
-        ("feedback", "0", "0"),
-        ("rating", 4, "4"),
-        ("thumbs_down", "down", "down"),
-    ],
-)
+@pytest.mark.parametrize(("key", "value", "said"), [
+    *((key, value, "down") for key in ("thumbs_down", "thumb_down", "disliked", "dislike", "thumbsDown", "thumbsdown") for value in (True, 1, 1.0, "1", "true", " Yes")),
+    *((key, value, "up") for key in ("thumbs_up", "liked", "like") for value in (True, 1, 1.0, "1", "true", "yes")),
+    *((key, value, None) for key in ("thumbs_up", "thumbs_down", "liked", "disliked") for value in (False, 0, 0.0, "0", "false", "no", 5, "5", "well")),
+    ("feedback", False, "false"),
+    ("rating", "Not helpful", "not helpful"),
+    ("feedback", "0", "0"),
+    ("rating", 4, "4"),
+    ("thumbs_down", "down", "down"),
+])  # fmt: skip
 def test_a_flag_of_one_side_is_that_side_or_nothing(key, value, said):
     assert found({key: value}).get("feedback") == said
     own = {"metadata": {key: value}}
@@ -392,36 +220,30 @@ def test_a_flag_of_one_side_is_that_side_or_nothing(key, value, said):
     assert named.get("feedback") == said
 
 
-@pytest.mark.parametrize(
-    ("path", "record", "said"),
-    [
-        ("review.negative", {"review": {"negative": True}}, "down"),
-        ("is_bad", {"is_bad": "yes"}, "down"),
-        ("disliked", {"disliked": False}, None),
-        ("thumbs_down.value", {"thumbs_down": {"value": 1}}, "down"),
-        ("follow_up.rating", {"follow_up": {"rating": 4}}, "4"),
-        ("verdict", {"verdict": "great"}, "great"),
-    ],
-)
+@pytest.mark.parametrize(("path", "record", "said"), [
+    ("review.negative", {"review": {"negative": True}}, "down"),
+    ("is_bad", {"is_bad": "yes"}, "down"),
+    ("disliked", {"disliked": False}, None),
+    ("thumbs_down.value", {"thumbs_down": {"value": 1}}, "down"),
+    ("follow_up.rating", {"follow_up": {"rating": 4}}, "4"),
+    ("verdict", {"verdict": "great"}, "great"),
+])  # fmt: skip
 def test_fields_of_feedback_know_its_side(path, record, said):
     assert Reader(frozenset(), {"feedback": path}).of(record)["named"].get("feedback") == said
     alone = FieldMapping(feedback=path, id="id").mapped({"id": "r1", **record})
     assert (alone["value"] if isinstance(alone, dict) else None) == said
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        {"_": 1699999999},
-        {"@": "x"},
-        {"😀": "x", "metadata": {"-": 1}},
-        {"filters": [{"key": {"a": 1}, "value": 2}]},
-        {"a": [{"name": ["a"], "value": 1}, {"key": "user_id", "value": "u1"}]},
-        {"time": 10**400, "cost": 10**400, "latency": 10**400},
-        {"time": float("inf"), "prompt_tokens": float("inf"), "status": float("nan")},
-        {"feedback": float("nan"), "user": 10**400},
-    ],
-)
+@pytest.mark.parametrize("record", [
+    {"_": 1699999999},
+    {"@": "x"},
+    {"😀": "x", "metadata": {"-": 1}},
+    {"filters": [{"key": {"a": 1}, "value": 2}]},
+    {"a": [{"name": ["a"], "value": 1}, {"key": "user_id", "value": "u1"}]},
+    {"time": 10**400, "cost": 10**400, "latency": 10**400},
+    {"time": float("inf"), "prompt_tokens": float("inf"), "status": float("nan")},
+    {"feedback": float("nan"), "user": 10**400},
+])  # fmt: skip
 def test_no_record_is_too_odd(record):
     READER.of(record)
 
@@ -435,15 +257,12 @@ def test_a_record_that_breaks_the_table_does_not_end_the_ingest_of_the_others():
     assert Extraction._beside_of(own, "{}", "app", "openai_pairs") == "{}"
 
 
-@pytest.mark.parametrize(
-    ("record", "unread"),
-    [
-        ({"threadId": 21, "thread": "main"}, {"threadId\t", "thread\t"}),
-        ({"thread_id": 139872345}, {"thread_id\t"}),
-        ({"thread": {"id": "139872345"}}, {"thread.id\t"}),
-        ({"requester": {"id": "U1"}}, {"requester.id\tuser"}),
-    ],
-)
+@pytest.mark.parametrize(("record", "unread"), [
+    ({"threadId": 21, "thread": "main"}, {"threadId\t", "thread\t"}),
+    ({"thread_id": 139872345}, {"thread_id\t"}),
+    ({"thread": {"id": "139872345"}}, {"thread.id\t"}),
+    ({"requester": {"id": "U1"}}, {"requester.id\tuser"}),
+])  # fmt: skip
 def test_threads_of_a_program_and_who_asked_are_no_ids(record, unread):
     assert found(record) == {} and set(READER.of(record)["unread"]) == unread
     assert found({"thread_id": "thread-7"}) == {"session": "thread-7"} and found({"session_id": 21}) == {"session": "21"}
@@ -458,24 +277,21 @@ def test_what_a_business_says_of_itself_is_listed_and_not_read(container):
     assert {each.split("\t")[1] for each in READER.of(record)["unread"]} == {"status", "cost", "feedback", "user", "model"}
 
 
-@pytest.mark.parametrize(
-    ("record", "columns", "proposed"),
-    [
-        ({"times": 3}, {}, ""),
-        ({"latency": 32.5}, {}, ""),
-        ({"latency": 1812.5}, {"latency": 1812.5}, None),
-        ({"msToFinish": 812.5}, {"latency": 812.5}, None),
-        ({"time_s": 3}, {"latency": 3000.0}, None),
-        ({"costCents": 3}, {"cost": 0.03}, None),
-        ({"costCents": {"x": 3}}, {}, ""),
-        ({"thumb": {"x": 1}}, {}, ""),
-        ({"convId": "c-1", "tsMillis": 1780315200000}, {"session": "c-1", "time": "1780315200000"}, None),
-        ({"cost_eur": 0.2}, {}, ""),
-        ({"billing": {"microsUsd": 3}}, {}, ""),
-        ({"billing": {"amount": 0.2}}, {}, "cost"),
-        ({"list_price": 0.2}, {}, "cost"),
-    ],
-)
+@pytest.mark.parametrize(("record", "columns", "proposed"), [
+    ({"times": 3}, {}, ""),
+    ({"latency": 32.5}, {}, ""),
+    ({"latency": 1812.5}, {"latency": 1812.5}, None),
+    ({"msToFinish": 812.5}, {"latency": 812.5}, None),
+    ({"time_s": 3}, {"latency": 3000.0}, None),
+    ({"costCents": 3}, {"cost": 0.03}, None),
+    ({"costCents": {"x": 3}}, {}, ""),
+    ({"thumb": {"x": 1}}, {}, ""),
+    ({"convId": "c-1", "tsMillis": 1780315200000}, {"session": "c-1", "time": "1780315200000"}, None),
+    ({"cost_eur": 0.2}, {}, ""),
+    ({"billing": {"microsUsd": 3}}, {}, ""),
+    ({"billing": {"amount": 0.2}}, {}, "cost"),
+    ({"list_price": 0.2}, {}, "cost"),
+])  # fmt: skip
 def test_a_value_of_another_unit_is_neither_read_nor_proposed(record, columns, proposed):
     assert found(record) == columns
     assert [each.split("\t")[1] for each in READER.of(record)["unread"]] == ([] if proposed is None else [proposed])

@@ -40,21 +40,18 @@ def test_whole_texts_and_lone_surrogates():
     assert b"".join(utf8(iter(["{'a': '\ud83d'}".encode("utf-16-le", "surrogatepass")]))).decode() == "{'a': '\ufffd'}"
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"{",
-        LINES.encode(),
-        LINES.encode("utf-32"),
-        LINES.encode("utf-32-le"),
-        "ü".encode("latin-1") * 50,
-        bytes(200),
-        bytes(range(256)) * 4,
-        b"\xff\xfe\x0bv\xc9\xcd\x1e\x8c\n" + b'{"request": {}, "response": {"id": "resp_1"}}\n' * 9,
-        b"\x01\0\x02\0\x03\0" * 50,
-        b"PK\x03\x04" + bytes(60),
-    ],
-)
+@pytest.mark.parametrize("content", [
+    b"",
+    b"{",
+    LINES.encode(),
+    LINES.encode("utf-32"),
+    LINES.encode("utf-32-le"),
+    "ü".encode("latin-1") * 50,
+    bytes(200),
+    bytes(range(256)) * 4,
+    b"\xff\xfe\x0bv\xc9\xcd\x1e\x8c\n" + b'{"request": {}, "response": {"id": "resp_1"}}\n' * 9,
+    b"\x01\0\x02\0\x03\0" * 50,
+    b"PK\x03\x04" + bytes(60),
+])  # fmt: skip
 def test_other_content_stays_as_it_is(content):
     assert utf16_of(content) is None and b"".join(utf8(iter([content]))) == content

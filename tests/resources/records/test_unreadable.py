@@ -68,26 +68,14 @@ FILES = {
     "gb.jsonl": (CHINESE.encode("gb18030"), "invalid_utf8", "of an East Asian, .* by its looks; .*GB18030"),
     "picture.png": (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "invalid_utf8", "the file is binary"),
     "random": (bytes((number * 7919) % 251 for number in range(9000)), "invalid_utf8", "the file is binary"),
-    "a.csv": (
-        b"1,hi,there\n2,a,b\n",
-        "unknown_format",
-        "looks like CSV with commas, but its first line does not name the columns; add",
-    ),
+    "a.csv": (b"1,hi,there\n2,a,b\n", "unknown_format", "looks like CSV with commas, but its first line does not name the columns; add"),
     "a.tsv": (b"1\thi, you\n2\thi\n", "unknown_format", "looks like CSV with tabs"),
     "page.jsonl": (b"<!DOCTYPE html><html>Sign in</html>", "unknown_format", "an HTML page.*; fetch"),
     "listing.xml": (b"<?xml version='1.0'?><Error>no</Error>", "unknown_format", "the file is XML"),
     "python.jsonl": (f"{RECORD}\n".encode(), "malformed_json", "Python's own notation, not JSON; .*json.dumps"),
-    "readme.txt": (
-        b"These are the logs.\nThey are from June.\n",
-        "unknown_format",
-        "no line of the file is a JSON object; .*text",
-    ),
-    "cut.jsonl.gz": (
-        gzip.compress(bytes((n * n) % 251 for n in range(9000)))[:200],
-        "damaged_file",
-        "gzip stream ends early; .*rewrite",
-    ),
-}
+    "readme.txt": (b"These are the logs.\nThey are from June.\n", "unknown_format", "no line of the file is a JSON object; .*text"),
+    "cut.jsonl.gz": (gzip.compress(bytes((n * n) % 251 for n in range(9000)))[:200], "damaged_file", "gzip stream ends early; .*rewrite"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -101,16 +89,13 @@ def test_each_kind_has_its_reason_and_its_remedy(tmp_path, name):
     assert problem.message.count("; ") >= 1 and "Müller" not in problem.message
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        LINES.encode(),
-        b"\xef\xbb\xbf" + LINES.encode(),
-        gzip.compress(LINES.encode(), mtime=0),
-        zstandard.compress(LINES.encode()),
-        json.dumps([RECORD] * 3).encode(),
-    ],
-)
+@pytest.mark.parametrize("content", [
+    LINES.encode(),
+    b"\xef\xbb\xbf" + LINES.encode(),
+    gzip.compress(LINES.encode(), mtime=0),
+    zstandard.compress(LINES.encode()),
+    json.dumps([RECORD] * 3).encode(),
+])  # fmt: skip
 def test_what_is_read_is_still_read(content):
     from resources.records.objects.decompress import decompressed
 

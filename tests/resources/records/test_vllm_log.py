@@ -55,11 +55,8 @@ def test_requests_and_responses_of_several_versions(tmp_path):
     assert said(found["cmpl-c52d"]["messages"]) == [("user", "How to make pizza")] and found["cmpl-c52d"]["params"]["templated"]
     assert found[name(8)]["completion"]["content"] == " hello" and str(found[name(8)]["ts"]).startswith("2026-06-01 10:00:10")
     assert {row["source_row"]: row["error_code"] for row in bad} == {
-        14: "missing_field",
-        16: "missing_field",
-        17: "unpaired",
-        18: "truncated_log",
-    }
+        14: "missing_field", 16: "missing_field", 17: "unpaired", 18: "truncated_log",
+    }  # fmt: skip
     assert "VLLM_LOGGING_LEVEL=DEBUG" in bad[0]["message"] and "--enable-log-outputs" in bad[2]["message"]
     assert decided(tmp_path) == {"vllm_chatter": 6, "vllm_delta": 1, "vllm_params": 1}
     assert (report.total.kept, report.total.quarantined, report.total.skipped, report.total.read) == (4, 4, 8, 16)

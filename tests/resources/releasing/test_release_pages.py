@@ -22,11 +22,12 @@ from resources.releases.release import read_release
 from resources.releases.section import ReportSection
 from resources.releasing.approval_page import write_approval_page
 from resources.releasing.champion import Champion
-from resources.releasing.charts import Bar, bars, lines, report_charts
+from resources.releasing.charts import Bar, bars, lines
 from resources.releasing.comparison import flat, gates_by_name
 from resources.releasing.model_card import NAMES
 from resources.releasing.page import render
 from resources.releasing.release_facts import facts_of, short_name
+from resources.releasing.report_charts import report_charts
 from resources.releasing.rollout_section import passed_section
 from resources.releasing.summary import Summary
 
@@ -344,11 +345,11 @@ def test_charts_have_only_what_was_measured():
 
 def test_charts_escape_names_and_bear_any_number():
     made = bars("a & b", [Bar("<script>" + "x" * 40, 0.0), Bar("big", 1e6, 1e5, 2e6)], "tokens") + lines(
-        "c", {"<s>": [(1, 0.0), (2, 0.00123)]}, "x", "y"
+        "c", "y by x", {"<s>": [(1, 0.0), (2, 0.00123)], "other": [(1, 0.0)]}
     )
     assert "<script>" not in made and "a &amp; b" in made and "nan" not in made and "\u2026" in made
-    assert lines("one", {"only": [(4, 2.0)]}, "x", "y").count("<circle") == 1
-    assert ">0.053<" in lines("small", {"only": [(4, 0.05258)]}, "x", "y"), "a longer number is cut by the page's edge"
+    assert lines("one", "y by x", {"only": [(4, 2.0)]}).count("<circle") == 1
+    assert ">0.1<" in lines("small", "y by x", {"only": [(4, 0.05258)]}), "a longer number is cut by the page's edge"
 
 
 @pytest.mark.parametrize(

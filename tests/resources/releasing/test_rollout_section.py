@@ -72,12 +72,12 @@ def test_the_section_shows_charts_and_held_out_numbers_and_no_text(trained):
     assert section.rows == [["pass rate", "0.25", "0.5"]] and len(section.charts) == 5
     drawn = "".join(section.charts)
     assert drawn.count("<circle") == 3 * 7 + 3 * 7 + 7 + 7 + 2 * 7, "each point is of 3 steps, so that there are at most 8"
-    assert " at 19" not in drawn and ">2.0e-6</text>" in drawn
+    assert " at 19" not in drawn and ">2e-06</text>" in drawn
 
 
 def test_a_line_below_zero_stays_in_its_chart():
-    drawn = lines("Reward", {"brief": [(1, -2.0), (2, -1.0)]}, "step", "mean")
-    assert 'cy="150.0"' in drawn and 'cy="80.0"' in drawn and ">-2</text>" in drawn and ">0</text>" in drawn
+    drawn = lines("Reward", "mean by step", {"brief": [(1, -2.0), (2, -1.0)]})
+    assert 'cy="128.0"' in drawn and 'cy="8.0"' in drawn and ">-2</text>" in drawn and ">-1</text>" in drawn
 
 
 def test_worst_and_best_are_of_the_end_and_of_different_prompts(trained):

@@ -16,10 +16,10 @@ from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
 from resources.launching.run_history import RunRecord
 from resources.releases.release import ReleaseRef
+from resources.releasing.charts import columns, lines, nice_bounds, nice_top, short_number
 from resources.reporting import dashboard_facts
 from resources.reporting.dashboard import tiles, write_dashboard
 from resources.reporting.dashboard_facts import Facts, facts_of
-from resources.reporting.day_charts import columns, day_lines, nice_bounds, nice_top, short_number
 from tests.resources.reporting.busy_lake import DAYS, FIRST, add, fill
 
 
@@ -198,7 +198,7 @@ def test_axes_have_round_numbers_and_hold_every_value():
 def test_charts_of_one_day_and_of_nothing_are_drawn():
     day = date(2026, 6, 1)
     assert "06-01" in columns("One", "a day", [day], {"a": [0], "b": [3]})
-    assert day_lines("One", "by day", {"a": [(day, 2.0)]}, from_zero=False).count("<circle") == 1
+    assert lines("One", "by day", {"a": [(day, 2.0)]}, from_zero=False).count("<circle") == 1
     assert "<svg" in columns("None", "a day", [], {"a": []})
     assert "&lt;b&gt;" in columns("<b>", "a day", [day], {"a": [1]})
 

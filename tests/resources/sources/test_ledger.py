@@ -162,15 +162,11 @@ def test_an_object_in_two_sources_is_refused_before_anything_is_written(tables, 
 def test_a_renamed_source_takes_its_objects_over(tables, tmp_path):
     path = tmp_path / "logs/a.jsonl"
     path.parent.mkdir()
-    path.write_text(
-        json.dumps(
-            {
-                "timestamp": 1780300000,
-                "request": {"messages": [{"role": "user", "content": "q"}]},
-                "response": {"id": "1", "choices": [{"message": {"role": "assistant", "content": "a"}}]},
-            }
-        )
-    )
+    path.write_text(json.dumps({
+        "timestamp": 1780300000,
+        "request": {"messages": [{"role": "user", "content": "q"}]},
+        "response": {"id": "1", "choices": [{"message": {"role": "assistant", "content": "a"}}]},
+    }))  # fmt: skip
     for name in ("before", "after", "after"):
         ingest(tables, "w", {name: SourceSettings(uri=str(path))})
     assert [row["source"] for row in tables.open("interactions").to_pyarrow_table().to_pylist()] == ["after"]

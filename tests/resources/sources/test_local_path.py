@@ -21,31 +21,28 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "uri, meant",
-    [
-        ("logs", "logs"),
-        ("./logs/", "logs"),
-        ("other/../logs//a b", "logs/a b"),
-        ("~/logs", "logs"),
-        ("~nobody-here/x", "~nobody-here/x"),
-        ("link/a b", "logs/a b"),
-        ("other/deep/../[1].jsonl", "logs/[1].jsonl"),
-        ("file://{}/logs/a%20b", "logs/a b"),
-        ("file:{}/logs", "logs"),
-        ("FILE://localhost{}/logs", "logs"),
-        ("file://{}/logs/a b", "logs/a b"),
-        ("file://./logs", "logs"),
-        ("file://{}/logs/100%25.jsonl", "logs/100%25.jsonl"),
-        ("file://{}/logs/100%2525.jsonl", "logs/100%25.jsonl"),
-        ("logs/100%25.jsonl", "logs/100%25.jsonl"),
-        ("logs/\u00e9.jsonl", "logs/e\u0301.jsonl"),
-        ("link/*/x.jsonl", "logs/*/x.jsonl"),
-        ("other/../link/**/*.jsonl", "logs/**/*.jsonl"),
-        ("link/[1].jsonl", "logs/[1].jsonl"),
-        ("missing/../gone", "gone"),
-    ],
-)
+@pytest.mark.parametrize("uri, meant", [
+    ("logs", "logs"),
+    ("./logs/", "logs"),
+    ("other/../logs//a b", "logs/a b"),
+    ("~/logs", "logs"),
+    ("~nobody-here/x", "~nobody-here/x"),
+    ("link/a b", "logs/a b"),
+    ("other/deep/../[1].jsonl", "logs/[1].jsonl"),
+    ("file://{}/logs/a%20b", "logs/a b"),
+    ("file:{}/logs", "logs"),
+    ("FILE://localhost{}/logs", "logs"),
+    ("file://{}/logs/a b", "logs/a b"),
+    ("file://./logs", "logs"),
+    ("file://{}/logs/100%25.jsonl", "logs/100%25.jsonl"),
+    ("file://{}/logs/100%2525.jsonl", "logs/100%25.jsonl"),
+    ("logs/100%25.jsonl", "logs/100%25.jsonl"),
+    ("logs/\u00e9.jsonl", "logs/e\u0301.jsonl"),
+    ("link/*/x.jsonl", "logs/*/x.jsonl"),
+    ("other/../link/**/*.jsonl", "logs/**/*.jsonl"),
+    ("link/[1].jsonl", "logs/[1].jsonl"),
+    ("missing/../gone", "gone"),
+])  # fmt: skip
 def test_every_spelling_is_one_place(home, uri, meant):
     assert local_path(uri.format(home)) == str(home / meant)
     assert absolute_uri(absolute_uri(uri.format(home))) == str(home / meant)
@@ -56,15 +53,12 @@ def test_relative_paths_are_those_of_the_recipes_folder(home):
     assert plain_path("link/../link/./x") == str(home / "link/x")
 
 
-@pytest.mark.parametrize(
-    "uri, listed",
-    [
-        ("s3a://logs/x/", "s3://logs/x/"),
-        ("S3://Logs//x/../%20é", "s3://Logs//x/../%20é"),
-        ("https://host/a%20b", "https://host/a%20b"),
-        ("simplecache::s3://logs/x", "simplecache::s3://logs/x"),
-    ],
-)
+@pytest.mark.parametrize("uri, listed", [
+    ("s3a://logs/x/", "s3://logs/x/"),
+    ("S3://Logs//x/../%20é", "s3://Logs//x/../%20é"),
+    ("https://host/a%20b", "https://host/a%20b"),
+    ("simplecache::s3://logs/x", "simplecache::s3://logs/x"),
+])  # fmt: skip
 def test_remote_uris_keep_their_keys(uri, listed):
     assert local_path(uri) is None and not is_local(uri) and absolute_uri(uri, Path("/srv")) == listed
 

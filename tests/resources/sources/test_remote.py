@@ -21,13 +21,8 @@ PAIR = {
     "workload_id": "w",
     "client_id": "c",
     "request": {"model": "m", "messages": [{"role": "user", "content": "hello"}]},
-    "response": {
-        "id": "r1",
-        "object": "chat.completion",
-        "model": "m",
-        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi"}}],
-    },
-}
+    "response": {"id": "r1", "object": "chat.completion", "model": "m", "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi"}}]},
+}  # fmt: skip
 
 
 class Quiet(SimpleHTTPRequestHandler):

@@ -3,16 +3,26 @@
 import ast
 import json
 import re
-import shutil
 import subprocess
 import sys
 from importlib import import_module
 
 import dagster as dg
 import pytest
+from pydantic import Field
 
 from resources.digests.code import PACKAGES
-from resources.stages.table import STAGES, artefact_stages, daily_stages, logs_stages, model_chain, parent_of, sections, stage
+from resources.stages import table
+from resources.stages.table import (
+    STAGES,
+    artefact_stages,
+    daily_stages,
+    logs_stages,
+    model_chain,
+    parent_of,
+    planned_sections,
+    stage,
+)
 from tests.conftest import PROJECT
 from tests.reports import process_report
 
@@ -74,8 +84,8 @@ def test_what_can_be_asked_of_the_table():
     assert daily_stages() == ("interactions", "feedback", "cleaned_interactions", "drift_report")
     assert daily_stages(["drift_report"]) == ("interactions", "feedback", "cleaned_interactions")
     assert logs_stages(["drift_report"]) == ("interactions", "feedback", "cleaned_interactions", "traffic_digest")
-    assert list(sections()) == ["sft", "second_sft", "reward_model", "preference", "rft", "student"]
-    assert parent_of("reward_model") == "second_sft_model" and stage("reward_model").is_beside
+    assert list(planned_sections()) == ["sft", "second_sft", "reward_model", "preference", "rft", "student"]
+    assert parent_of("reward_model") == "second_sft_model" and stage("reward_model").off_chain
     assert artefact_stages()[-1].artefact_name == "release"
     with pytest.raises(KeyError, match="base_model starts from no other model"):
         parent_of("base_model")
@@ -107,86 +117,71 @@ def test_no_other_file_lists_the_models():
                 assert len(names & models) < 2 and len(names & NAMES) < 5, f"{path} lists {sorted(names & NAMES)}"
 
 
-LINE = '    Stage("aligned_model", "model", "models", "sft", role="aligned", takes_model_as="model", reads=rows_it_learns),\n'
-BEFORE = '    Stage("student_model"'
-FIELD_BEFORE = "    student: StudentSettings = Field("
-SCRIPT = """
-import json
-from pathlib import Path
-import pipelines.definitions as definitions
-from pipelines.contract.recipe import load_recipe
-from pipelines.planning.stage_times import Speed, TrafficSize, stage_seconds
-from pipelines.status.lake_status import STEPS
-from resources.stages.model_policy import ModelPolicy
-
-recipe = load_recipe(Path("recipes/demo.yaml"))
-graph = definitions.demo.resolve_asset_graph()
-read = {key.path[-1]: sorted(parent.path[-1] for parent in graph.get(key).parent_keys) for key in graph.get_all_asset_keys()}
-print(json.dumps({"read": read, "way": ModelPolicy().stages, "status": list(STEPS), "seconds": list(stage_seconds(recipe, Speed(100.0, "float32"), TrafficSize(100, 100)))}))
-
-from pipelines.graph.recipe_graph import definitions as graph_of
-
-def choices(name, more):
-    path = Path(name)
-    path.write_text("workload: w\\nbase_model: tiny\\nsources: {gateway: {uri: logs}}\\nfirst_day: 2026-06-01\\n" + more)
-    graph = graph_of(path, Path("lake"))
-    read = graph.resolve_asset_graph()
-    found = {key.path[-1]: sorted(parent.path[-1] for parent in read.get(key).parent_keys) for key in read.get_all_asset_keys()}
-    return {stage: found[stage] for stage in ("aligned_model", "traffic_report") if stage in found} | {
-        "settings": "traffic_report_settings" in graph.resources}
-
-print(json.dumps([choices("plain.yaml", ""), choices("more.yaml", "traffic_report: {}\\nsft: {enabled: false}\\n")]))
-"""
-
-
 @pytest.mark.slow
-def test_a_new_stage_is_one_line_and_one_asset_file(tmp_path):
-    """Also the one of docs/extending.md, which has a section of its own in the recipe."""
-    for package in PACKAGES:
-        if package in ("assets", "resources", "pipelines"):
-            shutil.copytree(PROJECT / package, tmp_path / package)  # with what Python and numba compiled
-        else:
-            (tmp_path / package).symlink_to(PROJECT / package)
-    page = (PROJECT / "docs" / "extending.md").read_text(encoding="utf-8").partition("## A stage\n")[2]
-    line, file, field = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    for path, before, added in (
-        ("resources/stages/table.py", BEFORE, LINE + f"    {line}"),
-        ("pipelines/contract/fields.py", FIELD_BEFORE, field),
-    ):
-        text = (tmp_path / path).read_text()
-        assert before in text
-        (tmp_path / path).write_text(text.replace(before, added + before, 1))
-    (tmp_path / "assets" / "traffic_report.py").write_text(file)
-    asset = (tmp_path / "assets" / "sft_model.py").read_text().replace("sft_model", "aligned_model")
-    (tmp_path / "assets" / "aligned_model.py").write_text(asset)
+def test_a_stage_that_only_its_own_file_knows_goes_all_the_way(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-P", "-c", SCRIPT],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(tmp_path), "PATH": ""},
-        capture_output=True,
-        text=True,
-    )
+        [sys.executable, "-W", "ignore", "-m", "tests.resources.stages.toy_stage", str(tmp_path)],
+        cwd=PROJECT, capture_output=True, text=True,
+    )  # fmt: skip
     assert done.returncode == 0, process_report(done)
-    seen, (plain, more) = map(json.loads, done.stdout.splitlines()[-2:])
-    assert seen["read"]["aligned_model"] == ["length_report", "served_answers", "sft_dataset", "sft_model", "traffic_digest"]
-    assert "aligned_model" in seen["read"]["student_model"] and "sft_model" not in seen["read"]["student_model"]
-    assert "aligned_model" in seen["read"]["evaluation_report"]
-    assert seen["way"] == [
-        "base_model",
-        "sft_model",
-        "second_sft_model",
-        "preference_model",
-        "rft_model",
-        "merged_model",
-        "aligned_model",
-        "student_model",
-        "quantized_model",
+    seen = json.loads(done.stdout.splitlines()[-1])
+    reads = ["length_report", "served_answers", "sft_dataset", "sft_model", "traffic_digest"]
+    assert seen["parents"]["polished_model"] == reads and seen["job"] == ["dataset", "model", "served"]
+    assert "polished_model" in seen["parents"]["student_model"] and "sft_model" not in seen["parents"]["student_model"]
+    assert "polished_model" in seen["parents"]["evaluation_report"]
+    assert seen["checks"] == ["polished_model_learnt_nothing_held_out"] and seen["off"] == [True, "sft_model"]
+    assert ["polished", "sft"] in seen["compared"] and ["student", "polished"] in seen["compared"]
+    assert seen["planned"] == "polish" and seen["plan"] == "full"
+    assert seen["status"] and seen["seconds"] and seen["gains"] and seen["records"] == [True, True]
+    assert "The model before it, polished." in seen["card"] and "3 steps over 30 tokens" in seen["page"]
+    assert seen["left"] == ["r1"] and seen["digest_holds"], "an erasure takes rows of the model's own answers"
+
+
+def test_the_stage_of_the_page_on_extending_can_be_declared(monkeypatch):
+    page = (PROJECT / "docs" / "extending.md").read_text(encoding="utf-8").partition("## A stage\n")[2]
+    line, asset, field = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (declared,) = eval(line, vars(table))
+    monkeypatch.setattr(table, "STAGES", (*STAGES, declared))
+    monkeypatch.setattr("assets.stage_asset.source_digest", lambda *sources: "0" * 64)
+    names = {}
+    exec(asset, names)
+    [spec] = names["traffic_report"].specs
+    assert (spec.group_name, [dep.asset_key.path[-1] for dep in spec.deps]) == (
+        "release",
+        ["curated_interactions", "sft_model"],
+    )
+    names["Field"] = Field
+    exec(f"class Recipe(Settings):\n{field}", names)
+    assert declared.switch in names["Recipe"].model_fields and declared.opt_in
+
+
+OWN = (
+    "pipelines/contract/",  # declares the recipe's keys
+    "pipelines/init/recipe_text.py",  # writes a recipe
+    "pipelines/demo/demo.py",  # fits values of the demo's recipe
+    "resources/stages/table.py",
+    "resources/composing/teachers/settings.py",  # teacher.trains and teacher.base
+    "resources/deciding/",  # "preference" is an action of a decision
+    "model_ops/operations/",  # operations with their settings
+    "model_ops/preferences/",
+    "model_ops/reinforcement/",
+    "model_ops/speculators/",  # draft_model: student
+)
+"""Where a stage's section may stand as a text."""
+
+
+def test_no_other_file_names_a_section_of_the_recipe():
+    sections = {each.section for each in STAGES if each.section} - NAMES - {"tiny"}  # tiny: also a value of base_model
+    assets = {name: {f"{each.file}.py" for each in STAGES if name in (each.section, each.operation)} for name in sections}
+    named = [
+        f"{path.relative_to(PROJECT)}:{node.lineno} {node.value}"
+        for package in PACKAGES
+        for path in sorted((PROJECT / package).rglob("*.py"))
+        if not path.relative_to(PROJECT).as_posix().startswith(OWN)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value in sections and path.name not in assets[node.value]
     ]
-    assert "aligned_model" in seen["status"] and "aligned_model" in seen["seconds"]
-    assert "traffic_report" not in plain and not plain["settings"]
-    assert more["traffic_report"] == ["base_model", "curated_interactions", "traffic_digest"] and more["settings"]
-    assert plain["aligned_model"] == seen["read"]["aligned_model"]
-    assert more["aligned_model"] == ["base_model", "length_report", "served_answers", "sft_dataset", "traffic_digest"]
+    assert sections >= {"sft", "rft", "preference", "student"} and named == []
 
 
 def test_the_drawn_graph_has_every_stage():

@@ -7,7 +7,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file, save_file
-from tiny_models import tiny_model, write_dataset, write_target
+from tiny_models import run_job, tiny_model, write_dataset, write_target
 
 from model_ops.documents.chats import validation_documents
 from model_ops.documents.likelihood import held_out_loss, mean_loss
@@ -35,7 +35,7 @@ def models(tmp_path_factory):
 
 def run(home, output, **settings):
     inputs = {"model": home / "sft", "dataset": home / "rows", "base": home / "base"}
-    return merge.run(Job(operation="merge", output=output, inputs=inputs, settings=settings), Progress())
+    return run_job(merge, output, inputs, **settings)
 
 
 def weights(directory):
@@ -159,15 +159,7 @@ def test_a_tied_head_that_a_file_stores_nevertheless_stays_tied(models, tmp_path
 def test_an_untied_head_is_merged_like_any_tensor(models, tmp_path):
     for seed, name in enumerate("ab"):
         save_model(tiny_model(layers=2, vocab_size=300, tied=False, seed=seed), load_tokenizer(models / "sft"), tmp_path / name)
-    merge.run(
-        Job(
-            operation="merge",
-            output=tmp_path / "out",
-            inputs={"model": tmp_path / "a"},
-            settings={"models": ["sft", str(tmp_path / "b")]},
-        ),
-        Progress(),
-    )
+    run_job(merge, tmp_path / "out", {"model": tmp_path / "a"}, models=["sft", str(tmp_path / "b")])
     a, b, merged = (weights(tmp_path / name)["lm_head.weight"] for name in ("a", "b", "out"))
     assert torch.equal(merged, ((a.float() + b.float()) / 2).bfloat16())
 
@@ -188,14 +180,13 @@ def test_values_that_are_not_finite_and_quantized_models_are_refused(models, tmp
 
 def test_a_search_without_held_out_rows_is_refused(models, tmp_path):
     write_dataset(tmp_path / "rows", splits=("train",))
-    job = Job(
-        operation="merge",
-        output=tmp_path / "out",
-        settings={"weights": "search"},
-        inputs={"model": models / "sft", "base": models / "base", "dataset": tmp_path / "rows"},
-    )
     with pytest.raises(ModelError, match=r"raise datasets\.sft\.validation_share"):
-        merge.run(job, Progress())
+        run_job(
+            merge,
+            tmp_path / "out",
+            {"model": models / "sft", "base": models / "base", "dataset": tmp_path / "rows"},
+            weights="search",
+        )
 
 
 @pytest.mark.parametrize(

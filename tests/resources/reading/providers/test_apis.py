@@ -196,23 +196,20 @@ def test_results_of_one_name_answer_the_calls_of_that_name_in_their_order():
     assert len(asked) == 3
 
 
-@pytest.mark.parametrize(
-    ("given_reason", "calls", "expected"),
-    [
-        ("end_turn", False, "stop"),
-        ("tool_use", True, "tool_calls"),
-        ("max_tokens", False, "length"),
-        ("refusal", False, "content_filter"),
-        ("FinishReason.MAX_TOKENS", False, "length"),
-        ("STOP", True, "tool_calls"),
-        ("SAFETY", False, "content_filter"),
-        ("guardrail_intervened", False, "content_filter"),
-        ("MALFORMED_FUNCTION_CALL", False, "malformed_function_call"),
-        ("pause_turn", False, "pause_turn"),
-        ("model_context_window_exceeded", False, "length"),
-        (None, False, None),
-    ],
-)
+@pytest.mark.parametrize(("given_reason", "calls", "expected"), [
+    ("end_turn", False, "stop"),
+    ("tool_use", True, "tool_calls"),
+    ("max_tokens", False, "length"),
+    ("refusal", False, "content_filter"),
+    ("FinishReason.MAX_TOKENS", False, "length"),
+    ("STOP", True, "tool_calls"),
+    ("SAFETY", False, "content_filter"),
+    ("guardrail_intervened", False, "content_filter"),
+    ("MALFORMED_FUNCTION_CALL", False, "malformed_function_call"),
+    ("pause_turn", False, "pause_turn"),
+    ("model_context_window_exceeded", False, "length"),
+    (None, False, None),
+])  # fmt: skip
 def test_reasons_why_a_model_stopped(given_reason, calls, expected):
     assert finish_reason(given_reason, {"tool_calls": [1]} if calls else {}) == expected
 

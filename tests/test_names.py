@@ -1,0 +1,67 @@
+"""No name of the product is a participle that says nothing: `found`, `made`, `kept` and `told` are replaced by the thing."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from resources.digests.code import PACKAGES
+from tests.command import PROJECT
+
+WORDS = {"found", "made", "kept", "told"}
+NOT_YET = tuple(
+    """
+    assets/evaluation_report.py assets/overrides.py assets/preference_dataset.py assets/presentation.py
+    assets/stories.py assets/teacher_answers.py millrace/lake.py model_ops/answering/ model_ops/answers/
+    model_ops/chat_apis/ model_ops/environments/ model_ops/evaluation/ model_ops/graders/ model_ops/operations/
+    model_ops/preferences/ model_ops/reinforcement/ model_ops/rewards/ model_ops/serving/ model_ops/tasks/
+    pipelines/asking/ pipelines/contract/ pipelines/graph/ pipelines/planning/ pipelines/rebuilding/ pipelines/status/
+    pipelines/storage/ recipes/sums.py resources/artefacts/ resources/catalog/ resources/composing/ resources/curating/
+    resources/digests/ resources/erasing/ resources/lake/ resources/manifests/ resources/monitoring/ resources/reading/
+    resources/records/ resources/releases/ resources/releasing/ resources/sources/ resources/stages/ resources/workshop/
+    stores/mirror/ stores/s3.py
+    """.split()  # noqa: SIM905
+)
+"""Folders and files that still hold such names. The list only shrinks."""
+
+
+def names(text: str) -> Iterator[str]:
+    """Names that the file gives: of variables, arguments, functions, classes and attributes."""
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name
+            case ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+
+
+def says_nothing(name: str) -> bool:
+    return not WORDS.isdisjoint(re.findall(r"[a-z]+", re.sub(r"([A-Z])", r"_\1", name).lower()))
+
+
+def empty_names(package: str) -> dict[str, list[str]]:
+    """Names that say nothing, by file; the file's own name counts."""
+    of_files = {
+        path.relative_to(PROJECT).as_posix(): [*filter(says_nothing, (path.stem, *names(path.read_text(encoding="utf-8"))))]
+        for path in sorted((PROJECT / package).rglob("*.py"))
+    }
+    return {file: names for file, names in of_files.items() if names}
+
+
+@pytest.mark.parametrize("name", ["found", "kept_rows", "KeptRows", "is_made", "_told"])
+def test_a_participle_is_seen_as_a_word_of_a_name(name):
+    assert says_nothing(name)
+    assert sorted(names(f"def f({name}): pass\nx.{name} = 1\nclass {name}: pass\n{name} = {name}2")) == sorted(
+        [name, "f", name, name, name]
+    )
+
+
+def test_other_words_that_hold_its_letters_are_names():
+    assert not [*filter(says_nothing, ("foundation", "remade", "upkept", "keep", "Founder"))]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_names_of_the_product_say_what_they_hold(package):
+    found = {file: names for file, names in empty_names(package).items() if not file.startswith(NOT_YET)}
+    assert found == {}, "name the thing instead (docs/style.md, Code 6)"
