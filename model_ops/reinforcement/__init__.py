@@ -12,12 +12,12 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from model_ops.reinforcement.asynchronous_asker import LANES
     from model_ops.reinforcement.canary import CANARY_GAP
+    from model_ops.reinforcement.counts_of_run import grades_of_chunks, run_counts, staleness_counts
     from model_ops.reinforcement.engine_settings import RolloutServerSettings
     from model_ops.reinforcement.held_out_rollouts import HeldOutRollouts
     from model_ops.reinforcement.policy_loss import PolicyLoss
     from model_ops.reinforcement.rft_settings import LOOKUP_DRAFTERS, TASKSETS, RftSettings
     from model_ops.reinforcement.rollout_plan import RolloutPlan
     from model_ops.reinforcement.rollout_watch import variance_shares
-    from model_ops.reinforcement.run_counts import grades_of_chunks, run_counts, staleness_counts
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

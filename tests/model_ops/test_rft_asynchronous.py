@@ -32,12 +32,12 @@ from model_ops.jobs.errors import ModelError
 from model_ops.jobs.progress import Progress, Stopped
 from model_ops.models.model_directory import load_model
 from model_ops.parallel import World
+from model_ops.reinforcement.counts_of_run import run_counts, staleness_counts
 from model_ops.reinforcement.policy_loss import PolicyLoss
 from model_ops.reinforcement.policy_losses import CORRECTIONS, SampledTokens
 from model_ops.reinforcement.rft_settings import RftSettings
 from model_ops.reinforcement.rollout_batches import LearntRollout, group_documents, rollout_batches
 from model_ops.reinforcement.rollout_plan import RolloutPlan
-from model_ops.reinforcement.run_counts import run_counts, staleness_counts
 
 
 @pytest.fixture(scope="module")
