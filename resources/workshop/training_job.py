@@ -1,8 +1,5 @@
 """What decides the version of a training: the settings of its job that count, its length limits, and its base model's commit.
 
-    commit_to_import(registry, "Qwen/Qwen3-0.6B", branch="", wanted=None, ask=imported_commit)     # 40 hex digits, or None
-    outside_name("Qwen/Qwen3-0.6B", "v2")     # "Qwen/Qwen3-0.6B@v2": the name of the manifest's external input
-
 A base stays what it is until somebody asks for another commit. Length limits are settings of operation `measure_lengths`.
 """
 
