@@ -13,6 +13,7 @@ from model_ops.evaluation import EvaluateSettings
 from model_ops.files import hub
 from model_ops.jobs import Settings
 from model_ops.operations import measure_lengths_settings
+from model_ops.speculators import SpeculatorSettings
 from model_ops.training import SAME_RESULTS, TrainingSettings
 from resources.artefacts import Registry
 from resources.digests import source_digest
@@ -44,7 +45,7 @@ def length_limits(
         for name, settings in filled.items()
         if getattr(settings, "reasoning_budget", None)
     }
-    drafter = filled.get("speculator")
+    drafter = next((each for each in filled.values() if isinstance(each, SpeculatorSettings)), None)
     return measure_lengths_settings.LengthSettings(
         training={
             name: measure_lengths_settings.TrainingLimit(max_length=filled[name].max_length, overflow=filled[name].overflow)
