@@ -58,7 +58,7 @@ def length_limits(
             prompts=drafter.answers.prompts,
             seed=drafter.answers.seed,
         )
-        if drafter
+        if isinstance(drafter, SpeculatorSettings)
         else None,
         evaluation=measure_lengths_settings.EvaluationLimit(
             max_length=evaluation.max_length,
