@@ -128,7 +128,7 @@ class Summary:
         recovery = find(self.measurements, "recovery", on=HELD_OUT)
         return {
             "rows_read": self.records.read,
-            "rows_kept": self.records.kept,
+            "rows_kept": self.records.rows,
             **({"recovery": recovery.value} if recovery else {}),
         }
 
@@ -186,7 +186,7 @@ class Summary:
         left = {**self.records.quarantined, **self.records.dropped}
         rows = [["read", "", f"{self.records.read:,}"]]
         rows += [[*_stage_and_rule(name), f"{count:,}"] for name, count in sorted(left.items(), key=lambda i: -i[1])]
-        rows.append(["kept", "", f"{self.records.kept:,}"])
+        rows.append(["kept", "", f"{self.records.rows:,}"])
         return ReportSection(
             "Rows",
             ["stage", "rule", "records"],

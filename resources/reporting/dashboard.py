@@ -154,7 +154,7 @@ def _drops(facts: Facts) -> list[Markup]:
     records = facts.records
     if records is None:
         return []
-    decided = {"kept": records.kept, "dropped": sum(records.dropped.values()), "quarantined": sum(records.quarantined.values())}
+    decided = {"kept": records.rows, "dropped": sum(records.dropped.values()), "quarantined": sum(records.quarantined.values())}
     charts_ = [bars("Records", [Bar(name, count) for name, count in decided.items()], records.read_text, 0)]
     left = [Bar(row["stage and rule"], row["records"]) for row in records.as_rows()[:RULES_SHOWN]]
     return (

@@ -90,9 +90,7 @@ class AdapterServer:
         self.loaded: list[LoadedAdapter] = []
         self.began_s = time.monotonic()
         self._lake, self._server, self._open = lake, server, open_
-        self._api = OpenAiApi(
-            server.url, api_key=None, connections=2, timeout_s=LOADS_WITHIN_S, retries=None, through_proxy=False
-        )
+        self._api = OpenAiApi(server.url, api_key=None, connections=2, timeout_s=LOADS_WITHIN_S, through_proxy=False)
 
     @classmethod
     def start(

@@ -21,8 +21,8 @@ from pydantic import ValidationError
 
 from resources.gateway import Front, FrontError, Handler
 from resources.lake import LakeLayout
-from resources.serving.chat.exchange import ChatExchange, keep_rating, why_not_ratable
-from resources.serving.chat.speaker import ChatError
+from resources.serving.chat.exchange import ChatExchange, NotRatableError, keep_rating, ratable_in
+from resources.serving.chat.speaker import ChatError, Speaker
 from resources.serving.chat.talking import Question, TalkError, Talking
 
 PAGE = Path(__file__).with_name("templates") / "chat.html.j2"
@@ -42,7 +42,7 @@ class _Page:
         self.busy = [threading.Lock() for _ in talks]
         self.exchanges: dict[str, ChatExchange] = {}
         self.port = 0
-        """Of the front, once it listens."""
+        """Of the front, once it serves."""
 
     @property
     def answers(self) -> dict[str, Handler]:
@@ -101,12 +101,19 @@ class _Page:
                         "positions": talk.positions,
                         "drafting": talk.speaker.drafting.label,
                         "drafts": talk.speaker.drafting.method != "none",
-                        "not_kept": why_not_ratable(self.lake, talk.speaker),
+                        "not_kept": self._refusal_of(talk.speaker),
                     }
                     for talk in self.talks
                 ],
             }
         )
+
+    def _refusal_of(self, speaker: Speaker) -> str:
+        try:
+            ratable_in(self.lake, speaker)
+        except NotRatableError as error:
+            return str(error)
+        return ""
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         said = dict(await request.json())
@@ -156,10 +163,11 @@ class _Page:
         exchange, value, comment = self.exchanges.get(said["id"]), said["value"], said.get("comment", "")
         if exchange is None or value not in ("up", "down") or not isinstance(comment, str):
             return _refused(400, "there is no such answer any more")
-        why = why_not_ratable(self.lake, exchange.speaker)
-        if why or self.lake is None:
-            return _refused(409, why)
-        await asyncio.to_thread(keep_rating, self.lake, exchange, value, comment)
+        try:
+            lake = ratable_in(self.lake, exchange.speaker)
+        except NotRatableError as error:
+            return _refused(409, str(error))
+        await asyncio.to_thread(keep_rating, lake, exchange, value, comment)
         return web.json_response({"kept": True})
 
 

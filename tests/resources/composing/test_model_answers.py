@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from model_ops.operations.sample_answers import SCHEMA
-from resources.composing.teachers.endpoint import TeacherError
-from resources.composing.teachers.kept_answers import AnswerStore
+from resources.composing.teachers.answer_store import AnswerStore
+from resources.composing.teachers.endpoint_answers import TeacherError
 from resources.composing.teachers.model_answers import PROMPTS, ModelTeacher
 from resources.composing.teachers.settings import TeacherSettings
 from resources.composing.teachers.teacher_answers import build_teacher_answers
@@ -31,16 +31,10 @@ class Worker:
             question = json.loads(row["messages"])[-1]["content"]
             number = turn[question] = turn.get(question, -1) + 1
             said = self.texts[number % len(self.texts)]
-            rows.append(
-                {
-                    "key": row["key"],
+            rows.append({"key": row["key"],
                     "message": said and json.dumps({"role": "assistant", "content": said}),
                     "failure": "" if said else "cut by max_tokens",
-                    "finish_reason": "stop" if said else "length",
-                    "prompt_tokens": 5,
-                    "answer_tokens": 3,
-                }
-            )
+                    "finish_reason": "stop" if said else "length", "prompt_tokens": 5, "answer_tokens": 3})  # fmt: skip
         self.asked.append(rows)
         self.settings = settings
         output.mkdir(parents=True, exist_ok=True)

@@ -10,18 +10,18 @@ import pytest
 from loopback import loopback
 from pydantic import ValidationError
 
-from resources.composing.teachers import endpoint as client
-from resources.composing.teachers.kept_answers import AnswerStore, StoredAnswer
+from resources.composing.teachers import endpoint_answers as client
+from resources.composing.teachers.answer_store import AnswerStore, StoredAnswer
 from resources.composing.teachers.settings import TeacherSettings, VerifySettings
 from resources.composing.teachers.teacher_answers import build_teacher_answers
-from resources.composing.teachers.verify import AnswerCandidate, Verifier, choose, pairs
+from resources.composing.teachers.verify import AnswerCandidate, Verifier, choose, rejected
 from resources.curating.judge_endpoint import JudgeSettings
 from tests.resources.composing.test_teacher_answers import Built, completion, dataset_of, row
 
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr(client, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("model_ops.answering.endpoint.FIRST_PAUSE_S", 0.001)
 
 
 def sums(name, question, logged, **more):
@@ -98,13 +98,8 @@ def prompts_of(folder, **verifiers):
 
 
 def test_the_best_right_answer_to_each_prompt_with_a_verifier_becomes_a_row_and_unsolved_ones_are_counted(tmp_path):
-    asked = prompts_of(
-        tmp_path / "rl",
-        six={"kind": "number", "answer": "42"},
-        yes={"kind": "regex", "pattern": "^yes"},
-        hard={"kind": "number", "answer": "7"},
-        logged={"grader": "of another system"},
-    )
+    asked = prompts_of(tmp_path / "rl", six={"kind": "number", "answer": "42"}, yes={"kind": "regex", "pattern": "^yes"},
+        hard={"kind": "number", "answer": "7"}, logged={"grader": "of another system"})  # fmt: skip
     sampled = {"prompts": "rl_prompts", "answers": 3, "verify": {"kind": "verifier"}}
     built = Built(tmp_path, [sums("a", "6 x 7?", "42")], cycling("so 41", "that makes 42", "yes, 42"), asked=asked, **sampled)
     assert {request["body"]["messages"][-1]["content"] for request in built.seen} == {"six", "yes", "hard", "logged"}
@@ -154,11 +149,8 @@ def calls(**arguments):
     ("function_call", {}, {"content": "", "tool_calls": CALLED}, None, {"content": "", "tool_calls": calls(a=1, b=2)}, {"content": "I would add them."}),
 ])  # fmt: skip
 def test_each_kind_tells_right_from_wrong(tmp_path, kind, more, logged, request_, right, wrong):
-    asked = row(
-        "a",
-        [{"role": "user", "content": "q"}, {"role": "assistant", "weight": 1, **logged}],
-        request=request_ and json.dumps(request_),
-    )
+    asked = row("a", [{"role": "user", "content": "q"}, {"role": "assistant", "weight": 1, **logged}],
+        request=request_ and json.dumps(request_))  # fmt: skip
     asked = {"request": None, **asked}
     with AnswerStore(tmp_path / "kept.jsonl") as kept, Verifier(VerifySettings(kind=kind, **more), None, kept) as verifier:
         assert [verifier.score(asked, {"role": "assistant", **said}) for said in (right, wrong)] == [1.0, 0.0]
@@ -201,13 +193,8 @@ def test_a_judge_that_does_not_answer_ends_the_stage_in_one_sentence(tmp_path):
     ):
         settings = TeacherSettings(base_url=f"{address}/v1", model="big", licence="mit", verify={"kind": "judge"})
         with pytest.raises(client.TeacherError, match=r"judge at \S+ does not answer \(HTTP 503\).*are kept"):
-            build_teacher_answers(
-                dataset,
-                tmp_path / "out",
-                settings,
-                kept,
-                judge=JudgeSettings(base_url=f"{bench}/v1", model="critic", retries=0),
-            )
+            build_teacher_answers(dataset, tmp_path / "out", settings, kept,
+                judge=JudgeSettings(base_url=f"{bench}/v1", model="critic", retries=0))  # fmt: skip
     assert len(seen) == 1 and not list((tmp_path / "out").glob("*.parquet"))
 
 
@@ -220,18 +207,20 @@ def candidates(*scores):
 
 def test_ties_are_drawn_by_the_seed_and_evenly():
     settings, several = VerifySettings(kind="number"), candidates(1, 0, 1, 1)
-    drawn = [choose(several, settings, seed, "a") for seed in range(300)]
-    assert drawn == [choose(several, settings, seed, "a") for seed in range(300)]
+    drawn = [choose(several, settings, seed, "a").sample for seed in range(300)]
+    assert drawn == [choose(several, settings, seed, "a").sample for seed in range(300)]
     assert all(80 <= drawn.count(place) <= 120 for place in (0, 2, 3)) and 1 not in drawn
 
 
 def test_only_the_best_at_or_above_the_least_score_is_kept():
     settings = VerifySettings(kind="judge", least_score=6)
-    assert choose(candidates(3, 6, 5.9), settings, 0, "a") == 1
-    assert choose(candidates(3, 5.9), settings, 0, "a") is None
-    assert choose(candidates(None, 6.5), settings, 0, "a") == 1  # scored ones come before unscored ones
-    assert pairs(candidates(3, 9, 7), 1, settings) == [0]  # 7 is good enough to be no example of a wrong answer
-    assert pairs(candidates(3, 5), None, settings) == [] and pairs(candidates(None, None), 0, settings) == []
+    for scores, best in (((3, 6, 5.9), 1), ((3, 5.9), None), ((None, 6.5), 1)):  # scored ones come before unscored ones
+        several = candidates(*scores)
+        assert choose(several, settings, 0, "a") == (None if best is None else several[best])
+    wrong, best, right = candidates(3, 9, 7)
+    assert rejected([wrong, best, right], best, settings) == [wrong]  # 7 is good enough to be no example of a wrong answer
+    unscored = candidates(None, None)
+    assert rejected(candidates(3, 5), None, settings) == [] and rejected(unscored, unscored[0], settings) == []
 
 
 @pytest.mark.parametrize(("values", "said"), [
