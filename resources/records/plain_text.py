@@ -4,8 +4,6 @@ Python. The joiners U+200C and U+200D stay: scripts and emoji are written with t
     visible('a\x1b[31mb')               # 'a\\x1b[31mb'
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
