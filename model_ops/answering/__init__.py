@@ -1,8 +1,8 @@
 """Answers of a model to prompts: by the project's own generator, or by any server with the OpenAI API.
 
 It knows conversations, sampling parameters and requests; decoding itself is in `decoding`. Start with `answerers.py`, one
-interface over both ways. `openai_api.py` is the HTTP client with retries and keys from the environment, `served.py` measures
-a server under load, `served_answers.py` reads answers that were logged or generated earlier.
+interface over both ways. `endpoint.py` is the one client of servers that answer, `served.py` measures a server under load,
+`served_answers.py` reads answers that were logged or generated earlier.
 """
 
 from typing import TYPE_CHECKING
@@ -11,14 +11,23 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from model_ops.answering import answerers
-    from model_ops.answering.completions_endpoint import CompletionTokens
-    from model_ops.answering.endpoint_settings import EndpointSettings, plain_address
-    from model_ops.answering.openai_api import AGAIN, LONGEST_PAUSE_S, MissingKeyError, OpenAiApi, key_in
-    from model_ops.answering.sample_settings import GENERATED_WITH, SampleSettings
+    from model_ops.answering.answerers import CompletionTokens
+    from model_ops.answering.chat_reply import ChatReply
+    from model_ops.answering.endpoint import Endpoint
+    from model_ops.answering.limits import Budget, BudgetError, RateLimiter
+    from model_ops.answering.openai_api import MissingKeyError, OpenAiApi, key_in
     from model_ops.answering.sampling_parameters import GREEDY_BELOW, PENALTIES, Sampling, sampling_of, server_defaults
     from model_ops.answering.served import NEUTRAL, ServedMeasure, ServedModel, measure_served
     from model_ops.answering.served_answers import EarlierAnswers, LoggedTokenIds, ServedAnswers
-    from model_ops.answering.settings import GenerateSettings
+    from model_ops.answering.settings import (
+        GENERATED_WITH,
+        EndpointSettings,
+        GenerateSettings,
+        PriceSettings,
+        SampleSettings,
+        plain_address,
+        variable_name,
+    )
     from model_ops.answering.turns import Dialogue, choose_conversations, read_conversations
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -10,20 +10,101 @@ request; a turn with any of them is left out and counted.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
-from model_ops.answering.completions_endpoint import CompletionsEndpoint, CompletionTokens
+from model_ops.answering.endpoint import Endpoint
 from model_ops.answering.sampling_parameters import Sampling
-from model_ops.answering.settings import GenerateSettings
+from model_ops.answering.settings import EndpointSettings, GenerateSettings
 from model_ops.answering.turns import Dialogue
-from model_ops.decoding import decode, load_runner
+from model_ops.decoding import Runner, decode, load_runner
+from model_ops.jobs import ModelError
 from model_ops.models import end_of_text_ids, read_config
+
+KEY = "answers.endpoint"
+
+
+@dataclass(frozen=True)
+class CompletionTokens:
+    """One answer: its token ids, with the end-of-text token if the target gave it."""
+
+    tokens: list[int]
+    finish_reason: Literal["stop", "length"]
+
+
+class CompletionsEndpoint:
+    """Client of a server with the target's weights: token ids in and out (POST /completions with `return_token_ids`, vLLM
+    0.10.2 or newer), so no text is tokenized again. Thread-safe. Raises ModelError if the environment variable of the key is
+    empty."""
+
+    def __init__(self, settings: EndpointSettings):
+        self.settings, self._endpoint = settings, Endpoint(settings, KEY)
+        self.each = self._endpoint.each
+
+    def __enter__(self) -> CompletionsEndpoint:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._endpoint.__exit__()
+
+    def check(self) -> int | None:
+        """Most tokens of prompt and answer together (vLLM's max_model_len); None if the server does not say.
+
+        Raises ModelError if the server cannot be reached or does not serve the recipe's model."""
+        listed = self._asked("GET", "/models", None)
+        served = {entry.get("id"): entry for entry in listed.get("data") or [] if isinstance(entry, dict)}
+        names = list(served)
+        if self.settings.model not in names:
+            raise ModelError(
+                f"{KEY}: {self.settings.base_url} serves {', '.join(map(str, names)) or 'nothing'}, "
+                f"not {self.settings.model}: start it with the target's weights under that name"
+            )
+        longest = served[self.settings.model].get("max_model_len")
+        return longest if type(longest) is int and longest > 0 else None
+
+    def answer(self, prompt: list[int], sampling: Sampling, max_tokens: int) -> CompletionTokens:
+        """The target's answer to a prompt. Raises ModelError if the server refuses it or its reply is incomplete."""
+        body: dict[str, Any] = {
+            **sampling.as_request(),
+            "model": self.settings.model,
+            "prompt": prompt,
+            "max_tokens": max_tokens,
+            "return_token_ids": True,
+        }
+        reply = self._asked("POST", "/completions", body)
+        try:
+            choice = reply["choices"][0]
+            tokens, reason = choice.get("token_ids"), choice.get("finish_reason")
+            seen = choice.get("prompt_token_ids", reply.get("prompt_token_ids"))
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            raise ModelError(f"{KEY}: {self.settings.base_url} did not reply with a completion; check base_url") from error
+        if not isinstance(tokens, list) or not tokens or any(type(token) is not int for token in tokens):
+            raise ModelError(
+                f"{KEY}: {self.settings.base_url} returned no token ids; serve the target with vLLM "
+                "0.10.2 or newer, which knows return_token_ids"
+            )
+        if isinstance(seen, list) and seen != prompt:
+            raise ModelError(
+                f"{KEY}: {self.settings.base_url} changed a prompt of {len(prompt)} token ids into "
+                f"{len(seen)}: switch off whatever adds or removes tokens on that server"
+            )
+        return CompletionTokens(tokens, "stop" if reason == "stop" else "length")
+
+    def _asked(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+        data = self._endpoint.content(
+            method, path, body, wants="check base_url, model, api_key_env and the server's longest context"
+        )
+        try:
+            content = json.loads(data)
+        except ValueError as error:
+            raise ModelError(f"{KEY}: {self.settings.base_url}{path} did not reply with JSON; check base_url") from error
+        return content if isinstance(content, dict) else {}
+
 
 CHUNK_BATCHES = 4
 """Batches in a chunk; a killed run loses at most one chunk."""
@@ -79,7 +160,8 @@ class OwnGenerator:
     """The project's own decoder; loads the weights with the first request."""
 
     def __init__(self, target: Path, settings: GenerateSettings):
-        self.target, self.settings, self.runner = target, settings, None
+        self.target, self.settings = target, settings
+        self.runner: Runner | None = None
         self.positions = read_config(target)["max_position_embeddings"]
 
     def refused(self, sampling: Sampling) -> list[str]:
@@ -89,16 +171,15 @@ class OwnGenerator:
         def sampled_alike(each: PromptTurn) -> tuple:
             return each.sampling.temperature, *astuple(each.sampling.truncation), *astuple(each.sampling.penalties)
 
-        size, found = self.settings.batch_size * CHUNK_BATCHES, []
+        size, groups = self.settings.batch_size * CHUNK_BATCHES, []
         for _, alike in groupby(sorted(asked, key=lambda each: (*sampled_alike(each), len(each.ids))), sampled_alike):
             group = list(alike)
-            found += [group[start : start + size] for start in range(0, len(group), size)]
-        return found
+            groups += [group[start : start + size] for start in range(0, len(group), size)]
+        return groups
 
     def answer(self, asked: Sequence[PromptTurn]) -> list[CompletionTokens]:
         """Answers to turns with the same sampling parameters, as `chunks` groups them."""
-        if self.runner is None:
-            self.runner = load_runner(self.target)
+        self.runner = self.runner or load_runner(self.target)
         sampling = asked[0].sampling
         answers = decode(
             self.runner,
@@ -140,8 +221,7 @@ class ServerAnswerer:
             room = min(room_of(each, self.settings), self.positions - len(each.ids))  # many servers refuse more
             return self.endpoint.answer(each.ids, each.sampling, room)
 
-        with ThreadPoolExecutor(self.endpoint.settings.concurrency) as pool:
-            return list(pool.map(ask, asked))
+        return list(self.endpoint.each(ask, asked))
 
 
 def room_of(asked: PromptTurn, settings: GenerateSettings) -> int:

@@ -1,8 +1,5 @@
 """Sampling parameters of a logged request.
 
-    sampling = sampling_of('{"temperature": 0.7, "top_p": 0.9}', defaults)
-    sampling.temperature, sampling.truncation, sampling.others
-
 Defaults are the server's: the target's generation_config.json (which vLLM and SGLang read), else temperature 1.0 and no
 truncation. `others` holds further parameters that change the distribution; they are sent to an endpoint, and the project's own
 generator supports only the penalties among them. Parameters that do not change it (seeds, streaming, log-probs) are left out.
@@ -97,8 +94,8 @@ class Sampling:
 
     def as_json(self) -> str:
         """The parameters as JSON, for a row of answers."""
-        kept = {"temperature": self.temperature, **self.truncation.as_dict(), **json.loads(self.others)}
-        return json.dumps(kept, sort_keys=True)
+        parameters = {"temperature": self.temperature, **self.truncation.as_dict(), **json.loads(self.others)}
+        return json.dumps(parameters, sort_keys=True)
 
 
 def server_defaults(target: Path) -> Sampling:

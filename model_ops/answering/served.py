@@ -1,9 +1,5 @@
 """Benchmarks a server with an OpenAI-compatible API: latency, tokens/s and draft acceptance. Imports no torch.
 
-    with ServedModel("http://localhost:8000") as server:
-        measured = measure_served(server, prompts, concurrency=8, max_tokens=128)
-        measured.tokens_per_second, measured.latency_s["p99"], measured.acceptance.tau, measured.replies[0].text
-
 A prompt is a list of messages (/v1/chat/completions) or of token ids (/v1/completions). Requests are sent in a closed
 loop: `concurrency` at a time, and the next one when one returns. Latency is the time from sending a request to its last token.
 Acceptance is the difference of vLLM's counters at /metrics before and after, so no one else may use the server meanwhile; it
@@ -23,8 +19,8 @@ from typing import Any
 import numpy as np
 import urllib3
 
-from model_ops.answering.endpoint_settings import plain_address
 from model_ops.answering.openai_api import OpenAiApi
+from model_ops.answering.settings import plain_address
 from model_ops.jobs import ModelError
 
 PERCENTILES = (50, 90, 99)
@@ -113,7 +109,7 @@ class ServedModel:
         except ValueError as error:
             raise ModelError(str(error)) from error
         self._api = OpenAiApi(
-            self.url, api_key=api_key, connections=CONNECTIONS, timeout_s=timeout_s, retries=None, through_proxy=through_proxy
+            self.url, api_key=api_key, connections=CONNECTIONS, timeout_s=timeout_s, through_proxy=through_proxy
         )
         self._model = model
 
@@ -133,8 +129,8 @@ class ServedModel:
     @property
     def longest(self) -> int | None:
         """Most tokens of prompt and answer together (vLLM's max_model_len); None if the server does not say."""
-        found = self._listed().get("max_model_len")
-        return found if type(found) is int and found > 0 else None
+        longest = self._listed().get("max_model_len")
+        return longest if type(longest) is int and longest > 0 else None
 
     @property
     def version(self) -> str | None:
@@ -153,12 +149,12 @@ class ServedModel:
             {"model": self.model, "prompt": list(ids), "echo": True, "logprobs": 1, "max_tokens": 1, "temperature": 0},
         )
         try:
-            found = json.loads(content)["choices"][0]["logprobs"]["token_logprobs"][1 : len(ids)]
-            if len(found) == len(ids) - 1:
-                return [float(each) for each in found]
+            logs = json.loads(content)["choices"][0]["logprobs"]["token_logprobs"][1 : len(ids)]
+            if len(logs) == len(ids) - 1:
+                return [float(each) for each in logs]
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise ModelError(f"{self.url} did not answer with log-probabilities of the prompt (echo, logprobs)") from error
-        raise ModelError(f"{self.url} gave {len(found) + 1} log-probabilities to a prompt of {len(ids)} tokens")
+        raise ModelError(f"{self.url} gave {len(logs) + 1} log-probabilities to a prompt of {len(ids)} tokens")
 
     def answer(
         self,
@@ -199,8 +195,8 @@ class ServedModel:
     def _listed(self) -> dict[str, Any]:
         """The first model that the server lists."""
         try:
-            found = json.loads(self._request("GET", "/v1/models"))["data"][0]
-            return found | {"id": found["id"]}
+            model = json.loads(self._request("GET", "/v1/models"))["data"][0]
+            return model | {"id": model["id"]}
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise ModelError(f"{self.url} lists no model at /v1/models: is it an OpenAI-compatible server?") from error
 
@@ -263,19 +259,19 @@ def read_counters(metrics: str) -> ServedAcceptance | None:
     """vLLM's draft counters in a Prometheus text, summed over engines; None if there are none."""
     totals = {"drafts": 0.0, "draft_tokens": 0.0, "accepted_tokens": 0.0}
     positions: dict[int, float] = {}
-    found = False
+    any_counter = False
     for line in metrics.splitlines():
         match = _COUNTER.match(line)
         if match is None:
             continue
-        found = True
+        any_counter = True
         name, labels, value = match[1], match[2], float(match[3])
         if name == "accepted_tokens_per_pos":
-            position = int(re.search(r'position="(\d+)"', labels)[1])
-            positions[position] = positions.get(position, 0) + value
+            for position in map(int, re.findall(r'position="(\d+)"', labels)):
+                positions[position] = positions.get(position, 0) + value
         else:
             totals[name] += value
-    if not found:
+    if not any_counter:
         return None
     return ServedAcceptance(
         int(totals["drafts"]),

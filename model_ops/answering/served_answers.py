@@ -1,11 +1,5 @@
 """Answers that need not be generated again: those of the logs, and those of an earlier version of a drafter's dataset.
 
-    served = ServedAnswers.read(folder / "served.parquet", target, served_as=["tutor-8b"])
-    served.sampling("interaction id")      # the request's sampling parameters
-    served.exact("interaction id")         # (prompt ids, answer ids); None if another model generated them
-    earlier = EarlierAnswers.read(directory, target)            # directory None, or of another target: there are none
-    earlier.reply(row_id, turn, prompt_ids, sampling)           # Reply, or None
-
 served.parquet (resources/composing/served_answers.py): interaction_id, model, served_model_digest, params (JSON text),
 finish_reason, prompt_token_ids, completion_token_ids (null where personal data was redacted from the row).
 Token ids count as the target's own if the log names the digest of its weights, or a model name that the recipe lists in
@@ -22,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from model_ops.answering.completions_endpoint import CompletionTokens
+from model_ops.answering.answerers import CompletionTokens
 from model_ops.answering.sampling_parameters import Sampling, sampling_of, server_defaults
 from model_ops.files import WeightNames, target_digest
 from model_ops.jobs import ModelError
@@ -86,12 +80,12 @@ ANSWER_COLUMNS = ["row_id", "turn", "origin", "prompt_token_ids", "answer_token_
 class EarlierAnswers:
     """By row and turn: the prompt's token ids, the sampling as JSON, and the reply."""
 
-    _found: dict[tuple[str, int], tuple[list[int], str, CompletionTokens]] = field(default_factory=dict)
+    _replies: dict[tuple[str, int], tuple[list[int], str, CompletionTokens]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, directory: Path | None, target: Path) -> EarlierAnswers:
         """The generated answers of an output of `generate`, if they are of exactly these weights."""
-        found: dict[tuple[str, int], tuple[list[int], str, CompletionTokens]] = {}
+        replies: dict[tuple[str, int], tuple[list[int], str, CompletionTokens]] = {}
         for path in sorted(directory.glob("*.parquet")) if directory is not None else []:
             about = pq.read_schema(path).metadata or {}
             if about.get(b"target_digest", b"").decode() != target_digest(target):
@@ -99,10 +93,10 @@ class EarlierAnswers:
             for row in pq.read_table(path, columns=ANSWER_COLUMNS).to_pylist():
                 if row["origin"] == "generated":
                     reply = CompletionTokens(row["answer_token_ids"], row["finish_reason"])
-                    found[row["row_id"], row["turn"]] = (row["prompt_token_ids"], row["sampling"], reply)
-        return cls(found)
+                    replies[row["row_id"], row["turn"]] = (row["prompt_token_ids"], row["sampling"], reply)
+        return cls(replies)
 
     def reply(self, row_id: str, turn: int, prompt: list[int], sampling: Sampling) -> CompletionTokens | None:
         """The earlier reply, if it was to the same tokens with the same sampling."""
-        known = self._found.get((row_id, turn))
+        known = self._replies.get((row_id, turn))
         return known[2] if known is not None and known[0] == list(prompt) and known[1] == sampling.as_json() else None

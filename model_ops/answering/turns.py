@@ -1,9 +1,5 @@
 """Turns of logged conversations for the target to answer again, each with the history that a server would receive.
 
-    conversations = read_conversations(dataset, "train", tokenizer)
-    ids = conversations[0].prompt_ids(0, tokenizer)            # token ids before the first answer
-    conversations[0].answered(0, "It is 4.")                   # puts the target's answer into the next turn's history
-
 Turns are answered in order, because in served traffic the history of a later turn holds the target's own answers. A logged
 answer stays in the history if it calls a tool (the next message is the result of that call), if curation dropped it (weight 0),
 or if the target's answer was cut short. The target's own chat template renders prompts with its generation prompt.
@@ -90,7 +86,7 @@ def read_conversations(dataset: Path, split: Split, tokenizer: PreTrainedTokeniz
     path = dataset / f"{split}.parquet"
     present = [name for name in LABELS if name in pq.read_schema(path).names]
     labels = pq.read_table(path, columns=present).to_pylist() if present else [{}] * len(rows)
-    found = []
+    dialogues = []
     for row, label in zip(rows, labels, strict=True):
         given, turns = _given(row, tokenizer), []
         if given is None:
@@ -108,7 +104,7 @@ def read_conversations(dataset: Path, split: Split, tokenizer: PreTrainedTokeniz
             learnt = sum(message.get("role") == "assistant" and message.get("weight", 1) != 0 for message in row.messages)
             # ids belong to the answers with a loss, in order, then to copies; any other number of ids cannot be assigned
             known: list[str | None] = ids[learnt - len(turns) : learnt] if ids and len(ids) >= learnt >= len(turns) else []
-            found.append(
+            dialogues.append(
                 Dialogue(
                     row,
                     str(label.get("session_id") or row.row_id),
@@ -119,7 +115,7 @@ def read_conversations(dataset: Path, split: Split, tokenizer: PreTrainedTokeniz
                     given,
                 )
             )
-    return found
+    return dialogues
 
 
 def choose_conversations(conversations: Sequence[Dialogue], limit: int | None, seed: int) -> list[Dialogue]:

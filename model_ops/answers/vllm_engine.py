@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from model_ops.answering import NEUTRAL, OpenAiApi
+from model_ops.answering import NEUTRAL, Endpoint, EndpointSettings
 from model_ops.answers.rollout import Sampled, SamplingSettings, Tokens
 from model_ops.jobs import ModelError
 
@@ -44,9 +44,10 @@ class VllmServer:
 
     def __init__(self, url: str, adapters: bool, longest: int):
         self.url = url.removesuffix("/v1")
-        self._api = OpenAiApi(
-            self.url, api_key=None, connections=CONNECTIONS, timeout_s=TIMEOUT_S, retries=RETRIES, through_proxy=False
+        served = EndpointSettings(
+            base_url=self.url, model="policy", concurrency=CONNECTIONS, timeout_s=TIMEOUT_S, retries=RETRIES
         )
+        self._endpoint = Endpoint(served, "rft.engine", through_proxy=False)
         about = self.asked("GET", "/server_info?config_format=json", wants=f"start vLLM 0.32 or newer with {DEVELOPS}")
         try:
             config, environment = about["vllm_config"], about["vllm_env"]
@@ -118,17 +119,14 @@ class VllmServer:
 
     def asked(self, method: str, path: str, body: dict[str, Any] | None = None, wants: str = "") -> Any:
         """The reply's JSON, or its text. wants: what the server must be for this. Raises ModelError if it refuses."""
-        todo = f": {wants}" if wants else ""
-        response = self._api.reply("rft.engine", method, path, body)
-        if response.status != 200:
-            raise ModelError(f"rft.engine: {self.url}{path.partition('?')[0]} refuses with HTTP {response.status}{todo}")
+        content = self._endpoint.content(method, path, body, wants)
         try:
-            return json.loads(response.data)
+            return json.loads(content)
         except ValueError:
-            return response.data.decode(errors="replace")
+            return content.decode(errors="replace")
 
     def close(self) -> None:
-        self._api.close()
+        self._endpoint.__exit__()
 
 
 class VllmEngine:

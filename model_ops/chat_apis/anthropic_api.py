@@ -1,7 +1,5 @@
 """Anthropic's Messages API as an OpenAI chat.
 
-    chat(request, response)     # {messages, choices, tools, params, usage, ...}, see calls.py
-
 Block types as in anthropic-sdk-python, types/beta/beta_content_block_param.py; usage as in types/usage.py.
 """
 
@@ -94,29 +92,29 @@ def messages_of(messages: Any, system: Any = None) -> list[dict[str, Any]]:
 
 def turn(role: Any, content: Any) -> Turn:
     """One message: a text, or a list of content blocks."""
-    found = Turn(role)
+    said = Turn(role)
     if isinstance(content, str):
-        found.say(content)
-        return found
+        said.say(content)
+        return said
     for block in objects(content):
         kind = block.get("type")
         if kind == "text":
-            found.say(block.get("text"))
+            said.say(block.get("text"))
         elif kind == "thinking":
-            found.think(block.get("thinking"))
+            said.think(block.get("thinking"))
         elif kind == "tool_use":
-            found.call(block.get("id"), block.get("name"), block.get("input"))
+            said.call(block.get("id"), block.get("name"), block.get("input"))
         elif kind == "tool_result":
             inside = block.get("content")
             inside = content_of([_part(each) for each in objects(inside)]) if isinstance(inside, list) else inside or ""
-            found.result(block.get("tool_use_id"), inside)
+            said.result(block.get("tool_use_id"), inside)
         elif kind == "mid_conv_system":
-            found.instructions.append(_texts(block.get("content")))
+            said.instructions.append(_texts(block.get("content")))
         elif isinstance(kind, str) and LEFT_OUT.fullmatch(kind):
-            found.left_out.append(kind)
+            said.left_out.append(kind)
         else:
-            found.parts.append(_part(block))
-    return found
+            said.parts.append(_part(block))
+    return said
 
 
 def _part(block: dict[str, Any]) -> dict[str, Any]:
@@ -149,14 +147,14 @@ def _texts(content: Any) -> str:
 
 def tools_of(tools: Any) -> tuple[list[dict[str, Any]] | None, list[str]]:
     """The request's tools in the OpenAI shape, and the types of those that the provider runs."""
-    found, remote = [], []
+    functions, remote = [], []
     for tool in objects(tools):
         kind = tool.get("type")
         if "input_schema" in tool or kind in (None, "custom") or CLIENT_TOOLS.fullmatch(str(kind)):
-            found.append(function_tool(tool.get("name"), tool.get("description"), tool.get("input_schema")))
+            functions.append(function_tool(tool.get("name"), tool.get("description"), tool.get("input_schema")))
         else:
             remote.append(str(kind)[:60])
-    return found or None, remote
+    return functions or None, remote
 
 
 def params_of(request: dict[str, Any]) -> dict[str, Any]:
@@ -179,9 +177,9 @@ def user_of(user_id: Any) -> tuple[str | None, str | None]:
         return None, None
     if user_id.startswith("{"):
         try:
-            told = mapping(json.loads(user_id))
+            ids = mapping(json.loads(user_id))
         except (ValueError, RecursionError):
             return user_id, None
-        return told.get("account_uuid") or told.get("device_id") or user_id, told.get("session_id")
+        return ids.get("account_uuid") or ids.get("device_id") or user_id, ids.get("session_id")
     match = _SESSION.fullmatch(user_id)
     return (match[1], match[2]) if match else (user_id, None)

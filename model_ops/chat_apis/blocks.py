@@ -1,10 +1,5 @@
 """Turns of content blocks as OpenAI messages: what Anthropic, Gemini and Bedrock's Converse have in common.
 
-    turn = Turn("assistant")
-    turn.think("hm"); turn.say("Let me look."); turn.call("t1", "weather", {"city": "Oslo"})
-    turn.messages()       # [{"role": "assistant", "content": "Let me look.", "tool_calls": [...], "reasoning_content": "hm"}]
-    request, response = bodies(record)      # of a logged call; {} for what is missing or no object
-
 In these APIs a tool's result is a block of the user's turn; in OpenAI's it is a message of role tool, right after the calls.
 What such a message cannot hold is named in `left_out`; `UnknownBlock` is raised for what no rule knows.
 
@@ -127,8 +122,8 @@ def inline_url(encoded: Any, media_type: Any) -> Any:
 
 def finish_reason(given: Any, message: dict[str, Any]) -> str | None:
     """OpenAI's finish_reason of an answer."""
-    found = finish_reason_of(given)
-    return "tool_calls" if found == "stop" and message.get("tool_calls") else found
+    reason = finish_reason_of(given)
+    return "tool_calls" if reason == "stop" and message.get("tool_calls") else reason
 
 
 def chosen_tool(mode: Any, name: Any = None) -> Any:

@@ -1,9 +1,5 @@
 """Turns a call of OpenAI's Responses API into chat messages, and joins the events of a streamed one into its response.
 
-    chat_of('{"input": [...], "instructions": "...", "response": {"output": [...]}}')
-    # '{"messages": [...], "message": {...}, "finish_reason": "stop"}'
-    joined_response([{"type": "response.output_text.delta", ...}, ..., {"type": "response.completed", "response": {...}}])
-
 Input items become the request, output items one answer. Adjacent calls become one message with several tool calls. Calls of
 tools that the provider runs (web_search_call and similar) are left out: their results are in the answer. DuckDB calls it. It
 never raises: for a record that is not such a call, the result lacks messages or a message.
@@ -208,12 +204,12 @@ def is_event(value: Any) -> bool:
     return isinstance(value, dict) and str(value.get("type")).startswith("response.")
 
 
-def joined_response(found: list[dict[str, Any]], done: bool = False) -> dict[str, Any]:
+def joined_response(events: list[dict[str, Any]], done: bool = False) -> dict[str, Any]:
     """The response of a stream's events, in order. done: the stream ends with [DONE]."""
     answer: dict[str, Any] = {"object": "response"}
     items: dict[Any, dict[str, Any]] = {}
     ended = done
-    for event in found:
+    for event in events:
         kind, key = str(event.get("type")), event.get("item_id") or event.get("output_index", 0)
         item = event.get("item")
         if isinstance(event.get("response"), dict):

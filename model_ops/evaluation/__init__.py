@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from model_ops.evaluation.smoke.answers import SmokeResult
     from model_ops.evaluation.smoke.asking import SmokePrompt
     from model_ops.evaluation.smoke.constraints import schema_of
-    from model_ops.evaluation.smoke.smoke_set import TriedServer, failed, run_smoke_set
-    from model_ops.evaluation.smoke.text import Scores
+    from model_ops.evaluation.smoke.smoke_set import Scores, TriedServer, failed, run_smoke_set
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -1,8 +1,5 @@
 """Acceptance of every drafter over held-out prompts, at each temperature and as the traffic is sampled.
 
-    found = acceptances(job, settings, progress)          # writes acceptance.parquet
-    found = search(past_answers, texts, 3)    # {"ngram": LookupLength(5, 1.31, 60, {...}), "suffix": LookupLength(12, ...)}
-
 n-gram and suffix lookups are measured at the draft length that suits them best on the validation split. They draft for free,
 but a server verifies every draft: tau grows with the length K until matches end, so `search` takes the shortest K that reaches
 NEARLY_BEST of the best tau. The drafter of the release that is served now (`champion_speculator`) is measured as the traffic is
@@ -22,7 +19,7 @@ import pyarrow.parquet as pq
 from model_ops.decoding import Drafter, ModelDrafter, Runner, choose_prompts, decode, load_runner, read_prompts
 from model_ops.drafting import AcceptanceRow, AcceptanceRun, baselines, measure, paired_gain, replay, summarize, tau_of
 from model_ops.evaluation.finished_parts import finished
-from model_ops.evaluation.measurement import AS_LOGGED, CHAMPION, OVER_PROMPTS, Measurement
+from model_ops.evaluation.measurement import AS_LOGGED, CHAMPION, OVER_PROMPTS, Findings
 from model_ops.evaluation.row_tables import ACCEPTANCE_ROWS
 from model_ops.evaluation.sampling_modes import Mode, modes
 from model_ops.evaluation.settings import EvaluateSettings
@@ -61,12 +58,12 @@ def search(
             counts = [replay(drafter.open_index(prompt), answer, [], length) for prompt, answer in texts]
             forwards, accepted = sum(each.forwards for each in counts), sum(sum(each.accepted_at) for each in counts)
             taus.setdefault(name, {})[length] = tau_of(forwards, accepted)
-    found = {}
+    lengths = {}
     for name, by_length in taus.items():
         best = next(length for length in LENGTHS if by_length[length] >= NEARLY_BEST * max(by_length.values()))
         as_text = {str(length): tau for length, tau in by_length.items()}
-        found[name] = LookupLength(best, by_length[best], len(texts), as_text)
-    return found
+        lengths[name] = LookupLength(best, by_length[best], len(texts), as_text)
+    return lengths
 
 
 SEARCHED_PROMPTS = 64
@@ -74,7 +71,7 @@ SEARCHED_PROMPTS = 64
 
 
 @dataclass
-class Acceptances:
+class Acceptances(Findings):
     """Acceptance of every drafter."""
 
     summaries: list[dict[str, Any]] = field(default_factory=list)
@@ -85,8 +82,6 @@ class Acceptances:
     left_out: dict[str, int] = field(default_factory=dict)
     lookups: dict[str, LookupLength] = field(default_factory=dict)
     """Chosen lengths of prompt lookup."""
-    measurements: list[Measurement] = field(default_factory=list)
-    not_measured: dict[str, str] = field(default_factory=dict)
 
 
 def acceptances(job: Job, settings: EvaluateSettings, progress: Progress) -> Acceptances:
@@ -163,7 +158,7 @@ class _Champion:
 
 
 def _champion(job: Job, settings: EvaluateSettings, runner: Runner, result: Acceptances) -> _Champion:
-    """At the draft length of the evaluation, or the longest that it was trained for. `found` says why it cannot be loaded."""
+    """At the draft length of the evaluation, or the longest that it was trained for. `result` says why it cannot be loaded."""
     if "champion_speculator" not in job.inputs:
         return _Champion()
     try:
@@ -253,7 +248,7 @@ def measured_in_mode(
     total = sum(len(group) for _, group in mode.groups)
     together = AcceptanceRun([], {}, {})
     for number, (sampling, group) in enumerate(mode.groups):
-        kept = finished(
+        measured = finished(
             job,
             f"{part}-{mode.key}-{number}",
             lambda sampling=sampling, group=group: asdict(
@@ -274,9 +269,9 @@ def measured_in_mode(
                 )
             ),
         )
-        together.rows.extend(replace(AcceptanceRow(**row), sampling=mode.label) for row in kept["rows"])
-        for into, values in ((together.tokens_per_second, kept["tokens_per_second"]), (together.identical, kept["identical"])):
-            for name, value in values.items():
+        together.rows.extend(replace(AcceptanceRow(**row), sampling=mode.label) for row in measured["rows"])
+        for into, of in ((together.tokens_per_second, "tokens_per_second"), (together.identical, "identical")):
+            for name, value in measured[of].items():
                 into[name] = into.get(name, 0.0) + value * len(group) / total
     if any(sampling.temperature > 0 for sampling, _ in mode.groups):
         together.identical.clear()  # a share of equal texts is defined for greedy answers only
@@ -306,37 +301,13 @@ def _summarise(
         result.summaries.append(summary)
         taus[name] = summary["tau"]
         if name != "none":
-            result.measurements.append(
-                Measurement(
-                    what="acceptance_length",
-                    of=name,
-                    sampling=mode.label,
-                    value=summary["tau"],
-                    low=summary["tau_low"],
-                    high=summary["tau_high"],
-                    n=len(of_it),
-                    counted="prompts",
-                    unit="tokens per forward",
-                    method=OVER_PROMPTS,
-                )
-            )
+            about = {"of": name, "sampling": mode.label, "method": OVER_PROMPTS}
+            ends = summary["tau_low"], summary["tau_high"]
+            result.measure("acceptance_length", taus[name], ends, len(of_it), "prompts", "tokens per forward", **about)
     # chosen on the validation split, where there is one, so that the choice does not favour the lookup on the test prompts
     best = max(result.lookups, key=lambda name: (result.lookups[name].tau or 0.0, taus[name]))
     for name in trained:
         for other in (best, *(each for each in names if each == CHAMPION)):
             gain = paired_gain([by_name[other]], [by_name[name]])
-            result.measurements.append(
-                Measurement(
-                    what="acceptance_gain",
-                    of=name,
-                    against=other,
-                    sampling=mode.label,
-                    value=gain.share,
-                    low=gain.low,
-                    high=gain.high,
-                    n=gain.prompts,
-                    counted="prompts",
-                    unit="share",
-                    method="paired " + OVER_PROMPTS,
-                )
-            )
+            about = {"of": name, "against": other, "sampling": mode.label, "method": "paired " + OVER_PROMPTS}
+            result.measure("acceptance_gain", gain.share, (gain.low, gain.high), gain.prompts, "prompts", "share", **about)

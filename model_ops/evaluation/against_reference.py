@@ -1,11 +1,6 @@
 """The effect of quantization: the served model's distributions against those of its unquantized form, long contexts, and which
 block costs most.
 
-    found = against_reference(job, settings, progress)
-    found.measurements        # divergence, agreement, recovery on LONG_CONTEXT
-    found.worst_rows          # the test rows whose answers diverge most, by id
-    found.blocks              # what each block's quantization costs; measured where the whole costs COSTLY nats a token
-
 divergence: KL(reference || target) in nats per answer token, over the reference's TOP_K likeliest tokens and one bucket for all
 others, which is at most the divergence over the vocabulary. agreement: the share of answer tokens at which both have the same
 likeliest token. The recovery of a model on rows of ordinary length can hide what rounding does to long ones (arXiv 2505.20276),
@@ -28,7 +23,7 @@ from torch import nn
 
 from model_ops.documents import Document, RowLoss, held_out_loss, mean_loss, read_documents
 from model_ops.evaluation.finished_parts import finished
-from model_ops.evaluation.measurement import HELD_OUT, LONG_CONTEXT, PAIRED, Measurement
+from model_ops.evaluation.measurement import LONG_CONTEXT, PAIRED, Findings
 from model_ops.evaluation.recovery_interval import loss_increase_interval, recovery_interval
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.token_scores import scored_model
@@ -48,11 +43,9 @@ COSTLY = 0.005
 
 
 @dataclass
-class AgainstReference:
+class AgainstReference(Findings):
     """Comparison of the served model with its unquantized reference."""
 
-    measurements: list[Measurement] = field(default_factory=list)
-    not_measured: dict[str, str] = field(default_factory=dict)
     worst_rows: list[dict[str, Any]] = field(default_factory=list)
     """row_id, divergence in nats a token, tokens."""
     blocks: list[dict[str, Any]] = field(default_factory=list)
@@ -76,7 +69,7 @@ def against_reference(job: Job, settings: EvaluateSettings, progress: Progress) 
         result.not_measured["divergence of target against reference"] = str(error)
         return result
     rows = [RowDivergence(*row) for row in parts["rows"]]
-    result.measurements += _of_rows(rows)
+    _measure_rows(result, rows)
     worst = sorted((row for row in rows if row.tokens), key=lambda row: -row.divergence / row.tokens)[:WORST_ROWS]
     result.worst_rows = [
         {"row_id": row.row_id, "divergence": row.divergence / row.tokens, "tokens": row.tokens} for row in worst
@@ -84,7 +77,9 @@ def against_reference(job: Job, settings: EvaluateSettings, progress: Progress) 
     result.blocks = parts["blocks"]
     before, after = ([RowLoss(*row) for row in each] for each in parts["long"])
     if before:
-        result.measurements.append(_recovery_of_long(before, after))
+        value, ends = math.exp(mean_loss(before) - mean_loss(after)), recovery_interval(before, after)
+        about = {"of": "target", "against": "reference", "on": LONG_CONTEXT, "method": PAIRED}
+        result.measure("recovery", value, ends, len(before), "contexts", "ratio", **about)
     else:
         result.not_measured[LONG_CONTEXT] = (
             f"the test rows are too short for {FEWEST_LONG} contexts of "
@@ -115,7 +110,7 @@ def longest(job: Job, settings: EvaluateSettings) -> int:
 def long_contexts(documents: Sequence[Document], length: int, most: int = LONG_CONTEXTS) -> list[Document]:
     """Documents of `length` tokens, each of several joined ones; targets of the first half do not count. None if the documents
     fill fewer than FEWEST_LONG."""
-    found: list[Document] = []
+    contexts: list[Document] = []
     ids, targets, held = [], [], 0
     for document in documents:
         trunk = document.segments[0].length  # branches continue a trunk, and cannot be joined to something else
@@ -126,11 +121,11 @@ def long_contexts(documents: Sequence[Document], length: int, most: int = LONG_C
             counted = np.concatenate(targets)[:length]
             counted[: length // 2] = False
             if counted.any():
-                found.append(Document(f"long-{len(found)}", np.concatenate(ids)[:length], counted))
+                contexts.append(Document(f"long-{len(contexts)}", np.concatenate(ids)[:length], counted))
             ids, targets, held = [], [], 0
-        if len(found) == most:
+        if len(contexts) == most:
             break
-    return found if len(found) >= FEWEST_LONG else []
+    return contexts if len(contexts) >= FEWEST_LONG else []
 
 
 def _measured(
@@ -171,43 +166,23 @@ def block_costs(target: nn.Module, reference: Path, documents: Sequence[Document
     """For each block, the costliest first: the divergence in nats a token that is gone when it has its unquantized weights."""
     float_blocks = layer_list(scored_model(reference))[1]
     blocks, whole = layer_list(target)[1], mean_divergence(row_divergences(target, documents))
-    found = []
+    costs = []
     for index, exact in enumerate(float_blocks):
         progress.report("blocks", index, len(blocks), "blocks")
         progress.stop_if_requested()
         quantized, blocks[index] = blocks[index], exact
-        found.append({"block": index, "cost": whole - mean_divergence(row_divergences(target, documents))})
+        costs.append({"block": index, "cost": whole - mean_divergence(row_divergences(target, documents))})
         blocks[index] = quantized
-    return sorted(found, key=lambda each: -each["cost"])
+    return sorted(costs, key=lambda each: -each["cost"])
 
 
-def _of_rows(rows: list[RowDivergence]) -> list[Measurement]:
-    """Divergence and agreement, with intervals over rows."""
-    shared = {"of": "target", "against": "reference", "on": HELD_OUT, "n": len(rows), "counted": "rows", "method": PAIRED}
+def _measure_rows(result: Findings, rows: list[RowDivergence]) -> None:
+    """Adds divergence and agreement, with intervals over rows."""
     nothing = [RowLoss(row.row_id, 0.0, row.tokens) for row in rows]
-    found = []
-    for what, unit, sums in (
-        ("divergence", "nats per token", [row.divergence for row in rows]),
-        ("agreement", "share", [float(row.agreed) for row in rows]),
-    ):
-        own = [RowLoss(row.row_id, value, row.tokens) for row, value in zip(rows, sums, strict=True)]
-        low, high = loss_increase_interval(nothing, own) or (None, None)
-        found.append(Measurement(what=what, value=mean_loss(own), low=low, high=high, unit=unit, **shared))
-    return found
-
-
-def _recovery_of_long(before: list[RowLoss], after: list[RowLoss]) -> Measurement:
-    low, high = recovery_interval(before, after) or (None, None)
-    return Measurement(
-        what="recovery",
-        of="target",
-        against="reference",
-        on=LONG_CONTEXT,
-        n=len(before),
-        counted="contexts",
-        value=math.exp(mean_loss(before) - mean_loss(after)),
-        low=low,
-        high=high,
-        unit="ratio",
-        method=PAIRED,
-    )
+    diverged = [RowLoss(row.row_id, row.divergence, row.tokens) for row in rows]
+    agreed = [RowLoss(row.row_id, float(row.agreed), row.tokens) for row in rows]
+    about = {"of": "target", "against": "reference", "method": PAIRED}
+    ends = loss_increase_interval(nothing, diverged)
+    result.measure("divergence", mean_loss(diverged), ends, len(rows), "rows", "nats per token", **about)
+    ends = loss_increase_interval(nothing, agreed)
+    result.measure("agreement", mean_loss(agreed), ends, len(rows), "rows", "share", **about)

@@ -1,10 +1,4 @@
-"""Measurements of drafting in the evaluation's report, as a release's choice reads them. Imports no torch.
-
-measured_draftings(speed["in_server"]["forms"])            # list[MeasuredDrafting], without the unquantized form
-replayed_draftings(report)                                 # list[Replayed], from held-out answers without a server
-drafter_low(report, "eagle3")                              # lower end of the drafter's acceptance length
-drafter_gain_low(report, "eagle3")                         # lower end of its gain over the better lookup
-"""
+"""Measurements of drafting in the evaluation's report, as a release's choice reads them. Imports no torch."""
 
 from __future__ import annotations
 
@@ -36,18 +30,18 @@ def replayed_draftings(report: Mapping[str, Any], drafter: str | None) -> list[R
     Lookups have the K that was best on validation answers. What a drafter accepts at the first K positions a round does not
     depend on whether it drafts more.
     """
-    found = [
+    results = [
         ReplayResult(method=name, num_speculative_tokens=each["num_speculative_tokens"], tau=each["tau"])
         for name in LOOKUPS
         if (each := _as_logged(report, name)) is not None
     ]
     summary = _as_logged(report, drafter)
     if summary is not None:
-        found += [
+        results += [
             ReplayResult(method="drafter", num_speculative_tokens=place + 1, tau=1 + accepted)
             for place, accepted in enumerate(accumulate(summary["accepted_by_position"]))
         ]
-    return found
+    return results
 
 
 def drafter_low(report: Mapping[str, Any], drafter: str | None) -> float | None:
@@ -58,12 +52,12 @@ def drafter_low(report: Mapping[str, Any], drafter: str | None) -> float | None:
 
 def drafter_gain_low(report: Mapping[str, Any], drafter: str | None) -> float | None:
     """The lower end of the drafter's relative gain over the better lookup, paired over prompts; None if it was not measured."""
-    found = [
+    gains = [
         each
         for each in report["measurements"]
         if each["what"] == "acceptance_gain" and each["of"] == drafter and each["against"] != CHAMPION
     ]
-    logged = next((each for each in found if each["sampling"] == AS_LOGGED), found[0] if found else None)
+    logged = next((each for each in gains if each["sampling"] == AS_LOGGED), gains[0] if gains else None)
     return None if logged is None else logged["low"]
 
 

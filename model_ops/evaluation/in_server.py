@@ -1,9 +1,5 @@
 """The models of a release in a real server: whether it loads them, whether it says what own layers compute, tokens/s.
 
-    found = in_server(job, settings, progress, lookups={"ngram": 5})
-    found.measurements                 # served_distance, served_agreement
-    found.summary, found.speed         # for report.json, and for speed.json (they depend on the machine)
-
 served_distance: |log-probability in the server - by own layers| of each answer token of held-out rows, given the logged text
 before it. served_agreement: of the server's greedy tokens after held-out prompts, the share that own layers rank first given
 the same text before, or at most TIE_NATS behind the first: servers compute in 16 bits, where such tokens tie. tokens/s: greedy
@@ -37,15 +33,15 @@ from model_ops.evaluation.measurement import (
     PAIRED,
     REFERENCE,
     TARGET,
+    TIE_NATS,
     WITH_DRAFTER,
-    Measurement,
+    Findings,
     What,
     in_a_server,
 )
 from model_ops.evaluation.recovery_interval import loss_increase_interval
 from model_ops.evaluation.served_forms import Form, drafter_serving, drafting_form, drafting_forms, forms, held_out_texts, serve
 from model_ops.evaluation.settings import EvaluateSettings
-from model_ops.evaluation.tie import TIE_NATS
 from model_ops.evaluation.token_scores import Answers, TokenScores, first_differences, scored_model, token_scores
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.machine import give_back_memory
@@ -57,15 +53,13 @@ Served = dict[str, dict[str, Any]]
 
 
 @dataclass
-class InServer:
+class InServer(Findings):
     """Measurements in a real server."""
 
     summary: dict[str, Any] = field(default_factory=dict)
     """The report's `in_server`; {} if no server was asked for."""
     speed: dict[str, Any] = field(default_factory=dict)
     """Tokens per second, start time and memory of each form."""
-    measurements: list[Measurement] = field(default_factory=list)
-    not_measured: dict[str, str] = field(default_factory=dict)
 
 
 def in_server(job: Job, settings: EvaluateSettings, progress: Progress, lookups: Mapping[str, int] | None = None) -> InServer:
@@ -74,7 +68,8 @@ def in_server(job: Job, settings: EvaluateSettings, progress: Progress, lookups:
     result, asked = InServer(), settings.server
     if asked is None:
         return result
-    texts, served = held_out_texts(job, settings), {}
+    texts = held_out_texts(job, settings)
+    served: Served = {}
     every = [*forms(job, settings), *drafting_forms(job, settings, lookups or {})]
     _serve_each(result, job, settings, every, texts, served, progress)
     by_batch_size = _by_batch_size(job, settings, served)
@@ -104,8 +99,8 @@ def _serve_each(
     served: Served,
     progress: Progress,
 ) -> None:
-    """Adds what each form answered to `served`, or why it did not to `found.not_measured`."""
-    asked = settings.server
+    """Adds what each form answered to `served`, or why it did not to `result.not_measured`."""
+    asked = settings.asked_server
     for form in every:
         progress.stop_if_requested()
         if form.drafting != NO_DRAFTING and TARGET not in served:
@@ -133,7 +128,7 @@ def _by_batch_size(job: Job, settings: EvaluateSettings, served: Served) -> Draf
     serving = drafter_serving(job)
     return varying(
         measured_draftings({name: each for name, each in served.items() if name != REFERENCE}),
-        lambda drafting: varies_by_batch_size(settings.server.kind, drafting, serving),
+        lambda drafting: varies_by_batch_size(settings.asked_server.kind, drafting, serving),
     )
 
 
@@ -188,8 +183,8 @@ def _speed(served: Served) -> dict[str, Any]:
         for name, against in ((TARGET, REFERENCE), (WITH_DRAFTER, TARGET))
         if name in rates and against in rates
     }
-    kept = ("tokens_per_second", "as_logged", "drafting", "started_s", "memory_mb")
-    forms = {name: {key: form[key] for key in kept} for name, form in served.items()}
+    shown = ("tokens_per_second", "as_logged", "drafting", "started_s", "memory_mb")
+    forms = {name: {key: form[key] for key in shown} for name, form in served.items()}
     return {"forms": forms, "ratios": ratios} if served else {}
 
 
@@ -206,7 +201,7 @@ def _compare(result: InServer, job: Job, settings: EvaluateSettings, served: Ser
         if distances:
             result.summary["median_distance"] = median(chain.from_iterable(distances.values()))
             rows = [RowLoss(row_id, sum(values), len(values)) for row_id, values in distances.items()]
-            result.measurements.append(_measurement("served_distance", TARGET, rows, "nats per token"))
+            _measure(result, "served_distance", TARGET, rows, "nats per token")
         else:
             result.not_measured["served_distance"] = "no held-out row with an answer fits the server's longest context"
     for name in names:
@@ -216,10 +211,10 @@ def _compare(result: InServer, job: Job, settings: EvaluateSettings, served: Ser
                 RowLoss(row_id, float(sum(gap <= TIE_NATS for gap in scores.gaps)), len(scores.gaps))
                 for row_id, scores in token_scores(model, answers).items()
             ]
-            result.measurements.append(_measurement("served_agreement", name, rows, "share", "prompts"))
+            _measure(result, "served_agreement", name, rows, "share", "prompts")
         else:
             result.not_measured[f"served_agreement of {name}"] = (
-                f"{settings.server.kind} returned no token ids of its answers, so they cannot be compared"
+                f"{settings.asked_server.kind} returned no token ids of its answers, so they cannot be compared"
             )
     if TARGET in served and len(names) > 1:
         alone = _token_ids(served[TARGET])
@@ -268,21 +263,8 @@ def _answers(form: dict[str, Any]) -> list[Document]:
     ]
 
 
-def _measurement(what: What, of: str, rows: list[RowLoss], unit: str, counted: str = "rows") -> Measurement:
-    """Mean per token over the rows, with its interval over the choice of rows."""
-    nothing = [RowLoss(row.row_id, 0.0, row.tokens) for row in rows]
-    low, high = loss_increase_interval(nothing, rows) or (None, None)
-    sampling = GREEDY if counted == "prompts" else ""
-    return Measurement(
-        what=what,
-        of=of,
-        against=OWN_LAYERS,
-        sampling=sampling,
-        value=mean_loss(rows),
-        low=low,
-        high=high,
-        n=len(rows),
-        counted=counted,
-        unit=unit,
-        method=PAIRED.replace("rows", counted),
-    )
+def _measure(result: Findings, what: What, of: str, rows: list[RowLoss], unit: str, counted: str = "rows") -> None:
+    """Adds the mean per token over the rows, with its interval over the choice of rows."""
+    ends = loss_increase_interval([RowLoss(row.row_id, 0.0, row.tokens) for row in rows], rows)
+    about = {"of": of, "against": OWN_LAYERS, "sampling": GREEDY if counted == "prompts" else ""}
+    result.measure(what, mean_loss(rows), ends, len(rows), counted, unit, method=PAIRED.replace("rows", counted), **about)

@@ -1,8 +1,5 @@
 """Held-out loss of every model of an evaluation, and the served model compared with the others on the same rows.
 
-    found = likelihoods(job, settings, progress)
-    found.models, found.measurements, found.not_measured       # writes likelihood.parquet
-
 Compared are target and reference (recovery), target and base, target and champion, and the pairs of the settings. Models with
 another tokenizer or template split a row into other tokens: then the difference of the row's losses is divided by the tokens
 of the first model, over rows that neither model cut.
@@ -21,7 +18,7 @@ import pyarrow.parquet as pq
 
 from model_ops.documents import Document, RowLoss, held_out_loss, mean_loss, read_documents
 from model_ops.evaluation.finished_parts import finished
-from model_ops.evaluation.measurement import PAIRED, Measurement
+from model_ops.evaluation.measurement import PAIRED, Findings
 from model_ops.evaluation.recovery_interval import loss_increase_interval, recovery_interval
 from model_ops.evaluation.row_tables import LIKELIHOOD_ROWS
 from model_ops.evaluation.settings import EvaluateSettings
@@ -38,7 +35,7 @@ NATS = "nats per token"
 
 
 @dataclass
-class Likelihoods:
+class Likelihoods(Findings):
     """Losses of every model on held-out rows."""
 
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -46,8 +43,6 @@ class Likelihoods:
     same_directory: dict[str, str] = field(default_factory=dict)
     """The name under which each role was measured."""
     test_rows: int = 0
-    measurements: list[Measurement] = field(default_factory=list)
-    not_measured: dict[str, str] = field(default_factory=dict)
 
 
 def likelihoods(job: Job, settings: EvaluateSettings, progress: Progress) -> Likelihoods:
@@ -79,12 +74,8 @@ def likelihoods(job: Job, settings: EvaluateSettings, progress: Progress) -> Lik
         }
         for name, rows in losses.items()
     }
-    result.measurements = [
-        Measurement(
-            what="loss", of=role, value=result.models[name]["loss"], n=result.models[name]["rows"], counted="rows", unit=NATS
-        )
-        for role, name in result.same_directory.items()
-    ]
+    for role, name in result.same_directory.items():
+        result.measure("loss", result.models[name]["loss"], None, result.models[name]["rows"], "rows", NATS, of=role)
     for of, against in [*(("target", other) for other in ("reference", "base", "champion")), *settings.compared]:
         if of in result.same_directory and against in result.same_directory:
             first, second = result.same_directory[against], result.same_directory[of]
@@ -124,7 +115,7 @@ def _scored(
             f"{directory}: its chat template leaves no test row with an assistant token to predict; compare "
             "with a model that has a chat template of assistant turns"
         )
-    kept = finished(
+    scored = finished(
         job,
         f"likelihood-{name}",
         lambda: [
@@ -132,7 +123,7 @@ def _scored(
             for row in held_out_loss(scored_model(directory), documents, progress=progress, phase=f"held-out loss: {name}")
         ],
     )
-    return [RowLoss(*row) for row in kept], {each.row_id for each in documents if len(each) >= settings.max_length}
+    return [RowLoss(*row) for row in scored], {each.row_id for each in documents if len(each) >= settings.max_length}
 
 
 def _compare(result: Likelihoods, of: str, against: str, other: list[RowLoss], own: list[RowLoss], cut: set[str]) -> None:
@@ -147,15 +138,12 @@ def _compare(result: Likelihoods, of: str, against: str, other: list[RowLoss], o
             "the two models read no test row in common that neither cuts; raise evaluation.max_length"
         )
         return
-    shared = {"of": of, "against": against, "n": len(paired), "counted": "rows", "method": PAIRED}
-    low, high = loss_increase_interval(before, after) or (None, None)
-    increase = mean_loss(after) - mean_loss(before)
-    result.measurements.append(Measurement(what="loss_increase", value=increase, low=low, high=high, unit=NATS, **shared))
+    about = {"of": of, "against": against, "method": PAIRED}
+    increase, ends = mean_loss(after) - mean_loss(before), loss_increase_interval(before, after)
+    result.measure("loss_increase", increase, ends, len(paired), "rows", NATS, **about)
     if against == "reference":
-        low, high = recovery_interval(before, after) or (None, None)
-        result.measurements.append(
-            Measurement(what="recovery", value=math.exp(-increase), low=low, high=high, unit="ratio", **shared)
-        )
+        ends = recovery_interval(before, after)
+        result.measure("recovery", math.exp(-increase), ends, len(paired), "rows", "ratio", **about)
 
 
 def _write(losses: dict[str, list[RowLoss]], path: Path) -> None:

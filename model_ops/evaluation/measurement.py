@@ -9,30 +9,21 @@ Gates and release pages read these. Importing this file imports no torch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+TIE_NATS = 0.25
+"""Up to this distance, a server's greedy token ties with the likeliest one of own layers: the bfloat16 next to a logit between
+16 and 32 is 0.125 away, and both logits may be rounded."""
+
+
 What = Literal[
-    "loss",
-    "loss_increase",
-    "recovery",
-    "divergence",
-    "agreement",
-    "acceptance_length",
-    "acceptance_gain",
-    "accuracy",
-    "accuracy_gain",
-    "accuracy_kept",
-    "speed_up_estimate",
-    "served_distance",
-    "served_agreement",
-    "preference_accuracy",
-    "win_rate",
-    "length_ratio",
-    "divergence_from_parent",
-    "rft_gain",
-]
+    "loss", "loss_increase", "recovery", "divergence", "agreement", "acceptance_length",
+    "acceptance_gain", "accuracy", "accuracy_gain", "accuracy_kept", "speed_up_estimate", "served_distance",
+    "served_agreement", "preference_accuracy", "win_rate", "length_ratio", "divergence_from_parent", "rft_gain",
+]  # fmt: skip
 
 HELD_OUT = "held-out sessions"
 HELD_OUT_PAIRS = "held-out pairs"
@@ -98,6 +89,24 @@ class Measurement(BaseModel):
     method: str = ""
 
 
+Ends = tuple[float | None, float | None] | None
+"""Of a 95 % interval; None if unknown."""
+
+
+@dataclass
+class Findings:
+    """What a part of the evaluation measured, and what it did not, with the reason."""
+
+    measurements: list[Measurement] = field(default_factory=list)
+    not_measured: dict[str, str] = field(default_factory=dict)
+
+    def measure(self, what: What, value: float, ends: Ends, n: int, counted: str, unit: str, **about: str) -> None:
+        """Adds a measurement. about: its other fields, such as `of` and `against`."""
+        low, high = ends or (None, None)
+        number = {"value": value, "low": low, "high": high, "n": n}
+        self.measurements.append(Measurement(what=what, counted=counted, unit=unit, **number, **about))
+
+
 def at_temperature(temperature: float) -> str:
     """The `sampling` of a fixed temperature: `greedy`, `temperature 0.7`."""
     return GREEDY if temperature == 0 else f"temperature {temperature:g}"
@@ -110,16 +119,16 @@ def in_a_server(form: str) -> str:
 
 def measurements_of(report: Mapping[str, Any]) -> list[Measurement]:
     """All measurements of a report, from the content of its report.json."""
-    return [Measurement.model_validate(found) for found in report["measurements"]]
+    return [Measurement.model_validate(each) for each in report["measurements"]]
 
 
 def find(measurements: Iterable[Measurement], what: What, **fields: str) -> Measurement | None:
     """The first measurement with these fields; None if there is none."""
     return next(
         (
-            found
-            for found in measurements
-            if found.what == what and all(getattr(found, name) == value for name, value in fields.items())
+            each
+            for each in measurements
+            if each.what == what and all(getattr(each, name) == value for name, value in fields.items())
         ),
         None,
     )

@@ -1,8 +1,5 @@
 """What preference training changed on held-out pairs: the served model beside its parent, the model that it began with.
 
-    found = preference_change(job, settings, progress)      # of the inputs preferences, target and the parent
-    found.measurements, found.not_measured                  # writes preference_pairs.jsonl
-
 Of every held-out pair the log-probability of both answers by both models: preference_accuracy, the share of pairs whose chosen
 answer gained more than the rejected one (DPO's implicit reward, arXiv 2305.18290, section 4), with an interval over sessions,
 because pairs of one session are alike. Of the answers of both models to
@@ -20,7 +17,7 @@ import json
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +25,13 @@ import numpy as np
 import pyarrow.parquet as pq
 from jaxtyping import Float
 
-from model_ops.decoding import decode, load_runner
+from model_ops.answering import Sampling
 from model_ops.documents import Document, RowLoss, held_out_loss, mean_loss
 from model_ops.drafting import moves, student, variance
 from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.likelihoods import NATS
-from model_ops.evaluation.measurement import GREEDY, HELD_OUT_PAIRS, NO_JUDGE, Measurement, What, at_temperature
+from model_ops.evaluation.measurement import GREEDY, HELD_OUT_PAIRS, NO_JUDGE, Ends, Findings, at_temperature
+from model_ops.evaluation.own_answers import OwnModel
 from model_ops.evaluation.recovery_interval import loss_increase_interval, mean_interval
 from model_ops.evaluation.scored_pairs import mean_and_reach
 from model_ops.evaluation.settings import EvaluateSettings
@@ -42,7 +40,7 @@ from model_ops.evaluation.token_scores import scored_model
 from model_ops.files import write_text
 from model_ops.graders import PairwiseJudge
 from model_ops.jobs import Job, ModelError, Progress
-from model_ops.models import end_of_text_ids, load_tokenizer
+from model_ops.models import load_tokenizer
 from model_ops.preferences import read_preferences
 from model_ops.tasks import JudgedItem
 
@@ -52,51 +50,47 @@ SHOWN, MOST_PROMPTS = 5, 64
 """Pairs that are shown from either end, and most prompts that both models answer."""
 Key = tuple[str, str]
 """A pair's id and a side of it."""
-Estimate = tuple[float, float | None, float | None, int]
-"""Value, ends of its 95 % interval (None if unknown), and how many it is taken over."""
+Estimate = tuple[float, Ends, int]
+"""Value, ends of its 95 % interval, and how many it is taken over."""
+OVER = "Student's t over {}"
 Answers = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """By role and pair: tokens and text."""
 
 
-@dataclass
-class PreferenceChange:
-    """What was measured of held-out pairs, and what was not, with the reason."""
-
-    measurements: list[Measurement] = field(default_factory=list)
-    not_measured: dict[str, str] = field(default_factory=dict)
-
-
-def preference_change(job: Job, settings: EvaluateSettings, progress: Progress) -> PreferenceChange:
+def preference_change(job: Job, settings: EvaluateSettings, progress: Progress) -> Findings:
     """Measures nothing where the job has no preference model. What cannot be measured is named in `not_measured`."""
-    found, parent = PreferenceChange(), settings.parents.get("preferences")
+    result, parent = Findings(), settings.parents.get("preferences")
     if parent is None or "preferences" not in job.inputs:
-        return found
+        return result
     asked = _Asked(job, settings, progress, parent)
     try:
         read = {role: asked.documents(role) for role in ("target", parent)}
     except ModelError as error:
-        found.not_measured["preference_accuracy"] = str(error)
-        return found
+        result.not_measured["preference_accuracy"] = str(error)
+        return result
     shared = sorted(set.intersection(*({name for name, _ in documents} for documents in read.values())))
     if not shared:
-        found.not_measured[HELD_OUT_PAIRS] = (
+        result.not_measured[HELD_OUT_PAIRS] = (
             "the preference dataset has no test pair that both models can read; collect more feedback"
         )
-        return found
+        return result
     gains = _gains(*(asked.log_probs(role, {key: read[role][key] for key in read[role] if key[0] in shared}) for role in read))
     rows = _rows(job.inputs["preferences"])
     sessions = [str(rows[name].get("session_id") or name) for name in gains]
-    share = _share_of_gains(list(gains.values()), sessions)
-    found.measurements.append(asked.measured("preference_accuracy", *share, "pairs", "share", over="sessions"))
+    value, ends, count = _share_of_gains(list(gains.values()), sessions)
+    about = {"of": "target", "against": parent, "on": HELD_OUT_PAIRS}
+    result.measure("preference_accuracy", value, ends, count, "pairs", "share", method=OVER.format("sessions"), **about)
+    about["method"] = OVER.format("prompts")
     drawn = random.Random(settings.seed).sample(shared, min(len(shared), MOST_PROMPTS, settings.prompts))
     prompts = {role: {name: _prompt(read[role][name, CHOSEN]) for name in drawn} for role in read}
     answers = {role: asked.answers(role, prompts[role], temperature=0.0) for role in read}
     both = [name for name in drawn if all(name in answers[role] for role in read)]
     if not both:
-        found.not_measured["length_ratio"] = found.not_measured["win_rate"] = "no prompt leaves room for an answer"
-        return found
+        result.not_measured["length_ratio"] = result.not_measured["win_rate"] = "no prompt leaves room for an answer"
+        return result
     lengths = [np.array([max(1, len(answers[role][name]["tokens"])) for name in both], float) for role in read]
-    found.measurements.append(asked.measured("length_ratio", *_ratio(*lengths), "prompts", "ratio", GREEDY))
+    value, ends, count = _ratio(*lengths)
+    result.measure("length_ratio", value, ends, count, "prompts", "ratio", sampling=GREEDY, **about)
     try:
         if settings.tasks.judge is None:
             raise ModelError(NO_JUDGE)
@@ -104,11 +98,12 @@ def preference_change(job: Job, settings: EvaluateSettings, progress: Progress) 
             items = [JudgedItem(suite=HELD_OUT_PAIRS, item_id=name, messages=json.loads(rows[name]["prompt"])) for name in both]
             texts = [[answers[role][name]["text"] for name in both] for role in read]
             wins = [won for won in judge.compare_all(list(zip(items, *texts, strict=True))) if won is not None]
-        found.measurements.append(asked.measured("win_rate", *_win_rate(wins), "prompts", "share", GREEDY))
+        value, ends, count = _win_rate(wins)
+        result.measure("win_rate", value, ends, count, "prompts", "share", sampling=GREEDY, **about)
     except ModelError as error:
-        found.not_measured["win_rate"] = str(error)
+        result.not_measured["win_rate"] = str(error)
     if load_tokenizer(job.inputs["target"]).get_vocab() != load_tokenizer(job.inputs[parent]).get_vocab():
-        found.not_measured["divergence_from_parent"] = "the two models have different tokenizers"
+        result.not_measured["divergence_from_parent"] = "the two models have different tokenizers"
     else:
         sampled = {name: each["tokens"] for name, each in asked.answers("target", prompts["target"], temperature=1.0).items()}
         said = {
@@ -118,13 +113,11 @@ def preference_change(job: Job, settings: EvaluateSettings, progress: Progress) 
             [RowLoss(name, -log, len(sampled[name])) for (name, _), log in asked.log_probs(role, said, "sampled").items()]
             for role in read
         )
-        low, high = loss_increase_interval(own, before) or (None, None)
-        value = mean_loss(before) - mean_loss(own)
-        found.measurements.append(
-            asked.measured("divergence_from_parent", value, low, high, len(own), "prompts", NATS, at_temperature(1.0))
-        )
+        value, ends = mean_loss(before) - mean_loss(own), loss_increase_interval(own, before)
+        about["sampling"] = at_temperature(1.0)
+        result.measure("divergence_from_parent", value, ends, len(own), "prompts", NATS, **about)
     write_text(job.output / FILE, "".join(f"{json.dumps(line)}\n" for line in _shown(rows, gains, both, answers, parent)))
-    return found
+    return result
 
 
 @dataclass(frozen=True)
@@ -139,9 +132,9 @@ class _Asked:
     def documents(self, role: str) -> dict[tuple[str, str], Document]:
         """By pair and side: prompt and answer. Raises ModelError for a dataset or template that cannot be read."""
         tokenizer, dataset = load_tokenizer(self.job.inputs[role]), self.job.inputs["preferences"]
-        found = read_preferences(dataset, "test", tokenizer, self.settings.max_length, rows="pairs", shares=False)
+        pairs = read_preferences(dataset, "test", tokenizer, self.settings.max_length, rows="pairs", shares=False)
         sides = {}
-        for document in found.documents:
+        for document in pairs.documents:
             cut = document.segments[0].length
             for side, where in ((CHOSEN, slice(cut)), (REJECTED, slice(cut, None))):
                 sides[document.row_id, side] = Document(
@@ -151,7 +144,7 @@ class _Asked:
 
     def log_probs(self, role: str, documents: Mapping[Key, Document], what: str = "pairs") -> dict[Key, float]:
         """The log-probability of each document's targets."""
-        kept = finished(
+        logs = finished(
             self.job,
             f"preference-{what}-{role}",
             lambda: {
@@ -164,7 +157,7 @@ class _Asked:
                 )
             },
         )
-        return {key: kept[document.row_id] for key, document in documents.items()}
+        return {key: logs[document.row_id] for key, document in documents.items()}
 
     def answers(self, role: str, prompts: Mapping[str, list[int]], temperature: float) -> dict[str, dict[str, Any]]:
         """Tokens and text of the answer to each prompt that leaves room for one."""
@@ -175,55 +168,18 @@ class _Asked:
         )
 
     def _decoded(self, directory: Path, role: str, prompts: Mapping[str, list[int]], temperature: float) -> dict[str, Any]:
-        tokenizer, runner, eos_ids = load_tokenizer(directory), load_runner(directory), end_of_text_ids(directory)
-        names = [name for name, prompt in prompts.items() if 0 < len(prompt) < runner.max_positions]
+        model = OwnModel(directory)
+        fitting = {name: prompt for name, prompt in prompts.items() if 0 < len(prompt) <= model.room}
         self.progress.stop_if_requested()
-        answers = decode(
-            runner,
-            [prompts[name] for name in names],
-            names,
-            eos_ids=eos_ids,
-            temperature=temperature,
-            max_new_tokens=self.settings.max_new_tokens,
-            batch_size=self.settings.batch_size,
-            seed=self.settings.seed,
-            on_batch=lambda done: self.progress.report(f"answers to held-out pairs: {role}", done, len(names), "answers"),
+        answers = model.answers(
+            fitting,
+            Sampling(temperature=temperature),
+            self.settings.max_new_tokens,
+            self.settings.batch_size,
+            self.settings.seed,
+            lambda done: self.progress.report(f"answers to held-out pairs: {role}", done, len(fitting), "answers"),
         )
-        return {
-            name: {
-                "tokens": answer.tokens,
-                "text": tokenizer.decode([token for token in answer.tokens if token not in eos_ids]),
-            }
-            for name, answer in zip(names, answers, strict=True)
-        }
-
-    def measured(
-        self,
-        what: What,
-        value: float,
-        low: float | None,
-        high: float | None,
-        n: int,
-        counted: str,
-        unit: str,
-        sampling: str = "",
-        over: str = "",
-    ) -> Measurement:
-        """over: what the interval is over, if not what is counted."""
-        return Measurement(
-            what=what,
-            of="target",
-            against=self.parent,
-            on=HELD_OUT_PAIRS,
-            sampling=sampling,
-            value=value,
-            low=low,
-            high=high,
-            n=n,
-            counted=counted,
-            unit=unit,
-            method=f"Student's t over {over or counted}",
-        )
+        return {name: {"tokens": answer.tokens, "text": model.text(answer)} for name, answer in answers.items()}
 
 
 def _gains(target: Mapping[Key, float], parent: Mapping[Key, float]) -> dict[str, float]:
@@ -237,24 +193,23 @@ def _share_of_gains(gains: Sequence[float], sessions: Sequence[str]) -> Estimate
     right = np.array([0.5 + 0.5 * float(np.sign(gain)) for gain in gains])
     value, reach = mean_and_reach(right, np.array(sessions))
     if value is None or reach is None:
-        return float(np.mean(right)), None, None, len(right)
-    return value, max(0.0, value - reach), min(1.0, value + reach), len(right)
+        return float(np.mean(right)), None, len(right)
+    return value, (max(0.0, value - reach), min(1.0, value + reach)), len(right)
 
 
 def _win_rate(wins: Sequence[float]) -> Estimate:
     """(share of wins, a tie as half; its interval; their number) of 1, 0 and -1."""
-    ends = mean_interval(wins, -1.0, 1.0) or (None, None)
-    low, high = (None if end is None else (1 + end) / 2 for end in ends)
-    return (1 + float(np.mean(wins))) / 2, low, high, len(wins)
+    ends = mean_interval(wins, -1.0, 1.0)
+    return (1 + float(np.mean(wins))) / 2, ends and ((1 + ends[0]) / 2, (1 + ends[1]) / 2), len(wins)
 
 
 def _ratio(target: Float[np.ndarray, " prompts"], parent: Float[np.ndarray, " prompts"]) -> Estimate:
     """(sum of target / sum of parent; its interval; their number), paired by prompt."""
     value = float(target.sum() / parent.sum())
     if len(target) < 2:
-        return value, None, None, len(target)
+        return value, None, len(target)
     reach = student(len(target) - 1) * math.sqrt(variance(moves(parent, target)))
-    return value, value - reach, value + reach, len(target)
+    return value, (value - reach, value + reach), len(target)
 
 
 def _prompt(document: Document) -> list[int]:

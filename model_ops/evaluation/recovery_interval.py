@@ -1,9 +1,5 @@
 """95 % confidence intervals over the choice of test rows or items: of loss differences, of recovery, and of mean scores.
 
-    low, high = recovery_interval(reference_rows, served_rows)           # None for a single row
-    low, high = loss_increase_interval(base_rows, served_rows)           # of served loss - base loss
-    low, high = mean_interval(differences)                               # one number per item; None for a single item
-
 recovery = exp(reference loss - served loss), losses per target token. Both models read the same rows and are compared row by
 row: the difficulty of a row cancels out, and the difference between the models remains. Intervals are by Student's t: a
 bootstrap of 5 rows misses one end in 9 to 13 % of cases instead of 2.5 %, and of 30 rows in 5 %.
@@ -29,8 +25,8 @@ def recovery_interval(reference: Sequence[RowLoss], served: Sequence[RowLoss]) -
 
     Raises ModelError if the models have no row in common.
     """
-    found = loss_increase_interval(reference, served)
-    return None if found is None else (math.exp(-found[1]), math.exp(min(-found[0], LARGEST_EXPONENT)))
+    ends = loss_increase_interval(reference, served)
+    return None if ends is None else (math.exp(-ends[1]), math.exp(min(-ends[0], LARGEST_EXPONENT)))
 
 
 def loss_increase_interval(first: Sequence[RowLoss], second: Sequence[RowLoss]) -> tuple[float, float] | None:

@@ -27,8 +27,8 @@ from model_ops.evaluation.against_reference import AgainstReference, against_ref
 from model_ops.evaluation.in_server import InServer, in_server, refuse_missing_server
 from model_ops.evaluation.in_server import headline as headline_of_server
 from model_ops.evaluation.likelihoods import Likelihoods, likelihoods
-from model_ops.evaluation.measurement import AS_LOGGED, CHAMPION, HELD_OUT, Measurement
-from model_ops.evaluation.preference_change import PreferenceChange, preference_change
+from model_ops.evaluation.measurement import AS_LOGGED, CHAMPION, HELD_OUT, Findings, Measurement
+from model_ops.evaluation.preference_change import preference_change
 from model_ops.evaluation.reward_change import RewardChange, reward_change
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.side_by_side import SideBySideSummary, side_by_side
@@ -89,32 +89,15 @@ def _report(
     scores: TaskScores,
     served: InServer,
     beside: SideBySideSummary,
-    preferred: PreferenceChange,
+    preferred: Findings,
     rewarded: RewardChange,
 ) -> dict[str, Any]:
     """The content of report.json."""
-    measurements = [
-        *losses.measurements,
-        *changed.measurements,
-        *drafts.measurements,
-        *scores.measurements,
-        *served.measurements,
-        *preferred.measurements,
-        *rewarded.measurements,
-    ]
+    parts: list[Findings] = [losses, changed, drafts, scores, served, beside, preferred, rewarded]
     return {
         "settings": settings.model_dump(mode="json"),
-        "measurements": [each.model_dump() for each in measurements],
-        "not_measured": {
-            **losses.not_measured,
-            **changed.not_measured,
-            **drafts.not_measured,
-            **scores.not_measured,
-            **served.not_measured,
-            **beside.not_measured,
-            **preferred.not_measured,
-            **rewarded.not_measured,
-        },
+        "measurements": [each.model_dump() for part in parts for each in part.measurements],
+        "not_measured": {name: why for part in parts for name, why in part.not_measured.items()},
         "models": losses.models,
         "same_directory": losses.same_directory,
         "test_rows": losses.test_rows,
@@ -170,4 +153,5 @@ def headline(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ends(name: str, measurement: Measurement) -> dict[str, float]:
-    return {} if measurement.low is None else {f"{name}_low": measurement.low, f"{name}_high": measurement.high}
+    ends = {f"{name}_low": measurement.low, f"{name}_high": measurement.high}
+    return {key: end for key, end in ends.items() if end is not None}

@@ -1,7 +1,5 @@
 """Ways of sampling in which acceptance is measured: the recipe's temperatures, and every prompt as its request was logged.
 
-    for mode in modes(job, prompts, temperatures): mode.label, mode.groups       # [(Sampling, prompts), ...]
-
 `as logged` uses temperature, top-p, top-k, min-p and penalties of each logged request, and the server's defaults (the target's
 generation_config.json) for what it leaves out. Other parameters (stop, logit_bias, response_format, ...) are left out and
 counted.
@@ -54,16 +52,17 @@ def _as_logged(
     target: Path, served: Path | None, prompts: Sequence[Prompt]
 ) -> tuple[list[tuple[Sampling, list[Prompt]]], dict[str, int]]:
     log = None if served is None else ServedAnswers.read(served / "served.parquet", target)
-    defaults, groups, left_out = server_defaults(target), {}, Counter()
+    defaults, left_out = server_defaults(target), Counter[str]()
+    groups: dict[Sampling, list[Prompt]] = {}
     for prompt in prompts:
-        found = defaults if log is None else log.sampling(prompt.interaction_id)
-        left_out.update(found.unsupported_names)
-        groups.setdefault(_decoded(found), []).append(prompt)
+        sampling = defaults if log is None else log.sampling(prompt.interaction_id)
+        left_out.update(sampling.unsupported_names)
+        groups.setdefault(_decoded(sampling), []).append(prompt)
     return sorted(groups.items(), key=lambda group: repr(group[0])), dict(sorted(left_out.items()))
 
 
 def _decoded(sampling: Sampling) -> Sampling:
     """The parameters that the decoder applies. Truncation does nothing to greedy answers."""
     others = {name: value for name, value in json.loads(sampling.others).items() if name.removesuffix("_penalty") in PENALTIES}
-    found = replace(sampling, max_tokens=None, others=json.dumps(others, sort_keys=True))
-    return replace(found, truncation=Sampling().truncation) if found.temperature == 0 else found
+    decoded = replace(sampling, max_tokens=None, others=json.dumps(others, sort_keys=True))
+    return replace(decoded, truncation=Sampling().truncation) if decoded.temperature == 0 else decoded

@@ -72,7 +72,7 @@ def reward_report(pairs: ScoredPairs, fitted_on: ScoredPairs, longer_share: floa
             }
             for name, part in parts.items()
         },
-        "above_longer": {"value": middle, "low": reach and middle - reach, "high": reach and middle + reach},
+        "above_longer": {"value": middle, **_ends(middle, reach)},
         "temperature": temperature,
         "fitted_on": len(fitted_on.scores),
         "log_loss": _mean(np.logaddexp(0, -pairs.differences)),
@@ -90,12 +90,12 @@ def reward_report(pairs: ScoredPairs, fitted_on: ScoredPairs, longer_share: floa
 
 def missed_bounds(report: dict[str, Any], accuracy: float | None, above_longer: float | None) -> list[str]:
     """A sentence for each bound that the lower end of its interval does not reach."""
-    found = report["accuracy"]["all"]
-    if not found["pairs"]:
+    overall = report["accuracy"]["all"]
+    if not overall["pairs"]:
         return ["no held-out pair measures it (the test split of the preference dataset is empty)"]
     sentences = []
     for name, wanted, held in (
-        ("held-out accuracy", accuracy, found),
+        ("held-out accuracy", accuracy, overall),
         ("held-out accuracy above that of the longer answer", above_longer, report["above_longer"]),
     ):
         if wanted is not None and (held["low"] is None or held["low"] < wanted):
@@ -175,6 +175,12 @@ def mean_and_reach(values: np.ndarray, sessions: np.ndarray) -> tuple[float | No
     if not np.ptp(values):  # no spread, although other pairs might differ: the rule of three
         return float(values.mean()), 3 / len(counts)
     return float(values.mean()), student(len(counts) - 1) * math.sqrt(variance(moves(counts, sums)))
+
+
+def _ends(middle: float | None, reach: float | None) -> dict[str, float | None]:
+    if middle is None or reach is None:
+        return {"low": None, "high": None}
+    return {"low": middle - reach, "high": middle + reach}
 
 
 def _by_session(values: np.ndarray, sessions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

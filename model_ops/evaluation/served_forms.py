@@ -1,9 +1,5 @@
 """One form of a release's model in a real server: how it is started, what it is asked, what it answers.
 
-    for form in [*forms(job, settings), *drafting_forms(job, settings, lookups)]:
-        served = serve(job, settings, form, texts, progress)     # JSON values: log-probabilities, answers, tokens/s, memory
-    tail_s([0.41, 0.44, 0.43, 2.10, ...])                        # the tail of latencies, in seconds
-
 Forms are the unquantized model, the model to be served, that model with its drafter, if the server runs such drafters, and that
 model with each other drafting that a release may choose. Each is started with the words of the release's scripts and
 `evaluation.server.arguments`.
@@ -71,15 +67,15 @@ class Form:
 
 def forms(job: Job, settings: EvaluateSettings) -> list[Form]:
     """The forms to serve, in order. A model that is not quantized has no unquantized form."""
-    asked, target, reference = settings.server, job.inputs["target"], job.inputs.get("reference")
-    found = []
+    asked, target, reference = settings.asked_server, job.inputs["target"], job.inputs.get("reference")
+    every = []
     if asked.unquantized and reference is not None and reference.resolve() != target.resolve():
-        found.append(_form(REFERENCE, reference, settings))
-    found.append(_form(TARGET, target, settings))
+        every.append(_form(REFERENCE, reference, settings))
+    every.append(_form(TARGET, target, settings))
     serving = drafter_serving(job)
     if serving is not None and runs_drafter(asked.kind, serving):
-        found.append(_form(WITH_DRAFTER, target, settings, with_drafter(settings.num_speculative_tokens), job))
-    return found
+        every.append(_form(WITH_DRAFTER, target, settings, with_drafter(settings.num_speculative_tokens), job))
+    return every
 
 
 def drafting_forms(job: Job, settings: EvaluateSettings, lookups: Mapping[str, int]) -> list[Form]:
@@ -101,8 +97,8 @@ def drafter_serving(job: Job) -> DrafterServing | None:
 
 def _draftings(settings: EvaluateSettings, serving: DrafterServing | None, lookups: Mapping[str, int]) -> list[Drafting]:
     """The draftings besides none and the drafter with its own K, the simplest first."""
-    asked, kind, longest = settings.server.drafting, settings.server.kind, settings.num_speculative_tokens
-    found = []
+    asked, kind, longest = settings.asked_server.drafting, settings.asked_server.kind, settings.num_speculative_tokens
+    draftings = []
     for method in asked.methods:
         if method in LOOKUPS:
             best = [lookups.get(method, longest)]
@@ -111,8 +107,8 @@ def _draftings(settings: EvaluateSettings, serving: DrafterServing | None, looku
             lengths = []
         else:
             lengths = [each for each in asked.num_speculative_tokens or [(longest + 1) // 2] if each < longest]
-        found += [Drafting(method=method, num_speculative_tokens=each) for each in lengths]
-    return sorted(set(found), key=lambda each: each.simplicity)
+        draftings += [Drafting(method=method, num_speculative_tokens=each) for each in lengths]
+    return sorted(set(draftings), key=lambda each: each.simplicity)
 
 
 def _form(
@@ -120,7 +116,7 @@ def _form(
 ) -> Form:
     drafter = job.inputs.get("speculator") if job is not None else None
     words = words_of(
-        settings.server.kind,
+        settings.asked_server.kind,
         str(directory),
         NAME,
         str(drafter) if drafter else None,
@@ -128,7 +124,7 @@ def _form(
         settings.num_speculative_tokens,
         drafting,
     )
-    return Form(name, directory, [*words, *settings.server.arguments], drafting)
+    return Form(name, directory, [*words, *settings.asked_server.arguments], drafting)
 
 
 def held_out_texts(job: Job, settings: EvaluateSettings) -> list[Document]:
@@ -149,7 +145,7 @@ def serve(job: Job, settings: EvaluateSettings, form: Form, texts: Sequence[Docu
 
     Raises ServerFailed and NotRunnable as `running_server` does, and ModelError for a server that answers wrongly or ends.
     """
-    asked = settings.server
+    asked = settings.asked_server
     chosen = dtype_words(asked.kind, form.directory, form.words)
     if chosen:
         progress.event("note", message=f"evaluate: {SERVES_FLOAT32}")
@@ -198,7 +194,7 @@ def _prompts(job: Job, settings: EvaluateSettings, room: int) -> list[Prompt]:
             "prompt: raise its longest context in evaluation.server.arguments, or lower "
             "evaluation.server.max_new_tokens"
         )
-    return choose_prompts(fitting, settings.server.prompts, settings.seed)
+    return choose_prompts(fitting, settings.asked_server.prompts, settings.seed)
 
 
 def _asked(
@@ -211,14 +207,19 @@ def _asked(
     progress: Progress,
 ) -> dict[str, Any]:
     """samplings: of each prompt, as its request was logged."""
-    asked, phase = settings.server, _phase(form, settings)
+    asked, phase = settings.asked_server, _phase(form, settings)
     progress.report(phase, 1, 4, "parts")
     logprobs = {}
     for text in texts:
         progress.stop_if_requested()
         logprobs[text.row_id] = client.log_probabilities(text.input_ids.tolist())
     progress.report(phase, 2, 4, "parts")
-    shared = {"max_tokens": asked.max_new_tokens, "temperature": 0.0, "check": progress.stop_if_requested, **NEUTRAL}
+    shared: dict[str, Any] = {
+        "max_tokens": asked.max_new_tokens,
+        "temperature": 0.0,
+        "check": progress.stop_if_requested,
+        **NEUTRAL,
+    }
     greedy = measure_served(client, [prompt.ids for prompt in prompts], concurrency=max(asked.concurrencies), **shared)
     progress.report(phase, 3, 4, "parts")
     rates, tau = _rates(asked, client, prompts, [{}] * len(prompts), shared)
@@ -226,14 +227,13 @@ def _asked(
     sampled = form.name != REFERENCE and any(sampling != Sampling(temperature=0.0) for sampling in samplings)
     logged, logged_tau = _rates(asked, client, prompts, as_logged, shared) if sampled else (rates, tau)
     progress.report(phase, 4, 4, "parts")
-    drafted = greedy.acceptance is not None and greedy.acceptance.drafts > 0
     return {
         "version": client.version,
         "logprobs": logprobs,
         "tokens_per_second": rates,
         "as_logged": {"rates": logged, "tau": logged_tau},
         "drafting": form.drafting.model_dump(mode="json"),
-        "tau": greedy.acceptance.tau if drafted else None,
+        "tau": greedy.acceptance.tau if greedy.acceptance is not None and greedy.acceptance.drafts else None,
         "replies": [
             {"row_id": prompt.row_id, "prompt": prompt.ids, "tokens": reply.token_ids, "text": reply.text}
             for prompt, reply in zip(prompts, greedy.replies, strict=True)
@@ -253,7 +253,7 @@ def _rates(
     rates, drafts, accepted = {}, 0, 0
     for concurrency in asked.concurrencies:
         several = [[(number * concurrency + place) % len(prompts) for place in range(concurrency)] for number in range(PASSES)]
-        found = [
+        runs = [
             measure_served(
                 client,
                 [prompts[place].ids for place in places],
@@ -264,8 +264,8 @@ def _rates(
             )
             for places in several
         ]
-        speeds = [each.tokens_per_second for each in found]
-        latencies = [reply.latency_s for each in found for reply in each.replies]
+        speeds = [each.tokens_per_second for each in runs]
+        latencies = [reply.latency_s for each in runs for reply in each.replies]
         rates[str(concurrency)] = {
             "median": median(speeds),
             "lowest": min(speeds),
@@ -273,7 +273,7 @@ def _rates(
             "p50_s": median(latencies),
             "p99_s": tail_s(latencies),
         }
-        counted = [each.acceptance for each in found if each.acceptance is not None]
+        counted = [each.acceptance for each in runs if each.acceptance is not None]
         drafts, accepted = drafts + sum(each.drafts for each in counted), accepted + sum(each.accepted for each in counted)
     return rates, tau_of(drafts, accepted) if drafts else None
 
@@ -281,12 +281,12 @@ def _rates(
 def _samplings(job: Job, prompts: Sequence[Prompt]) -> list[Sampling]:
     """Sampling of each prompt as its request was logged, with what the decoder applies."""
     groups = modes(job.inputs["target"], job.inputs.get("served"), prompts, [])[-1].groups
-    found = {prompt.row_id: sampling for sampling, group in groups for prompt in group}
-    return [found[prompt.row_id] for prompt in prompts]
+    sampling_of = {prompt.row_id: sampling for sampling, group in groups for prompt in group}
+    return [sampling_of[prompt.row_id] for prompt in prompts]
 
 
 def _phase(form: Form, settings: EvaluateSettings) -> str:
-    return f"{form.name} in {settings.server.kind}"
+    return f"{form.name} in {settings.asked_server.kind}"
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 
 from model_ops.files import LocalPath
 from model_ops.graders import AnswerJudgeSettings
-from model_ops.jobs import Seed, Settings
+from model_ops.jobs import ModelError, Seed, Settings
 from model_ops.serving import ServerKind
 
 CHOSEN_WORDS = (
@@ -37,7 +37,7 @@ class ServerDraftingSettings(Settings):
     method and number of tokens is one more start of the server."""
 
     methods: list[Literal["ngram", "suffix", "drafter"]] = Field(
-        default_factory=lambda: ["ngram", "suffix", "drafter"],
+        default=["ngram", "suffix", "drafter"],
         description="Methods to measure besides no drafting. suffix "
         "needs the package arctic-inference where vLLM is. []: only the drafter as the recipe trains it is measured",
     )
@@ -121,3 +121,10 @@ class EvaluateSettings(EvaluationSettings):
         default_factory=dict,
         description="By an input with rows (preferences, prompts): the role of the model that training on them started from",
     )
+
+    @property
+    def asked_server(self) -> ServerSettings:
+        """The server to measure. Raises ModelError where the settings ask for none."""
+        if self.server is None:
+            raise ModelError("the settings ask for no server: give evaluation.server")
+        return self.server

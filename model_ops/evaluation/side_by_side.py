@@ -1,8 +1,6 @@
 """The served model beside the champion, or, before there is one, beside its base: losses on held-out rows, and all answers to
 the rows where it does worst.
 
-    found = side_by_side(job, settings, same_directory, progress)      # reads likelihood.parquet; writes side_by_side.jsonl
-
 side_by_side.jsonl has up to MOST rows, worst first, and after them up to MOST gains over a champion, one line each: row_id,
 kind (regression or gain), change, losses, tokens, ts, prompt (its last messages, cut), the answers logged, target, and champion
 or base (greedy), and marks: what anyone can see is wrong with an answer. change is the harm: by how many nats per token the
@@ -21,16 +19,17 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from model_ops.decoding import Completion, decode, load_runner, read_prompts
+from model_ops.answering import Sampling
+from model_ops.decoding import Completion, read_prompts
 from model_ops.documents import RowLoss, mean_loss
 from model_ops.drafting import is_looping
 from model_ops.evaluation.finished_parts import finished
-from model_ops.evaluation.measurement import CHAMPION, LEAST_GAIN
+from model_ops.evaluation.measurement import CHAMPION, LEAST_GAIN, Findings
+from model_ops.evaluation.own_answers import OwnModel
 from model_ops.evaluation.recovery_interval import loss_increase_interval
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.files import write_text
 from model_ops.jobs import Job, ModelError, Progress
-from model_ops.models import end_of_text_ids, load_tokenizer
 from model_ops.rendering import read_rows
 
 FILE = "side_by_side.jsonl"
@@ -46,12 +45,11 @@ EMPTY, LOOPS, CUT = "empty", "repeats itself", "cut at the longest answer that i
 
 
 @dataclass
-class SideBySideSummary:
+class SideBySideSummary(Findings):
     """Answers of two models to the same prompts."""
 
     summary: dict[str, Any] = field(default_factory=dict)
     """The other model (None: nobody), rows, begin of the period, losses and their difference; {} without held-out rows."""
-    not_measured: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ def side_by_side(job: Job, settings: EvaluateSettings, same_directory: dict[str,
     ordered = sorted(pairs, key=lambda pair: (-pair.change, pair.target.row_id))
     worst, later = ordered[:MOST], ordered[MOST:]
     best = [pair for pair in later[::-1][:MOST] if pair.change < 0] if other == CHAMPION else []
-    found = SideBySideSummary(_summary(pairs, other, since))
+    result = SideBySideSummary(summary=_summary(pairs, other, since))
     answers: dict[str, dict[str, dict[str, str]]] = {}
     for role in ("target", *([other] if other else [])):
         try:
@@ -97,17 +95,17 @@ def side_by_side(job: Job, settings: EvaluateSettings, same_directory: dict[str,
                 lambda role=role: _answers(job, settings, role, [pair.target.row_id for pair in (*worst, *best)], progress),
             )
         except ModelError as error:
-            found.not_measured[ANSWERS] = f"{role}: {error}"
+            result.not_measured[ANSWERS] = f"{role}: {error}"
     worst.sort(key=lambda pair: not _is_harm(answers, other, pair.target.row_id))  # stable: by change among them
     rows = {row.row_id: row for row in read_rows(job.inputs["dataset"], "test")}
     lines = [json.dumps(_line(pair, other, rows[pair.target.row_id].messages, times, answers)) for pair in (*worst, *best)]
     write_text(job.output / FILE, "".join(f"{line}\n" for line in lines))
-    return found
+    return result
 
 
 def _summary(pairs: list[_Changed], other: str | None, since: datetime | None) -> dict[str, Any]:
     after = [pair.target for pair in pairs]
-    found = {
+    summary = {
         "against": other,
         "rows": len(pairs),
         "days": DAYS,
@@ -115,11 +113,11 @@ def _summary(pairs: list[_Changed], other: str | None, since: datetime | None) -
         "loss_target": mean_loss(after),
     }
     if other is None:
-        return found
+        return summary
     before = [pair.other for pair in pairs if pair.other]
     low, high = loss_increase_interval(before, after) or (None, None)
     return {
-        **found,
+        **summary,
         "loss_other": mean_loss(before),
         "increase": sum(pair.change * pair.target.tokens for pair in pairs) / sum(pair.target.tokens for pair in pairs),
         "low": low,
@@ -136,12 +134,12 @@ def _pairs(path: Path, target: str, other: str | None) -> list[_Changed]:
         model = row.pop("model")
         scored.setdefault(model, {})[row["row_id"]] = RowLoss(**row)
     if other is None:
-        return [_Changed(found, None) for found in scored.get(target, {}).values() if found.tokens]
+        return [_Changed(own, None) for own in scored.get(target, {}).values() if own.tokens]
     before = scored.get(other, {})
     return [
-        _Changed(found, replace(before[row_id], tokens=found.tokens))
-        for row_id, found in scored.get(target, {}).items()
-        if found.tokens and row_id in before and before[row_id].tokens
+        _Changed(own, replace(before[row_id], tokens=own.tokens))
+        for row_id, own in scored.get(target, {}).items()
+        if own.tokens and row_id in before and before[row_id].tokens
     ]
 
 
@@ -162,32 +160,23 @@ def _answers(
     job: Job, settings: EvaluateSettings, role: str, row_ids: list[str], progress: Progress
 ) -> dict[str, dict[str, str]]:
     """Greedy answers by row, of those whose prompt fits: text and mark."""
-    directory = job.inputs[role]
-    tokenizer, runner = load_tokenizer(directory), load_runner(directory)
-    eos_ids, wanted = end_of_text_ids(directory), set(row_ids)
-    room = runner.max_positions - 1
-    prompts = [
-        prompt
-        for prompt in read_prompts(job.inputs["dataset"], "test", tokenizer)
-        if prompt.row_id in wanted and 0 < len(prompt.ids) <= room
-    ]
+    model, wanted = OwnModel(job.inputs[role]), set(row_ids)
+    prompts = {
+        prompt.row_id: prompt.ids
+        for prompt in read_prompts(job.inputs["dataset"], "test", model.tokenizer)
+        if prompt.row_id in wanted and 0 < len(prompt.ids) <= model.room
+    }
     progress.stop_if_requested()
-    answers = decode(
-        runner,
-        [prompt.ids for prompt in prompts],
-        [prompt.row_id for prompt in prompts],
-        eos_ids=eos_ids,
-        temperature=0.0,
-        max_new_tokens=settings.max_new_tokens,
-        batch_size=settings.batch_size,
-        seed=settings.seed,
-        on_batch=lambda done: progress.report(f"answers side by side: {role}", done, len(prompts), "answers"),
+    answers = model.answers(
+        prompts,
+        Sampling(temperature=0.0),
+        settings.max_new_tokens,
+        settings.batch_size,
+        settings.seed,
+        lambda done: progress.report(f"answers side by side: {role}", done, len(prompts), "answers"),
     )
-    found = {}
-    for prompt, answer in zip(prompts, answers, strict=True):
-        text = tokenizer.decode([token for token in answer.tokens if token not in eos_ids])
-        found[prompt.row_id] = {"text": text, "mark": _mark(answer, text)}
-    return found
+    texts = {name: model.text(answer) for name, answer in answers.items()}
+    return {name: {"text": texts[name], "mark": _mark(answer, texts[name])} for name, answer in answers.items()}
 
 
 def _mark(answer: Completion, text: str) -> str:
@@ -214,7 +203,7 @@ def _line(
     row_id = pair.target.row_id
     last = max((place for place, message in enumerate(messages) if message.get("role") == "assistant"), default=len(messages))
     at = times.get(row_id)
-    own = {role: found[row_id] for role, found in answers.items() if row_id in found}
+    own = {role: by_row[row_id] for role, by_row in answers.items() if row_id in by_row}
     return {
         "row_id": row_id,
         "kind": "regression" if pair.change > 0 else "gain",
@@ -225,8 +214,8 @@ def _line(
         "ts": at.isoformat() if at else None,
         "prompt": [{"role": str(message.get("role")), "text": text_of(message)} for message in messages[:last][-MESSAGES:]],
         "logged": text_of(messages[last]) if last < len(messages) else "",
-        "marks": {role: found["mark"] for role, found in own.items() if found["mark"]},
-        **{role: found["text"][:CHARACTERS] for role, found in own.items()},
+        "marks": {role: answer["mark"] for role, answer in own.items() if answer["mark"]},
+        **{role: answer["text"][:CHARACTERS] for role, answer in own.items()},
     }
 
 

@@ -1,17 +1,15 @@
 """Scores of the served model, its unquantized form, its base and the champion on the items of `evals`, and their differences.
 
-    found = task_scores(job, settings, progress)         # reads tasks/tasks.jsonl; writes task_scores.parquet
-    kept = AccuracyKept({"calls": (own, reference)})     # scores by item, for each suite
-    kept.of("calls"), kept.average()                     # AccuracyRatio(value, low, high, items); None without a right answer
-
 A suite, a model or a judge that cannot be measured is named in `not_measured` with the reason, and the others go on.
 
-`AccuracyKept` is how much of the unquantized model's score the served model keeps, as a ratio on the same items. Its 95 %
+`AccuracyRatios` are how much of the unquantized model's score the served model keeps, as a ratio on the same items. Its 95 %
 interval is Student's t over pairs of scores. If no item differs, the rule of three bounds how many could.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,13 +19,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from model_ops.answers import AnswerLog
 from model_ops.drafting import error_of, moves, student, variance
-from model_ops.evaluation.finished_parts import finished
-from model_ops.evaluation.measurement import ALL_SUITES, Measurement
+from model_ops.evaluation.finished_parts import finished, part_key
+from model_ops.evaluation.measurement import ALL_SUITES, Findings, What
+from model_ops.evaluation.own_answers import Answers, answer_items, key_of
 from model_ops.evaluation.recovery_interval import mean_interval
 from model_ops.evaluation.row_tables import TASK_ROWS
 from model_ops.evaluation.settings import EvaluateSettings, TaskSettings
-from model_ops.evaluation.task_answers import Answers, answer_items, key_of
 from model_ops.files import bare
 from model_ops.graders import PairwiseJudge
 from model_ops.jobs import Job, ModelError, Progress
@@ -36,18 +35,16 @@ from model_ops.tasks import SCORERS, AnyItem, isolation, read_items, run_unit_te
 ASKED = ("target", "reference", "base", "champion")
 TEST_MEMORY_MB = 512
 """Most memory of one program of unit tests."""
-KEPT = "paired Student's t over items; rule of three if all are equal"
+RATIO_OVER_ITEMS = "paired Student's t over items; rule of three if all are equal"
 OVER_ITEMS = "Student's t over items; rule of three if all are equal"
 
 
 @dataclass
-class TaskScores:
+class TaskScores(Findings):
     """Scores of every suite."""
 
     suites: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By suite: kind, items, items asked, and the isolation of programs."""
-    measurements: list[Measurement] = field(default_factory=list)
-    not_measured: dict[str, str] = field(default_factory=dict)
 
 
 def task_scores(job: Job, settings: EvaluateSettings, progress: Progress) -> TaskScores:
@@ -68,7 +65,9 @@ def task_scores(job: Job, settings: EvaluateSettings, progress: Progress) -> Tas
     for suite, items in chosen.items():
         if items[0].kind == "unit_tests":
             result.suites[suite]["isolation"] = _isolation()
-    answers = _all_answers(job, settings, [item for items in chosen.values() for item in items], result, progress)
+    with AnswerLog(job.output / ".work" / "task-answers.jsonl") as log:
+        asked = [item for items in chosen.values() for item in items]
+        answers = _all_answers(job, settings, asked, result, progress, log)
     rows: list[dict[str, Any]] = []
     for suite, items in chosen.items():
         try:
@@ -85,7 +84,7 @@ def task_scores(job: Job, settings: EvaluateSettings, progress: Progress) -> Tas
     for suite in chosen:
         _measure(result, suite, [row for row in rows if row["suite"] == suite], same)
     if "reference" in answers and "reference" not in same:
-        _measure_kept(result, [row for row in rows if not row["against"]])
+        _measure_ratios(result, [row for row in rows if not row["against"]])
     return result
 
 
@@ -95,9 +94,10 @@ def _choice(items: list[AnyItem], settings: EvaluateSettings) -> list[AnyItem]:
 
 
 def _all_answers(
-    job: Job, settings: EvaluateSettings, items: list[AnyItem], found: TaskScores, progress: Progress
+    job: Job, settings: EvaluateSettings, items: list[AnyItem], result: TaskScores, progress: Progress, log: AnswerLog
 ) -> dict[str, Answers]:
-    """Answers by role. A role with the directory of another one has the same answers."""
+    """Answers by role. A role with the directory of another one has the same answers. log: keeps them across a kill."""
+    key = hashlib.sha256(json.dumps(part_key(job)).encode()).hexdigest()
     by_directory: dict[Any, str] = {}
     answers: dict[str, Answers] = {}
     for role in (role for role in ASKED if role in job.inputs and items):
@@ -106,15 +106,19 @@ def _all_answers(
             answers[role] = answers[first]
         elif first == role:
             try:
-                answers[role] = finished(
-                    job,
-                    f"answers-{role}",
-                    lambda role=role: answer_items(
-                        job.inputs[role], items, settings.tasks, settings.batch_size, settings.seed, progress, f"tasks: {role}"
-                    ),
+                answers[role] = answer_items(
+                    job.inputs[role],
+                    items,
+                    settings.tasks,
+                    settings.batch_size,
+                    settings.seed,
+                    progress,
+                    f"tasks: {role}",
+                    log,
+                    f"{key} {role}",
                 )
             except ModelError as error:
-                found.not_measured[f"tasks of {role}"] = str(error)
+                result.not_measured[f"tasks of {role}"] = str(error)
     return answers
 
 
@@ -143,6 +147,8 @@ def _judged(
 ) -> list[dict[str, Any]]:
     """One row for each item that the judge compared: 1 for a win of the target over `against`, -1 for a loss, 0 for a tie."""
     rows = []
+    if settings.judge is None:
+        raise ModelError("its items need a judge; set evaluation.tasks.judge")
     with PairwiseJudge(settings.judge) as judge:
         for against in (role for role in answers if role != "target"):
             pairs = [
@@ -160,7 +166,8 @@ def _judged(
                 if preferred is not None:
                     each.setdefault((key_of(item), sampling), []).append(preferred)
             rows += [
-                _row(named[key], "target", against, sampling, float(np.mean(found))) for (key, sampling), found in each.items()
+                _row(named[key], "target", against, sampling, float(np.mean(scores)))
+                for (key, sampling), scores in each.items()
             ]
     return rows
 
@@ -184,82 +191,45 @@ def _isolation() -> str:
         return ""
 
 
-def _measure(found: TaskScores, suite: str, rows: list[dict[str, Any]], same: set[str]) -> None:
+def _measure(result: TaskScores, suite: str, rows: list[dict[str, Any]], same: set[str]) -> None:
     """Adds each model's mean score, and the target's gain over each other model on the items that both answered.
 
     same: roles with the target's own weights, whose gain is 0 without any uncertainty."""
     scores: dict[tuple[str, str, str], dict[str, float]] = {}
     for row in rows:
         scores.setdefault((row["model"], row["against"], row["sampling"]), {})[row["item_id"]] = row["score"]
-    shared = {"on": suite, "counted": "items", "method": OVER_ITEMS}
     for (model, against, sampling), by_item in scores.items():
         values = list(by_item.values())
-        least, what = (-1.0, "accuracy_gain") if against else (0.0, "accuracy")
-        low, high = mean_interval(values, least, 1.0) or (None, None)
-        found.measurements.append(
-            Measurement(
-                what=what,
-                of=model,
-                against=against,
-                sampling=sampling,
-                value=float(np.mean(values)),
-                low=low,
-                high=high,
-                n=len(values),
-                unit="share",
-                **shared,
-            )
-        )
+        least = -1.0 if against else 0.0
+        what: What = "accuracy_gain" if against else "accuracy"
+        about = {"on": suite, "sampling": sampling}
+        ends = mean_interval(values, least, 1.0)
+        mean, count = float(np.mean(values)), len(values)
+        result.measure(what, mean, ends, count, "items", "share", of=model, against=against, method=OVER_ITEMS, **about)
         own = scores.get(("target", "", sampling), {})
         both = sorted(set(own) & set(by_item))
         if model == "target" or not both:
             continue
         gains = [own[item] - by_item[item] for item in both]
-        low, high = (0.0, 0.0) if model in same else mean_interval(gains, -1.0, 1.0) or (None, None)
-        found.measurements.append(
-            Measurement(
-                what="accuracy_gain",
-                of="target",
-                against=model,
-                sampling=sampling,
-                value=float(np.mean(gains)),
-                low=low,
-                high=high,
-                n=len(gains),
-                unit="share",
-                **shared | {"method": "paired " + OVER_ITEMS},
-            )
-        )
+        ends = (0.0, 0.0) if model in same else mean_interval(gains, -1.0, 1.0)
+        about |= {"of": "target", "against": model, "method": "paired " + OVER_ITEMS}
+        result.measure("accuracy_gain", float(np.mean(gains)), ends, len(gains), "items", "share", **about)
 
 
-def _measure_kept(found: TaskScores, rows: list[dict[str, Any]]) -> None:
+def _measure_ratios(result: TaskScores, rows: list[dict[str, Any]]) -> None:
     """Adds the share of the reference's score that the target keeps, by suite and over all suites."""
     scores: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
     for row in rows:
         of_suite = scores.setdefault(row["sampling"], {}).setdefault(row["suite"], {"target": {}, "reference": {}})
         of_suite.setdefault(row["model"], {})[row["item_id"]] = row["score"]
     for sampling, by_suite in scores.items():
-        kept = AccuracyKept({suite: (of["target"], of["reference"]) for suite, of in by_suite.items()})
-        for on, ratio in [*((suite, kept.of(suite)) for suite in by_suite), (ALL_SUITES, kept.average())]:
+        ratios = AccuracyRatios({suite: (of["target"], of["reference"]) for suite, of in by_suite.items()})
+        for on, ratio in [*((suite, ratios.of(suite)) for suite in by_suite), (ALL_SUITES, ratios.average())]:
             if ratio is None:
-                found.not_measured[f"accuracy kept on {on}"] = "the unquantized model answers no item right"
+                result.not_measured[f"accuracy kept on {on}"] = "the unquantized model answers no item right"
                 continue
-            found.measurements.append(
-                Measurement(
-                    what="accuracy_kept",
-                    of="target",
-                    against="reference",
-                    on=on,
-                    sampling=sampling,
-                    value=ratio.value,
-                    low=ratio.low,
-                    high=ratio.high,
-                    n=ratio.items,
-                    counted="items",
-                    unit="ratio",
-                    method=KEPT,
-                )
-            )
+            about = {"of": "target", "against": "reference", "on": on, "sampling": sampling, "method": RATIO_OVER_ITEMS}
+            result.measure("accuracy_kept", ratio.value, (ratio.low, ratio.high), ratio.items, "items", "ratio", **about)
 
 
 def _file_name(suite: str) -> str:
@@ -279,7 +249,7 @@ class AccuracyRatio:
     items: int
 
 
-class AccuracyKept:
+class AccuracyRatios:
     """Ratios of suites. scores: suite -> (served model's scores by item, reference's scores by item), from 0 to 1."""
 
     def __init__(self, scores: Mapping[str, tuple[Mapping[str, float], Mapping[str, float]]]):

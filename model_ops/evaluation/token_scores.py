@@ -1,9 +1,5 @@
 """Scores each target token with a model, and finds where greedy answers with and without drafting first differ.
 
-    scores = token_scores(model, documents)        # {row_id: TokenScores(logprobs, gaps, logits)}; gap: the likeliest's lead
-    found = first_differences(model, alone, drafted)      # {row_id: (prompt ids, answer ids)} of both
-    found[0].gap, found[0].bound, found[0].is_tie
-
 Verification is exact, so greedy answers differ only where rounding decides: a server computes in bfloat16, in other products
 for one token than for several. A bfloat16 has 8 significant bits, so its neighbour is 2^(e - 7) away for values from 2^e to
 2^(e + 1), and rounding moves each of two logits by at most half of that. Logits of own layers, in float32, that are at most
@@ -15,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -50,14 +46,15 @@ def token_scores(model: nn.Module, documents: Sequence[Document]) -> dict[str, T
     """Scores by row. The model must be loaded with attention="packed"; log-probabilities are float32."""
     model.eval()
     scores: dict[str, TokenScores] = defaultdict(TokenScores)
-    for batch in to_batches(documents):
-        batch = batch.to(next(model.parameters()).device)
-        kept = (batch.labels != IGNORED).nonzero()[:, 0]
-        lengths = torch.tensor(batch.document_lengths, device=kept.device)
-        owner = torch.repeat_interleave(torch.arange(len(lengths), device=kept.device), lengths)[kept]
+    device = next(model.parameters()).device
+    batches: Iterable[Batch] = to_batches(documents)
+    for batch in (each.to(device) for each in batches):
+        scored = (batch.labels != IGNORED).nonzero()[:, 0]
+        lengths = torch.tensor(batch.document_lengths, device=scored.device)
+        owner = torch.repeat_interleave(torch.arange(len(lengths), device=scored.device), lengths)[scored]
         logits_at = _logits_of(model, batch)
-        for first in range(0, len(kept), ROWS_AT_ONCE):
-            where = kept[first : first + ROWS_AT_ONCE]
+        for first in range(0, len(scored), ROWS_AT_ONCE):
+            where = scored[first : first + ROWS_AT_ONCE]
             logits = logits_at(where).float()
             logs, labels = torch.log_softmax(logits, -1), batch.labels[where, None]
             chosen = logs.gather(1, labels)[:, 0]
@@ -115,7 +112,7 @@ class FirstDifference:
 
     @property
     def is_tie(self) -> bool:
-        return self.gap is not None and self.gap <= self.bound
+        return self.gap is not None and self.bound is not None and self.gap <= self.bound
 
 
 def bfloat16_step(value: float) -> float:
@@ -139,22 +136,23 @@ def first_differences(model: nn.Module, alone: Answers, drafted: Answers) -> lis
 
     model: own layers, loaded with attention="packed".
     """
-    found, documents = [], []
+    differences, documents = [], []
     for row_id in sorted(alone.keys() & drafted.keys()):
         (prompt, one), (_, other) = alone[row_id], drafted[row_id]
         place = difference_at(one, other)
         if place is None:
             continue
-        pair = tuple(ids[place] if place < len(ids) else None for ids in (one, other))
-        found.append(FirstDifference(row_id, place, *pair))
-        if None not in pair:
+        pair = [ids[place] for ids in (one, other) if place < len(ids)]
+        ended = [ids[place] if place < len(ids) else None for ids in (one, other)]
+        differences.append(FirstDifference(row_id, place, *ended))
+        if len(pair) == 2:
             documents += [_with_last(f"{side} {row_id}", [*prompt, *one[:place]], token) for side, token in enumerate(pair)]
     scores = token_scores(model, documents) if documents else {}
     return [
         _measured(each, *(scores[f"{side} {each.row_id}"].logits[0] for side in (0, 1)))
         if f"0 {each.row_id}" in scores
         else each
-        for each in found
+        for each in differences
     ]
 
 

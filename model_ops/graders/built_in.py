@@ -1,7 +1,5 @@
 """Graders by name: the checks of model_ops/tasks, unit tests, length, language.
 
-    check_all(GraderPart(by="number"), groups)        # [[Grade(1.0), Grade(0.0), ...], ...], one for each answer
-
 What is right comes from the row: from the fields of the item that it brings (rows of `rl_prompts`), or from a column of TRUTHS;
 for pairs of answers, from the chosen one. A row without it is not graded: None, not 0.
 """
@@ -82,10 +80,10 @@ def truth(kind: str, columns: Mapping[str, Any]) -> dict[str, Any]:
     chosen = columns.get("chosen") or {}
     if kind == "function_call":
         return {"accepted": calls} if (calls := accepted_calls(chosen)) else {}
-    found = next((columns[name] for name in TRUTHS if columns.get(name) is not None), None)
-    if found is None and isinstance(found := chosen.get("content"), str) and kind == "number":
-        found = str(logged_number(found) or "")
-    return {"answer": str(found)} if isinstance(found, str | int | float) and str(found).strip() else {}
+    right = next((columns[name] for name in TRUTHS if columns.get(name) is not None), None)
+    if right is None and isinstance(right := chosen.get("content"), str) and kind == "number":
+        right = str(logged_number(right) or "")
+    return {"answer": str(right)} if isinstance(right, str | int | float) and str(right).strip() else {}
 
 
 def _graded(item: AnyItem, answer: GradedAnswer, part: GraderPart) -> Grade:

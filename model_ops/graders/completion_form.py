@@ -1,7 +1,5 @@
 """Which form of completions a reward function of TRL reads: texts, or lists of messages.
 
-    completion_form(Path("rewards.py"), "near_twenty")      # "text" or "messages"
-
 TRL gives texts where a data set's prompts are texts, and lists of messages where they are conversations. A function is written
 for one of the two, and its source shows which: completion[0]["content"] or message.get("role") reads messages. The source is
 parsed and never run. `completions` and `prompts` are followed through assignments, loops and calls, into the functions of the
@@ -45,28 +43,28 @@ def definitions(path: Path, files: dict[Path, dict[str, ast.AST]]) -> dict[str, 
     from TRL. files: those that are read already."""
     if path in files or not path.is_file():
         return files.get(path, {})
-    found = files[path] = {}
+    names = files[path] = {}
     try:
         body = ast.parse(path.read_bytes()).body
     except (SyntaxError, ValueError, RecursionError):
-        return found
+        return names
     for node in [each for statement in body for each in (statement, *_inside(statement))]:
         if isinstance(node, Function | ast.ClassDef):
-            found[node.name] = node
+            names[node.name] = node
         elif isinstance(node, ast.Assign):
-            found |= {target.id: node.value for target in node.targets if isinstance(target, ast.Name)}
+            names |= {target.id: node.value for target in node.targets if isinstance(target, ast.Name)}
         elif isinstance(node, ast.Import | ast.ImportFrom):
             module = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
             for alias in node.names:
                 place = path.parent.joinpath(*(module or alias.name).split("."))
                 for file in (place.with_suffix(".py"), place / "__init__.py", place / f"{alias.name}.py"):
                     theirs = definitions(file, files)
-                    found |= {name: each for name, each in theirs.items() if name not in found}
+                    names |= {name: each for name, each in theirs.items() if name not in names}
                     if alias.asname and alias.name in theirs:
-                        found[alias.asname] = theirs[alias.name]
+                        names[alias.asname] = theirs[alias.name]
                 if (module or alias.name).partition(".")[0] == "trl":
-                    found[alias.asname or alias.name.partition(".")[0]] = node
-    return found
+                    names[alias.asname or alias.name.partition(".")[0]] = node
+    return names
 
 
 class _Reader:

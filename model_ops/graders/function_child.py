@@ -32,7 +32,7 @@ from pathlib import Path
 FORMS = "(prompt, answer, columns), TRL's (prompts, completions, **columns) or verl's (data_source, solution_str, ground_truth)"
 OF_TRL, OF_VERL, OWN = {"completions", "prompts", "completion_ids"}, {"solution_str"}, {"answer"}
 """Parameters by which a form is known."""
-UNKNOWN = []
+UNKNOWN: list[str] = []
 """Why the function is refused, where it asked for what is not known here: also where it catches the exception."""
 
 
@@ -170,7 +170,7 @@ def own(call):
 
 def processes():
     """Running processes that this one started; empty where the system does not say."""
-    found = set()
+    processes = set()
     for children in Path("/proc/self/task").glob("*/children"):
         for process in children.read_text().split():
             try:
@@ -178,8 +178,8 @@ def processes():
                 tracks = "resource_tracker" in Path(f"/proc/{process}/cmdline").read_text()  # of multiprocessing: it stays
             except OSError:
                 continue
-            found |= set() if state == "Z" or tracks else {process}
-    return found
+            processes |= set() if state == "Z" or tracks else {process}
+    return processes
 
 
 def serve(function, request, path, runner, say):

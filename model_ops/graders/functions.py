@@ -1,8 +1,5 @@
 """Runs a grading function of a file in worker processes that can be killed: one that loops, crashes or forks ends alone.
 
-    with FunctionWorkers(Path("rewards.py"), "grade", seconds=10) as workers:
-        workers.grade(groups)                  # a list of Grade for each group, in order
-
 The function is given in the forms of function_child.py. A call has `seconds` for each answer that it grades; a process that
 exceeds it is ended with all that it started, and another one takes its place. Calls of an async function wait in one process,
 all at once. If it is lost, the calls that it had not answered are made again, each alone, so that one harms no other; where it
@@ -23,11 +20,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from model_ops.graders.completion_form import Form, completion_form
 from model_ops.graders.grade import AskedGroup, Grade, GradedAnswer, grades_of
 from model_ops.jobs import ModelError
+from model_ops.machine import pipes_of
 
 CHILD = Path(__file__).with_name("function_child.py")
 STARTING_SECONDS = 120.0
@@ -36,6 +34,7 @@ LOOK_SECONDS = 1.0
 """Seconds after which clocks are looked at again: those of agents stand still while the model answers."""
 WORKERS = 4
 """Processes. Functions often wait for a server, so the number of cores is no bound."""
+Worker = TypeVar("Worker", bound="Child")
 GRACE_SECONDS = 5.0
 """Of a process whose calls wait at once, which looks at its clock itself."""
 
@@ -70,23 +69,23 @@ class Child:
         return [json.loads(line) for line in lines]
 
 
-def heard(children: Sequence[Child]) -> list[tuple[Child, dict[str, Any]]]:
+def heard(children: Sequence[Worker]) -> list[tuple[Worker, dict[str, Any]]]:
     """The next replies of some children, also in the name of processes that have ended or are late; none after LOOK_SECONDS."""
     pause = min(child.until_s for child in children) - time.monotonic()
     readable = select.select([child.output for child in children], [], [], min(max(0.0, pause), LOOK_SECONDS))[0]
-    found: list[tuple[Child, dict[str, Any]]] = []
+    replies_of: list[tuple[Worker, dict[str, Any]]] = []
     for child in children:
         problem = f"took longer than {child.limit_s:g} s" if time.monotonic() > child.until_s else ""
         if child.output in readable:
             try:
                 replies, problem = child.replies(), ""
-                found += [(child, reply) for reply in replies]
+                replies_of += [(child, reply) for reply in replies]
             except (EOFError, ConnectionError):
                 problem = "ended its process"
         if problem:
             lost = {"problem": problem, "spent": True} if child.ready else {"refused": f"cannot be loaded: it {problem}"}
-            found.append((child, lost))
-    return found
+            replies_of.append((child, lost))
+    return replies_of
 
 
 class _Started(Child):
@@ -96,17 +95,18 @@ class _Started(Child):
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
         )
-        super().__init__(self.process.stdout.fileno())
+        self._input, self._output = pipes_of(self.process)
+        super().__init__(self._output.fileno())
 
     def write(self, line: bytes) -> None:
-        self.process.stdin.write(line)
-        self.process.stdin.flush()
+        self._input.write(line)
+        self._input.flush()
 
     def end(self) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
+        for pipe in (self._input, self._output):
             with suppress(BrokenPipeError):
                 pipe.close()
 
@@ -163,11 +163,11 @@ class FunctionWorkers:
 
     def _replies(self, calls: list[dict[str, Any]]) -> list[list[Any]]:
         """What was said of each answer of each call: a value, or a Grade with a problem."""
-        found: dict[int, list[Any]] = {}
+        said: dict[int, list[Any]] = {}
         begun, batches = 0, [[place] for place in range(len(calls))]
         if self._waits and not self._blocks:
             batches = [[*range(len(calls))]]
-        while len(found) < len(calls):
+        while len(said) < len(calls):
             busy = sum(child.request is not None for child in self._children)
             while len(self._children) < min(WORKERS, busy + len(batches) - begun):
                 self._children.append(_Started(self._command))
@@ -179,7 +179,7 @@ class FunctionWorkers:
                 if "refused" in reply or not child.ready:
                     self._take(child, reply)
                     continue
-                left = [] if child.request is None else [each for each in batches[child.request] if each not in found]
+                left = [] if child.request is None else [each for each in batches[child.request] if each not in said]
                 if reply.get("waits") and not self._waits:  # a wrapper did not show it
                     self._waits, rest = True, [*chain.from_iterable(batches[begun:])]
                     batches[begun:] = [rest] if rest else []
@@ -189,7 +189,7 @@ class FunctionWorkers:
                 elif left:
                     ended = reply.get("call", left[0])
                     problem = [Grade(problem=reply["problem"])] * len(calls[ended]["answers"]) if "problem" in reply else []
-                    found[ended] = problem or reply["said"]
+                    said[ended] = problem or reply["said"]
                     left.remove(ended)
                     if left:
                         child.until_s = time.monotonic() + child.limit_s + GRACE_SECONDS
@@ -198,7 +198,7 @@ class FunctionWorkers:
                 if "spent" in reply:
                     self._children.remove(child)
                     child.end()
-        return [found[place] for place in range(len(calls))]
+        return [said[place] for place in range(len(calls))]
 
     def _ask(self, child: _Started, request: int, calls: list[dict[str, Any]]) -> None:
         seconds = self.seconds * max(len(call["answers"]) for call in calls)

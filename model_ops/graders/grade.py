@@ -1,8 +1,5 @@
 """What a grader is asked and what it says, how parts make one grade, and the count of answers that have none.
 
-    combined({"correct": Grade(1.0), "brief": Grade(0.5)}, settings)       # Grade(1.1, {"correct": 1.0, "brief": 0.5})
-    failures.count("row-7", grades)             # ModelError where graders have failed on most answers
-
 None is "not applicable", or a failure with its reason. Neither is ever 0: a grader that fails would else teach that its answer
 was bad.
 """
@@ -109,10 +106,10 @@ def combined_group(grades: Sequence[Mapping[str, Grade]], settings: GraderSettin
     that lacks a part which another one has gets no grade: without its term a sum would count it as 0, and with one of its own,
     such as weights that are scaled up, an answer that no penalty applies to would be better than the best."""
     applies = {name for parts in grades for name, grade in parts.items() if grade.value is not None or grade.problem}
-    found = [combined(parts, settings) for parts in grades]
+    combined_grades = [combined(parts, settings) for parts in grades]
     return [
         grade if all(parts[name].value is not None for name in applies) else replace(grade, value=None)
-        for parts, grade in zip(grades, found, strict=True)
+        for parts, grade in zip(grades, combined_grades, strict=True)
     ]
 
 

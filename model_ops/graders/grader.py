@@ -21,10 +21,8 @@ from typing import Any, Protocol
 from model_ops.graders.built_in import check_all, truth
 from model_ops.graders.functions import FunctionWorkers
 from model_ops.graders.grade import AskedGroup, Failures, Grade, combined_group
-from model_ops.graders.group_judges import graded_by_rubric, ranked
-from model_ops.graders.judge import Judge
+from model_ops.graders.judge import Judge, PairwiseJudge, graded_by_rubric, ranked
 from model_ops.graders.openai_grader import OpenAiGrader
-from model_ops.graders.pairwise_judge import PairwiseJudge
 from model_ops.graders.settings import GraderPart, GraderSettings
 from model_ops.jobs import ModelError
 from model_ops.rendering import Row
@@ -67,15 +65,16 @@ class Grader:
     def grade(self, groups: Groups) -> list[list[Grade]]:
         """Raises ModelError if a grader cannot work, fails on most answers, or is a judge that prefers a place."""
         by_part = {name: grade(groups) for name, grade in self._parts.items()}
-        found = []
+        graded = []
         for place, group in enumerate(groups):
             each = zip(*(grades[place] for grades in by_part.values()), strict=True)
-            found.append(combined_group([dict(zip(by_part, grades, strict=True)) for grades in each], self.settings))
-            self.failures.count(group.row_id, found[-1])
-        return found
+            graded.append(combined_group([dict(zip(by_part, grades, strict=True)) for grades in each], self.settings))
+            self.failures.count(group.row_id, graded[-1])
+        return graded
 
     def _grader_of(self, name: str, part: GraderPart) -> GroupGrader:
         path, _, function = part.by.rpartition(":")
+        judge_key = f"{self.key}.parts.{name}.judge"
         if path.endswith(".json"):
             return self._open.enter_context(OpenAiGrader(Path(path), part, f"{self.key}.parts.{name}")).grade
         if path:
@@ -95,10 +94,9 @@ class Grader:
             workers = self._open.enter_context(FunctionWorkers(MATH, "grade", part.seconds))
             return lambda groups: workers.grade([replace(group, columns=truth("math", group.columns)) for group in groups])
         if part.by == "judge":
-            judge = self._open.enter_context(PairwiseJudge(part.judge, f"{self.key}.parts.{name}.judge"))
-            return partial(judged, judge)
+            return partial(judged, self._open.enter_context(PairwiseJudge(part.asked_judge, judge_key)))
         if part.by in ("rubric", "ranking"):
-            asked = self._open.enter_context(Judge(part.judge, f"{self.key}.parts.{name}.judge"))
+            asked = self._open.enter_context(Judge(part.asked_judge, judge_key))
             return partial(ranked, asked) if part.by == "ranking" else partial(graded_by_rubric, asked, part.criteria)
         if part.by == "reward_model":
             if self._reward_model is None:
@@ -118,10 +116,10 @@ def scored(model: Scorer, groups: Groups) -> list[list[Grade]]:
         for place, group in enumerate(groups)
         for number, answer in enumerate(group.answers)
     ]
-    found = model.scores(rows)
+    scores = model.scores(rows)
     grades = iter(
-        Grade(problem=found.left_out[row.row_id]) if score is None else Grade(model.record.standard(score))
-        for row, score in zip(rows, found.values, strict=True)
+        Grade(problem=scores.left_out[row.row_id]) if score is None else Grade(model.record.standard(score))
+        for row, score in zip(rows, scores.values, strict=True)
     )
     return [[next(grades) for _ in group.answers] for group in groups]
 

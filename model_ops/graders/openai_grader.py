@@ -1,7 +1,5 @@
 """Grades answers by a grader in OpenAI's JSON form, read from a file: grader: grader.json in a recipe.
 
-    OpenAiGrader(Path("grader.json"), part, key).grade(groups)       # a list of Grade for each group; of `multi` with its parts
-
 string_check (eq, ne, like, ilike), text_similarity, python (in the sandbox), score_model (asked at the part's `judge`) and
 multi are known. `item` is the row's columns, `sample` the answer: output_text, output_json, output_tools. A row that lacks
 what a template names has no grade; an answer that lacks it, as one that is no JSON, has 0. What cannot be had here is refused
@@ -17,7 +15,8 @@ import math
 import operator
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -26,9 +25,96 @@ from typing import Any
 from model_ops.graders.grade import AskedGroup, Grade, GradedAnswer
 from model_ops.graders.judge import Judge, last_object
 from model_ops.graders.settings import GraderPart
-from model_ops.graders.text_similarity import METRICS, similarity
 from model_ops.jobs import ModelError
 from model_ops.tasks import FunctionFailure, call_function, isolation
+
+LONGEST = 100_000
+"""Most characters of a text that is compared."""
+
+
+def similarity(metric: str, text: str, reference: str) -> float:
+    """Similarity of two texts, 0 to 1. metric: one of METRICS.
+
+    fuzzy_match   2 LCS / (n + m) over characters: the normalized Indel similarity
+    bleu          1- to 4-gram precisions, add-one smoothing from 2-grams on (Lin and Och 2004), brevity penalty
+    gleu          the smaller one of precision and recall over all 1- to 4-grams (Wu et al. 2016, arXiv 1609.08144)
+    rouge_1 ... 5, rouge_l     F1 of n-grams; of the longest common subsequence of words (Lin 2004)
+
+    Words are runs of letters and digits in lower case; BLEU and GLEU split at white space and keep case."""
+    return METRICS[metric](text[:LONGEST], reference[:LONGEST])
+
+
+def common_subsequence(first: Sequence[str], second: Sequence[str]) -> int:
+    """Length of the longest common subsequence, a row of the table in the bits of a number (Hyyro 2004)."""
+    places: dict[str, int] = {}
+    for place, each in enumerate(first):
+        places[each] = places.get(each, 0) | 1 << place
+    whole = (1 << len(first)) - 1
+    row = whole
+    for each in second:
+        common = row & places.get(each, 0)
+        row = ((row + common) | (row - common)) & whole
+    return len(first) - row.bit_count()
+
+
+def _grams(words: Sequence[str], size: int) -> Counter[tuple[str, ...]]:
+    return Counter(tuple(words[place : place + size]) for place in range(len(words) - size + 1))
+
+
+def _f1(common: int, first: int, second: int) -> float:
+    return 2 * common / (first + second) if first + second else 0.0  # as rouge_score: texts shorter than n words have none
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+", text.lower())
+
+
+def _rouge(size: int) -> Callable[[str, str], float]:
+    def score(text: str, reference: str) -> float:
+        own, wanted = _grams(_words(text), size), _grams(_words(reference), size)
+        return _f1((own & wanted).total(), own.total(), wanted.total())
+
+    return score
+
+
+def _rouge_l(text: str, reference: str) -> float:
+    own, wanted = _words(text), _words(reference)
+    return _f1(common_subsequence(own, wanted), len(own), len(wanted))
+
+
+def _fuzzy_match(text: str, reference: str) -> float:
+    return _f1(common_subsequence(text, reference), len(text), len(reference))
+
+
+def _bleu(text: str, reference: str) -> float:
+    own, wanted = text.split(), reference.split()
+    if not own or not wanted:
+        return float(own == wanted)
+    logs = 0.0
+    for size in range(1, 5):
+        grams, extra = _grams(own, size), int(size > 1)
+        right = (grams & _grams(wanted, size)).total() + extra
+        if not right:
+            return 0.0
+        logs += math.log(right / (grams.total() + extra)) / 4
+    return math.exp(logs + min(0.0, 1 - len(wanted) / len(own)))
+
+
+def _gleu(text: str, reference: str) -> float:
+    own, wanted = (sum((_grams(each.split(), size) for size in range(1, 5)), Counter()) for each in (text, reference))
+    most = max(own.total(), wanted.total())
+    return (own & wanted).total() / most if most else 0.0
+
+
+METRICS: dict[str, Callable[[str, str], float]] = {
+    "fuzzy_match": _fuzzy_match,
+    "bleu": _bleu,
+    "gleu": _gleu,
+    **{f"rouge_{size}": _rouge(size) for size in range(1, 6)},
+    "rouge_l": _rouge_l,
+}
+"""Name -> (text, reference) -> similarity."""
+
 
 TEMPLATE = re.compile(r"\{\{\s*(.*?)\s*\}\}")
 STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
@@ -112,7 +198,7 @@ class OpenAiGrader:
         if problem:
             raise ModelError(f"the grader {name} {problem}")
 
-    def grade(self, groups: list[AskedGroup]) -> list[list[Grade]]:
+    def grade(self, groups: Sequence[AskedGroup]) -> list[list[Grade]]:
         asked = [(group, answer) for group in groups for answer in group.answers]
         with ThreadPoolExecutor(self._judge.settings.concurrency if self._judge else os.cpu_count() or 1) as pool:
             grades = iter(list(pool.map(lambda each: self._grade(self.grader, *namespace(*each)), asked)))
@@ -160,12 +246,14 @@ class OpenAiGrader:
             for name, each in (grader.get("sampling_params") or {}).items()
             if name in ("temperature", "top_p", "seed")
         }
+        if self._judge is None:
+            raise FunctionFailure("asks a model, and none is named")
         said = self._judge.chat([*messages, {"role": "user", "content": SCORE}], sampling)
-        found = Grade.of(last_object(said).get("result"))
+        grade = Grade.of(last_object(said).get("result"))
         low, high = grader.get("range") or (0, 1)
-        if found.value is None or not low <= found.value <= high:
+        if grade.value is None or not low <= grade.value <= high:
             return Grade(problem="the judge gave no score in its range")
-        return found
+        return grade
 
 
 GRADERS = {
@@ -188,13 +276,13 @@ def namespace(group: AskedGroup, answer: GradedAnswer) -> tuple[dict[str, Any], 
 def filled(template: str, item: dict[str, Any], sample: dict[str, Any]) -> str:
     """The text with its templates' values. Raises MissingValue."""
 
-    def value(found: re.Match[str]) -> str:
+    def value(template_match: re.Match[str]) -> str:
         said: Any = {"item": item, "sample": sample}
-        for name, place in STEP.findall(found[1]):
+        for name, place in STEP.findall(template_match[1]):
             try:
                 said = said[int(place)] if place else said[name]
             except (KeyError, IndexError, TypeError) as error:
-                raise MissingValue(found[1][:60]) from error
+                raise MissingValue(template_match[1][:60]) from error
         return said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
 
     return TEMPLATE.sub(value, template)

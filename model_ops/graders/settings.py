@@ -102,6 +102,13 @@ class GraderPart(Settings):
             raise ValueError("language belongs to `by: language`; leave it out, or choose that grader")
         return self
 
+    @property
+    def asked_judge(self) -> AnswerJudgeSettings:
+        """The judge that this part asks. Raises ValueError for a part that asks none."""
+        if self.judge is None:
+            raise ValueError(f"`by: {self.by}` asks a model: name it beside it as `judge: {{base_url, model}}`")
+        return self.judge
+
 
 class GraderSettings(Settings):
     """Who grades answers. A plain text is one grader: its name, or FILE.py:FUNCTION."""
@@ -131,6 +138,6 @@ class GraderSettings(Settings):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        found = handler.resolve_ref_schema(handler(schema))
-        found["type"] = ["object", "string"]
-        return found
+        resolved = handler.resolve_ref_schema(handler(schema))
+        resolved["type"] = ["object", "string"]
+        return resolved

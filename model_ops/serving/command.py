@@ -1,11 +1,5 @@
 """Command lines and programs of inference servers: what serves a target, with its drafter if the server runs that kind.
 
-    words_of("vllm", "models/tutor", "tutor", drafter="models/drafter", serving=DrafterServing(...), num_speculative_tokens=3)
-    words_of("vllm", "models/tutor", "tutor", None, None, 0, Drafting(method="ngram", num_speculative_tokens=5))
-    speculative_config(VllmOptions("eagle3"), "<directory>", 3)      # vLLM's --speculative-config
-    program_of("vllm", python=None)                        # [sys.executable, "-m", "vllm...", "serve"], or the command vllm
-    program_of("vllm", python="./venvs/vllm/bin/python")   # of another environment
-
 A release's scripts and the evaluation's server are started with the same words. Importing this file imports no torch.
 """
 
@@ -20,10 +14,12 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from model_ops.drafting import LOOKUPS, NO_DRAFTING, Drafting, with_drafter
 from model_ops.jobs import ModelError
+from model_ops.machine import cpu_speeds
 from model_ops.serving.service import ServerKind, Service, service_words
 from model_ops.speculators import DrafterServing, SglangOptions, VllmOptions
 
@@ -58,9 +54,9 @@ def words_of(
             options = replace(options, options={**options.options, "suffix_decoding_max_cached_requests": 0})
         words = [target, "--served-model-name", name, *_vllm(directory, options, chosen)]
     else:
-        options = used and used.sglang
-        words = ["--model", target, "--served-model-name", name, *_sglang(directory, options, chosen)]
-    return words + (service_words(server, service, drafts=options is not None) if service is not None else [])
+        words = ["--model", target, "--served-model-name", name, *_sglang(directory, used.sglang if used else None, chosen)]
+    drafts = used is not None and runs_drafter(server, used)
+    return words + (service_words(server, service, drafts) if service is not None else [])
 
 
 def serving_of(drafting: Drafting, drafter: DrafterServing | None) -> DrafterServing | None:
@@ -167,8 +163,8 @@ def server_environment() -> dict[str, str]:
     """This process's environment for a server: weights are on this machine, so nothing is fetched or reported."""
     meshed = "TORCHELASTIC_RUN_ID" in os.environ
     left_out = [name for name in os.environ if name in NOT_PASSED_ON or (meshed and OF_TORCHRUN.fullmatch(name))]
-    found = {name: value for name, value in os.environ.items() if name not in left_out}
-    return {**found, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    passed_on = {name: value for name, value in os.environ.items() if name not in left_out}
+    return {**passed_on, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 
 
 def has_package(python: str, package: str) -> bool:
@@ -188,3 +184,33 @@ def has_package(python: str, package: str) -> bool:
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
+
+
+ACCELERATORS = (Path("/proc/driver/nvidia/gpus"), Path("/dev/kfd"))
+"""What the drivers of NVIDIA and AMD make."""
+SERVES_FLOAT32 = "vLLM serves in float32, in which this machine's CPU is faster than in bfloat16; --dtype chooses another"
+
+
+def dtype_words(server: ServerKind, target: Path, given: Sequence[str] = ()) -> list[str]:
+    """Words for `vllm serve` on this machine: --dtype float32 on a CPU where that is faster than bfloat16, which vLLM
+    emulates if the processor has no units for it. target: the model. given: other words, which may choose a dtype."""
+    if (
+        server != "vllm"
+        or any(word.partition("=")[0] == "--dtype" for word in given)
+        or any(place.exists() for place in ACCELERATORS)
+        or not _takes_float32(target)
+    ):
+        return []
+    threads = int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0)))
+    return ["--dtype", "float32"] if cpu_speeds(threads).precision == "float32" else []
+
+
+def _takes_float32(target: Path) -> bool:
+    """Whether vLLM's kernels for CPUs take float32: those of plain weights and of int8 W8A8 (vLLM 0.32; w4a16 fails in it)."""
+    try:
+        quantization = json.loads((target / "config.json").read_text(encoding="utf-8")).get("quantization_config")
+    except (OSError, ValueError):
+        return False
+    return quantization is None or (
+        quantization.get("format") == "int-quantized" and quantization.get("kv_cache_scheme") is None
+    )

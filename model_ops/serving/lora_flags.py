@@ -22,12 +22,12 @@ SEVERAL_PROCESSES = ("--api-server-count", "-asc", "--data-parallel-size", "-dp"
 
 def served_rank(rank: int) -> int:
     """The smallest maximum that vLLM takes for adapters of this rank. Raises ValueError above the largest."""
-    found = next((each for each in MAX_RANKS if each >= rank), None)
-    if found is None:
+    maximum = next((each for each in MAX_RANKS if each >= rank), None)
+    if maximum is None:
         raise ValueError(
             f"its adapter has rank {rank}, and vLLM serves ranks up to {MAX_RANKS[-1]}: train it with a lower lora.rank"
         )
-    return found
+    return maximum
 
 
 def lora_words(rank: int, adapters: int) -> list[str]:
@@ -42,12 +42,12 @@ def module_words(places: Mapping[str, str]) -> list[str]:
 
 def given_rank(words: Sequence[str]) -> int | None:
     """The maximum rank that a command line names; None if it names none. Raises ValueError for one that is no number."""
-    found = None
+    rank = None
     for place, word in enumerate(words):
         flag, equals, value = word.partition("=")
         if flag.replace("_", "-") == RANK_FLAG:
             value = value if equals else next(iter(words[place + 1 :]), "")
             if not value.isdigit():
                 raise ValueError(f"{RANK_FLAG} {value}: give one of {', '.join(map(str, MAX_RANKS))}")
-            found = int(value)
-    return found
+            rank = int(value)
+    return rank

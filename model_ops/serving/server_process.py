@@ -1,9 +1,5 @@
 """A server on the loopback for as long as a block runs.
 
-    with running_server(["vllm", "serve", "models/tutor"], log=Path("server.log"), start_s=900) as server:
-        ServedModel(server.url).answer(...)              # model_ops.answering.served
-        server.memory_mb()
-
 The server gets a free port, and the block begins when it says at /health that it can be asked. It is started by a guard
 (server_guard.py) and ends with the block, and with this process, however this process ends: killed processes leave no server
 behind. What the server writes is appended to the log.
@@ -23,9 +19,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
+from typing import IO
 
 import urllib3
 
+from model_ops.machine import pipes_of
 from model_ops.serving import server_guard
 
 LONGEST_LINE = 300
@@ -107,9 +105,9 @@ def running_server(
             start_new_session=True,
             env=None if environment is None else dict(environment),
         )
-    first_line = ""
+    first_line, (owned, said) = "", pipes_of(guard)
     try:
-        first_line = guard.stdout.readline().strip()
+        first_line = said.readline().strip()
         if not first_line.isdigit():
             guard.wait()
             raise NotRunnable(first_line or "the server cannot be started")
@@ -117,7 +115,8 @@ def running_server(
         started_s = _wait(guard, url, start_s, check, lambda: cause_in(log, begins_at))
         yield RunningServer(url, process_id, started_s, guard)
     finally:
-        _end(guard, first_line)
+        _end(guard, owned, first_line)
+        said.close()
 
 
 def cause_in(log: Path, begins_at: int = 0) -> str:
@@ -127,9 +126,9 @@ def cause_in(log: Path, begins_at: int = 0) -> str:
         content.seek(begins_at)
         lines = [_printable(_PROCESS.sub("", line)) for line in content.read().decode(errors="replace").splitlines()]
     for place in reversed(range(len(lines))):
-        if (found := _EXCEPTION.search(lines[place])) and _ELSEWHERE not in lines[place]:
+        if (exception := _EXCEPTION.search(lines[place])) and _ELSEWHERE not in lines[place]:
             message = takewhile(lambda line: line.startswith("  "), lines[place + 1 :])
-            return " ".join([found[0].strip(), *(line.strip() for line in message)])[:LONGEST_LINE]
+            return " ".join([exception[0].strip(), *(line.strip() for line in message)])[:LONGEST_LINE]
     return next((line.strip()[:LONGEST_LINE] for line in reversed(lines) if line.strip()), "")
 
 
@@ -157,10 +156,10 @@ def _is_up(url: str) -> bool:
         return False
 
 
-def _end(guard: subprocess.Popen, first_line: str) -> None:
+def _end(guard: subprocess.Popen[str], owned: IO[str], first_line: str) -> None:
     """Closes the pipe, at which the guard ends the server. A guard that does not is killed, and its server with it."""
     with suppress(OSError):
-        guard.stdin.close()
+        owned.close()
     try:
         guard.wait(timeout=3 * server_guard.GRACE_S)
     except subprocess.TimeoutExpired:
@@ -169,7 +168,6 @@ def _end(guard: subprocess.Popen, first_line: str) -> None:
         if first_line.isdigit():
             with suppress(ProcessLookupError):
                 os.killpg(int(first_line), signal.SIGKILL)
-    guard.stdout.close()
 
 
 def _free_port() -> int:

@@ -63,11 +63,11 @@ def service_words(server: ServerKind, service: Service, drafts: bool) -> list[st
 
 def service_environment(server: ServerKind, service: Service, release_directory: str) -> dict[str, str]:
     """Environment variables of the server. release_directory: where the server finds the release's files."""
-    found = {"HF_HUB_OFFLINE": "1"}  # weights are local: nothing is looked up elsewhere
+    variables = {"HF_HUB_OFFLINE": "1"}  # weights are local: nothing is looked up elsewhere
     if service.zero_retention:
-        found["DO_NOT_TRACK"] = "1"
+        variables["DO_NOT_TRACK"] = "1"
         if server == "vllm":
-            found |= {
+            variables |= {
                 "VLLM_NO_USAGE_STATS": "1",
                 "VLLM_LOGGING_LEVEL": "INFO",
                 "VLLM_DEBUG_LOG_API_SERVER_RESPONSE": "0",
@@ -75,7 +75,7 @@ def service_environment(server: ServerKind, service: Service, release_directory:
                 "VLLM_SERVER_DEV_MODE": "0",
                 "VLLM_LOGGING_CONFIG_PATH": f"{release_directory}/{LOGGING_CONFIG}",
             }
-    return found
+    return variables
 
 
 def logging_config() -> dict[str, Any]:

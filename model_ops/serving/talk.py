@@ -69,7 +69,7 @@ class Talk:
         temperature = request["temperature"] if request["temperature"] >= GREEDY_BELOW else 0.0
         done: dict[str, Any] = {"done": "stopped", "dropped": dropped, "prompt_tokens": len(ids)}
         try:
-            [found] = decode(
+            [answer] = decode(
                 self.runner,
                 [ids],
                 ["chat"],
@@ -82,23 +82,28 @@ class Talk:
                 truncation=Truncation(top_p=request["top_p"]),
                 on_tokens=grown,
             )
-            done |= {"done": found.finish_reason, "drafts": found.drafts, "drafted": found.drafted, "accepted": found.accepted}
+            done |= {
+                "done": answer.finish_reason,
+                "drafts": answer.drafts,
+                "drafted": answer.drafted,
+                "accepted": answer.accepted,
+            }
         except AnswerCancelled:
             pass
         return {**done, "tokens": len(text.ids), "first_s": first_s, "seconds": time.monotonic() - began_s, "rest": text.rest()}
 
     def _fitting(self, messages: list[dict[str, Any]], most: int) -> tuple[list[int], int]:
         """The prompt's ids, and how many messages were left out so that they fit. A conversation begins with a user's."""
-        kept, lead = list(messages), int(messages[0]["role"] == "system")
-        while len(ids := render_prompt(self.tokenizer, Row("chat", kept, ts=datetime.now(UTC)))) > most:
-            later = next((place for place in range(lead + 1, len(kept)) if kept[place]["role"] == "user"), None)
+        fitting, lead = list(messages), int(messages[0]["role"] == "system")
+        while len(ids := render_prompt(self.tokenizer, Row("chat", fitting, ts=datetime.now(UTC)))) > most:
+            later = next((place for place in range(lead + 1, len(fitting)) if fitting[place]["role"] == "user"), None)
             if later is None:
                 raise ModelError(
                     f"the message has {len(ids)} tokens with its system prompt, and {max(most, 0)} fit beside an "
                     "answer: shorten one of them"
                 )
-            del kept[lead:later]
-        return ids, len(messages) - len(kept)
+            del fitting[lead:later]
+        return ids, len(messages) - len(fitting)
 
 
 class _Text:

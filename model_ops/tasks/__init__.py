@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from model_ops.tasks.json_answer import JsonItem, score_json
     from model_ops.tasks.kinds import ITEMS, SCORERS, AnyItem, read_items
     from model_ops.tasks.number_value import final_number, logged_number
-    from model_ops.tasks.refusal import CompliesItem, RefusesItem
     from model_ops.tasks.sandbox import FunctionFailure, call_function, isolation
-    from model_ops.tasks.text_match import ExactItem, NumberItem, RegexItem, pattern_problem
+    from model_ops.tasks.text_match import CompliesItem, ExactItem, NumberItem, RefusesItem, RegexItem, pattern_problem
     from model_ops.tasks.unit_tests import UnitTestsItem, run_unit_tests, running_tests
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -1,8 +1,5 @@
 """The assistant's message in what a model said, as a server parses it: reasoning, tool calls, content.
 
-    message_of("<think>\\n3 + 4</think>\\n\\n7", prompt, tools=None, specials=["<|im_end|>"])
-    # {"role": "assistant", "content": "7", "reasoning_content": "3 + 4"}
-
 Reasoning stands between the marks of model_ops.rendering.thought_marks; a prompt may have opened its block. Calls are read
 where the request offered tools: between the marks of call_forms.py, and from an answer that is nothing but calls of offered
 tools, in JSON or in Python's syntax.
@@ -76,18 +73,18 @@ def _apart(text: str, prompt: str) -> tuple[str, str]:
     if not marks:
         return "", text
     begin, end = marks[0]
-    thought, found, rest = bare.removeprefix(begin).partition(end)
-    if not found:
+    thought, closed, rest = bare.removeprefix(begin).partition(end)
+    if not closed:
         raise UnusableAnswer("no answer after its reasoning")
     return thought, rest
 
 
 def _called(text: str, tools: Sequence[dict[str, Any]]) -> tuple[list[Call], str]:
     """(calls, the content beside them)."""
-    if (found := marked_calls(text, tools)) is not None:
-        if not found[0]:
+    if (marked := marked_calls(text, tools)) is not None:
+        if not marked[0]:
             raise UnusableAnswer(UNREADABLE_CALL)
-        return found
+        return marked
     offered = {(tool.get("function") or tool).get("name") for tool in tools}
     calls = bare_calls(text)
     return (calls, "") if calls and all(call.name in offered for call in calls) else ([], text)

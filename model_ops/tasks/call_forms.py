@@ -27,7 +27,6 @@ from model_ops.tasks.code_fences import code_blocks, json_values
 
 Tools = Sequence[dict[str, Any]]
 DECODER = json.JSONDecoder()
-BETWEEN_VALUES = re.compile(r"[\s;]*")
 FUNCTION = re.compile(r"<function=([^>\n]+)>(.*?)</function>\s*(?=<function=|$)", re.DOTALL)
 PARAMETER = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>\s*(?=<parameter=|$)", re.DOTALL)
 BARE_KEY = re.compile(r"([{,]\s*)([^\s:{},\[\]\"]+)\s*:")
@@ -45,11 +44,11 @@ def calls_in(text: str, tools: Tools | None = None) -> list[Call]:
     """The calls that an answer makes, between marks, in JSON or in Python's syntax; [] if it makes none."""
     if (marked := marked_calls(text, tools or ())) is not None:
         return marked[0]
-    if found := bare_calls(text):
-        return found
-    if found := [call for value in json_values(text, DECODER) for call in _calls_of(value)]:
-        return found
-    return next((found for block in code_blocks(text) if (found := _of_python(block.code))), [])
+    if calls := bare_calls(text):
+        return calls
+    if calls := [call for value in json_values(text, DECODER) for call in _calls_of(value)]:
+        return calls
+    return next((calls for block in code_blocks(text) if (calls := _of_python(block.code))), [])
 
 
 def bare_calls(text: str) -> list[Call]:
@@ -87,10 +86,17 @@ def _blocks(text: str, mark: re.Pattern[str], end: re.Pattern[str] | None) -> It
 def _json_end(text: str, place: int) -> int:
     """Where the JSON value at a place ends, blanks around it included; 0 without one."""
     try:
-        end = DECODER.raw_decode(text, BETWEEN_VALUES.match(text, place).end())[1]
+        end = DECODER.raw_decode(text, _value_from(text, place))[1]
     except (ValueError, RecursionError):
         return 0
-    return BETWEEN_VALUES.match(text, end).end()
+    return _value_from(text, end)
+
+
+def _value_from(text: str, place: int) -> int:
+    """The first place from `place` on where neither a blank nor a semicolon stands."""
+    while place < len(text) and (text[place].isspace() or text[place] == ";"):
+        place += 1
+    return place
 
 
 def _of_json(text: str) -> list[Call]:
@@ -100,7 +106,7 @@ def _of_json(text: str) -> list[Call]:
         while place < len(text):
             value, place = DECODER.raw_decode(text, place)
             values.append(value)
-            place = BETWEEN_VALUES.match(text, place).end()
+            place = _value_from(text, place)
     except (ValueError, RecursionError):
         return []
     return [call for value in values for call in _calls_of(value)]
@@ -111,7 +117,8 @@ def _of_mistral(text: str, _: Tools) -> list[Call]:
     named = list(re.finditer(r"(?:\[TOOL_CALLS\])?\s*([\w.-]+)(?:\[CALL_ID\]\w+)?\[ARGS\]", text))
     if not named:
         return _of_json(text)
-    calls, place = [], 0
+    calls: list[Call] = []
+    place = 0
     for each in named:
         if each.start() >= place:  # else a mark in a string
             place = _json_end(text, each.end())
@@ -190,9 +197,9 @@ def _kinds(schema: Any) -> set[str]:
     def listed(name: str) -> list[Any]:
         return value if isinstance(value := _part(schema, name), list) else [value]
 
-    found = {each for each in listed("type") if isinstance(each, str)}
-    found |= {"string"} if any(isinstance(each, str) for each in listed("enum")) else set()
-    return found.union(*(_kinds(each) for each in [*listed("anyOf"), *listed("oneOf")] if each and isinstance(each, dict)))
+    kinds = {each for each in listed("type") if isinstance(each, str)}
+    kinds |= {"string"} if any(isinstance(each, str) for each in listed("enum")) else set()
+    return kinds.union(*(_kinds(each) for each in [*listed("anyOf"), *listed("oneOf")] if each and isinstance(each, dict)))
 
 
 def _of_gemma(quote: str, text: str, _: Tools) -> list[Call]:

@@ -1,7 +1,5 @@
 """Task `function_call`: the answer calls the right functions with accepted arguments, compared as a syntax tree.
 
-    score_call(item, '<tool_call>{"name": "area", "arguments": {"base": 10}}</tool_call>')
-
 Follows the AST check of the Berkeley Function Calling Leaderboard (ShishirPatil/gorilla, ast_checker.py): every accepted call
 is matched by one call with the same function; each argument is among the accepted values, and an argument whose accepted values
 include "" may be left out; other arguments are refused. Strings are compared without case, blanks and the punctuation ,./-_*^,

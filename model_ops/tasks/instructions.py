@@ -1,8 +1,5 @@
 """Task `ifeval`: the answer follows instructions that a program can check (IFEval, Zhou et al. 2023, arXiv 2311.07911).
 
-    item = InstructionsItem(..., instruction_id_list=["punctuation:no_comma"], kwargs=[{}])
-    score_instructions(item, "no comma here")        # 1.0: the share of its instructions that the answer follows
-
 The ids and arguments are those of the published data, with or without the language before them (`en:punctuation:no_comma`).
 Sentences are counted by their marks, and languages are told apart by py3langid, where the published checks use NLTK and
 langdetect; the rest follows the published checks, in their strict form.

@@ -1,7 +1,5 @@
 """Task `json_schema`: the answer is one JSON value that a JSON schema accepts.
 
-    score_json(item, '```json\\n{"city": "Oslo"}\\n```')      # a code fence around the value is allowed
-
 The dialect is the schema's own `$schema`, else 2020-12. References to other documents are not fetched: they accept nothing.
 jsonschema is imported where a schema is checked: every command that reads a recipe imports this file.
 """

@@ -1,7 +1,5 @@
 """Table of kinds of tasks: name -> item. A new kind is a file here, and a place in AnyItem and SCORERS.
 
-    read_items(suite / "tasks.jsonl")        # [NumberItem(...), ...]
-
 Kinds without a scorer are scored elsewhere: unit_tests in a subprocess (unit_tests.py), judge by a server (model_ops/graders),
 record by an environment.
 """
@@ -19,8 +17,17 @@ from model_ops.tasks.function_call import FunctionCallItem, score_call
 from model_ops.tasks.instructions import InstructionsItem, score_instructions
 from model_ops.tasks.item import JudgedItem, RecordItem
 from model_ops.tasks.json_answer import JsonItem, score_json
-from model_ops.tasks.refusal import CompliesItem, RefusesItem, score_refusal
-from model_ops.tasks.text_match import ExactItem, NumberItem, RegexItem, score_exact, score_number, score_regex
+from model_ops.tasks.text_match import (
+    CompliesItem,
+    ExactItem,
+    NumberItem,
+    RefusesItem,
+    RegexItem,
+    score_exact,
+    score_number,
+    score_refusal,
+    score_regex,
+)
 from model_ops.tasks.unit_tests import UnitTestsItem
 
 AnyItem = (
@@ -57,7 +64,7 @@ _ADAPTER: TypeAdapter[AnyItem] = TypeAdapter(Annotated[AnyItem, Field(discrimina
 
 def read_items(path: Path) -> list[AnyItem]:
     """The items of a tasks.jsonl. Raises ModelError for a line that is no item; the message names the line."""
-    found = []
+    items = []
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -65,10 +72,10 @@ def read_items(path: Path) -> list[AnyItem]:
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                found.append(_ADAPTER.validate_json(line))
+                items.append(_ADAPTER.validate_json(line))
             except ValidationError as error:
                 field = ".".join(map(str, error.errors()[0]["loc"])) or "the line"
                 raise ModelError(
                     f"{path} line {number}: {field} does not fit an evaluation item; materialize eval_suite again"
                 ) from error
-    return found
+    return items

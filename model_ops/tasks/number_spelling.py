@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-_SIGNS = {ord(each): "-" for each in "\u2212\u2013\u2010\u2011\ufe63\uff0d"}
+_SIGNS: dict[int, str | None] = {ord(each): "-" for each in "\u2212\u2013\u2010\u2011\ufe63\uff0d"}
 _SIGNS |= {ord(each): "'" for each in "\u2019\u02bc\u00b4"} | {ord(each): "/" for each in "\u2044\u2215\u00f7"}
 _SIGNS |= {ord(each): "×" for each in "\u22c5\u00b7\u2219\u2217"} | {ord(each): None for each in "\u200b\u2060\ufeff\u00ad"}
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")

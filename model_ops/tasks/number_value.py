@@ -103,7 +103,7 @@ def said_number(text: str, wanted: Value) -> Value | None:
     if (part := _marked(text)) is not None:
         return part.value
     tail = text[-MOST_CHARACTERS:]
-    tail = tail if tail == text else tail[re.search(r"\s|$", tail).start() :]
+    tail = tail if tail == text else re.sub(r"\A\S+", "", tail)
     value, plain = _whole(text), plain_text(_SOURCES.split(tail)[0])
     if value is not None and (len(value.parts) == 1 or len(wanted.parts) > 1 or not re.search("[a-zA-Z]", plain)):
         return value
@@ -189,7 +189,7 @@ def _is_heading(line: str, rest: str) -> bool:
 
 def _last_box(text: str) -> tuple[int, str] | None:
     r"""(place, content) of the last \boxed{}; of several that only "and" joins, their contents together."""
-    found: list[tuple[int, int, str]] = []
+    boxes: list[tuple[int, int, str]] = []
     for each in list(_BOX.finditer(text))[-9:]:
         start = each.end()
         if text[start : start + 1] == "{":
@@ -197,18 +197,18 @@ def _last_box(text: str) -> tuple[int, str] | None:
             for place in range(start, min(len(text), start + MOST_CHARACTERS)):
                 depth += (text[place] == "{") - (text[place] == "}")
                 if not depth:
-                    found.append((each.start(), place + 1, text[start + 1 : place]))
+                    boxes.append((each.start(), place + 1, text[start + 1 : place]))
                     break
         elif number := re.compile(r"-?[\d.,]*\d").match(text, start):
-            found.append((each.start(), number.end(), number.group()))
-    if not found:
+            boxes.append((each.start(), number.end(), number.group()))
+    if not boxes:
         return None
-    content = found[-1][2]
-    for (_, end, before), (start, _, _) in zip(reversed(found[:-1]), reversed(found[1:]), strict=False):
+    content = boxes[-1][2]
+    for (_, end, before), (start, _, _) in zip(reversed(boxes[:-1]), reversed(boxes[1:]), strict=False):
         if not re.fullmatch(r"(?:[\s$,;]|\\text|[{}]|\band\b|\bor\b)+", text[end:start]) or "\n\n" in text[end:start]:
             break
         content = f"{before} and {content}"
-    return found[-1][0], content
+    return boxes[-1][0], content
 
 
 def _at_start(said: str, text: str) -> Value | None:

@@ -112,7 +112,7 @@ def limited_arguments():
 def numbers(table):
     """{name: number} on this machine."""
     rows = (row.split() for row in table.replace("\n", " ").split(","))
-    return {name: int(found[COLUMN]) for name, *found in rows if found[COLUMN] != "-"}
+    return {name: int(columns[COLUMN]) for name, *columns in rows if columns[COLUMN] != "-"}
 
 
 LOAD, EQUAL, ABOVE, FROM, SET_BITS, GIVE = 0x20, 0x15, 0x25, 0x35, 0x45, 0x06
@@ -205,10 +205,10 @@ def rule(path, right):
 def fixed_rules():
     """Rules for what every job may read: Python itself, without packages that are installed beside its library."""
     library = Path(os.__file__).parent
-    found = [path for path in library.iterdir() if path.name not in ("site-packages", "dist-packages")]
+    parts = [path for path in library.iterdir() if path.name not in ("site-packages", "dist-packages")]
     rights = [("/dev/null", WRITE_FILE | READ_FILE), (library, READ_DIR)]
-    rights += [(path, READ_FILE | READ_DIR) for path in [*found, *LIBRARIES, *FILES]]
-    return [made for path, right in rights if (made := rule(path, right)) is not None]
+    rights += [(path, READ_FILE | READ_DIR) for path in [*parts, *LIBRARIES, *FILES]]
+    return [written for path, right in rights if (written := rule(path, right)) is not None]
 
 
 ABI = landlock_abi()
@@ -250,9 +250,9 @@ def reachable():
 
 def other_user():
     """Becomes nobody, whose only privilege is to read Python's library where it is in a private folder. False if that fails."""
-    kept, other = 0, os.geteuid() == 0
+    capabilities, other = 0, os.geteuid() == 0
     if other:
-        kept = 0 if reachable() else 1 << 2  # CAP_DAC_READ_SEARCH; Landlock says which files
+        capabilities = 0 if reachable() else 1 << 2  # CAP_DAC_READ_SEARCH; Landlock says which files
         LIBC.prctl(8, 1, 0, 0, 0)  # PR_SET_KEEPCAPS
         try:
             os.setgroups([])
@@ -260,7 +260,7 @@ def other_user():
             os.setresuid(NOBODY, NOBODY, NOBODY)
         except OSError:
             other = False
-    header, data = struct.pack("=Ii", 0x20080522, 0), struct.pack("=6I", kept, kept, 0, 0, 0, 0)
+    header, data = struct.pack("=Ii", 0x20080522, 0), struct.pack("=6I", capabilities, capabilities, 0, 0, 0, 0)
     return LIBC.capset(header, data) == 0 and other
 
 
@@ -285,8 +285,8 @@ def lock_down(job, rules, supervisor):
     return [*layers, f"landlock {ABI}", "seccomp"] if seccomp() else None
 
 
-def start(work, job, rules, kept):
-    """Forks a process that is locked down and does `work(layers)`. kept: its file descriptors.
+def start(work, job, rules, descriptors):
+    """Forks a process that is locked down and does `work(layers)`. descriptors: its file descriptors.
 
     Returns the process, and the socket by which it sends where the kernel asks about its files.
     """
@@ -297,7 +297,7 @@ def start(work, job, rules, kept):
         return process, own
     try:
         os.setpgid(0, 0)
-        places = sorted({2, supervisor.fileno(), *kept, *([] if rules is None else [rules]), 1 << 16})
+        places = sorted({2, supervisor.fileno(), *descriptors, *([] if rules is None else [rules]), 1 << 16})
         for place, following in itertools.pairwise(places):
             os.closerange(place + 1, following)
         os.chdir(job["folder"])

@@ -1,8 +1,5 @@
 """Root folder and job folders of the sandbox's server, in namespaces of its own. Imported by sandbox_child.py.
 
-    has_own_root(libraries())             # True: only Python and its libraries are below /, and there is no /proc
-    with job_folder(True) as folder:      # "/jobs/0": empty, a file system of MOST_BYTES and MOST_FILES
-
 Mounts end with the server, and nobody else sees them. Where the machine forbids them, a job's folder is a temporary one.
 """
 

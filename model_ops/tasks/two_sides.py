@@ -203,8 +203,8 @@ class Side:
         if kind == "type" and isinstance(vars(builtins)[given], type):
             return vars(builtins)[given]
         if kind == "text":
-            made = TEXTS[given[0]]
-            return getattr(made, "fromisoformat", made)(given[1])
+            kind_of_text = TEXTS[given[0]]
+            return getattr(kind_of_text, "fromisoformat", kind_of_text)(given[1])
         if kind == "object":
             return self.remotes.setdefault(given, Remote(self, given))
         if kind == "with":

@@ -1,7 +1,5 @@
 """Task `unit_tests`: the answer's Python code passes the item's tests, as in HumanEval (Chen et al. 2021, arXiv 2107.03374).
 
-    run_unit_tests(item, answer, seconds=10, memory_mb=512)     # SandboxResult(passed=True, isolation="landlock 7, seccomp")
-
 The code is the last fenced block of the answer that defines the function, else its last block, else the whole answer. If it
 defines the function itself it stands alone, else it continues the item's prompt. HumanEval's tests define `check`, which is
 called with the function; other tests are assert statements, or functions `test_...` that need nothing of pytest. sandbox.py

@@ -1,9 +1,5 @@
 """Limits on time and memory for one query: what `millrace sql` and `millrace.open(lake).sql` share.
 
-    bounded_question(lake, "from decisions", None, Bounds(seconds=300), lambda answer: print_rows(answer, "csv", console))
-    bounded(work, stop, seconds=300)     # the result of work(), which runs in a thread of its own
-    with at_most(gib=5): ...             # an allocation beyond fails, and with it the work instead of the machine
-
 Time: `stop` is called, again and again, until the work gives up; Ctrl-C also stops it, even inside a library call that checks
 neither.
 

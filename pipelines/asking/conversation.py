@@ -1,7 +1,5 @@
 """`millrace chat` in a terminal: asks, prints answers as they grow, takes thumbs.
 
-    TerminalChat(console, lake, [talk, other], system, sampling, draft=True).run()      # until the input ends (Ctrl-D)
-
 Ctrl-C stops an answer, and not the conversation; a second one before the answer has stopped ends it. With two speakers both
 answer, one after the other, each with its own history. Tokens that the drafter proposed and the model accepted are green. What
 a model says cannot steer the terminal.
@@ -25,7 +23,7 @@ from rich.text import Text
 from pipelines.asking.typed_messages import TypedMessages
 from resources.lake import LakeLayout
 from resources.records import visible
-from resources.serving import ChatExchange, Message, Question, Talking, keep_rating, why_not_ratable
+from resources.serving import ChatExchange, Message, NotRatableError, Question, Talking, keep_rating, ratable_in
 
 HELP = """/up, /down [WHY]     what you think of the last answer (with two models: /up 2 WHY);
                      it keeps the conversation up to that answer, and the next run reads it
@@ -160,12 +158,14 @@ class TerminalChat:
             self._say("there is no answer yet")
         elif len(self.talks) > 1 and not named:
             self._say(f"whose answer? /{value} 1 or /{value} 2")
-        elif why := why_not_ratable(self.lake, exchange.speaker):
-            self._say(f"not kept: {why}")
         else:
-            keep_rating(self.lake, exchange, value, comment.strip())
+            try:
+                lake = ratable_in(self.lake, exchange.speaker)
+            except NotRatableError as error:
+                return self._say(f"not kept: {error}")
+            keep_rating(lake, exchange, value, comment.strip())
             self._say(
-                f"kept with the conversation up to it in {self.lake.place}: the next run of {exchange.speaker.workload} "
+                f"kept with the conversation up to it in {lake.place}: the next run of {exchange.speaker.workload} "
                 f"reads it with thumb {value}"
             )
 

@@ -24,7 +24,7 @@ def plan_as_json(plan: ErasurePlan) -> str:
     """Everything, with stable keys."""
     content = {
         **asdict(plan),
-        "answers": [{"path": path, **asdict(found)} for path, found in plan.answers.items()],
+        "answers": [{"path": path, **asdict(answers)} for path, answers in plan.answers.items()],
         "tainted": [{"node": taint.node, "rows": taint.rows, "at": taint.at} for taint in plan.tainted],
     }
     return json.dumps(content, indent=2, default=_plain)
@@ -76,14 +76,14 @@ def print_hints(sentences: list[str], console: Console) -> None:
 
 
 def _sections(plan: ErasurePlan, lake: LakeLayout) -> Iterator[tuple[str, list[str]]]:
-    yield "Rows of tables", [f"{table}: {rows:,}{_kept(table)}" for table, rows in plan.tables.items()]
+    yield "Rows of tables", [f"{table}: {rows:,}{_remaining(table)}" for table, rows in plan.tables.items()]
     yield "Rows of datasets", [f"{hit.node.removeprefix('dataset:')} {hit.path}: {hit.rows:,}" for hit in plan.files]
     yield "Interactions that stay and lose their cleaned rows, which go on from an erased response", plan.later
     yield (
         "Kept answers of teachers",
         [
-            f"{_inside(path, lake)}: {found.theirs:,} of these rows, {found.unattributed:,} that no finished dataset names"
-            for path, found in plan.answers.items()
+            f"{_inside(path, lake)}: {answers.theirs:,} of these rows, {answers.unattributed:,} that no finished dataset names"
+            for path, answers in plan.answers.items()
         ],
     )
     yield (
@@ -130,10 +130,10 @@ def _remarks(plan: ErasurePlan) -> Iterator[str]:
         yield "Old files of the tables keep the rows until they are removed: --vacuum does it, and ends time travel."
 
 
-def _kept(table: str) -> str:
+def _remaining(table: str) -> str:
     """What happens to the rows of a table that do not just go."""
-    kept = {"decisions": " (those of ingest keep the record's place)", "quarantine": " (text removed, place kept)"}
-    return kept.get(table, "")
+    remaining = {"decisions": " (those of ingest keep the record's place)", "quarantine": " (text removed, place remaining)"}
+    return remaining.get(table, "")
 
 
 def _inside(path: Path, lake: LakeLayout) -> str:

@@ -1,8 +1,4 @@
-"""`millrace lineage`: the tree of an artefact, and the log lines or users behind it.
-
-print_tree(lake, "math-tutor/sft_model", Format.table, console, None, downwards=False)
-print_origin(lake, "math-tutor/sft_model", "log-lines", show, console, quiet=False)
-"""
+"""`millrace lineage`: the tree of an artefact, and the log lines or users behind it."""
 
 from __future__ import annotations
 

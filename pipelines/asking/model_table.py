@@ -28,20 +28,20 @@ def print_models(again: bool, families: list[str], format: str, markdown: bool, 
         )
         raise typer.Exit(2)
     wanted = families or list(FAMILIES)
-    found = _tried(wanted) if again else {name: recorded().families[name] for name in wanted}
+    families_tried = _tried(wanted) if again else {name: recorded().families[name] for name in wanted}
     if markdown:
-        print(as_markdown(found), end="")
+        print(as_markdown(families_tried), end="")
         return
-    rows = rows_of(found)
+    rows = rows_of(families_tried)
     if format == "table":
         rows = [{name: value for name, value in row.items() if name not in SHOWN} for row in rows]
     print_rows(pa.Table.from_pylist(rows), format, console)
     if format != "table":
         return
-    for reason in reasons(found):
+    for reason in reasons(families_tried):
         typer.echo(reason)
     if not again:
-        typer.echo(_made_with())
+        typer.echo(_provenance())
 
 
 def _tried(families: list[str]) -> dict[str, dict[str, str | None]]:
@@ -53,7 +53,7 @@ def _tried(families: list[str]) -> dict[str, dict[str, str | None]]:
         return {name: try_operations(name, Path(folder) / name, material, verify) for name in families}
 
 
-def _made_with() -> str:
+def _provenance() -> str:
     """Where the record comes from, and whether other versions are installed now."""
     record, here = recorded(), installed()
     tried = ", ".join(f"{name} {version}" for name, version in record.versions.items())

@@ -1,7 +1,5 @@
 """`millrace show --preference`: rows of the preference dataset, at most 80 columns wide.
 
-    print_preferences(preferences_of(recipe, lake, "train", count=3, row_id=None), console)
-
 Of a pair the end of the prompt and both answers from shortly before their first difference, which » marks. After the pairs come
 answers with a verdict, then the number of rows and of the pairs that each rule left out.
 """
@@ -73,11 +71,11 @@ def _first(path: Path, count: int, row_id: str | None) -> list[dict[str, Any]]:
     return [] if batch is None else batch.to_pylist()
 
 
-def print_preferences(found: PreferenceRows, console: Console) -> None:
-    for row in found.rows:
+def print_preferences(shown: PreferenceRows, console: Console) -> None:
+    for row in shown.rows:
         grades = {name: row[name] for name in ("confidence", "margin", "value", "weight") if row.get(name) is not None}
-        told = "  ".join([row["reason"], *(f"{name} {value:.3g}" for name, value in grades.items())])
-        console.print(Text.assemble((row["row_id"], "bold"), f"  {told}"), soft_wrap=True)
+        words = "  ".join([row["reason"], *(f"{name} {value:.3g}" for name, value in grades.items())])
+        console.print(Text.assemble((row["row_id"], "bold"), f"  {words}"), soft_wrap=True)
         last = json.loads(row["prompt"])[-1:] or [{}]
         prompt = f"{last[0].get('role', '')}: {_said(last[0])}"
         _print(console, "prompt", "…" * (len(prompt) > PROMPT_END) + prompt[-PROMPT_END:], "dim")
@@ -94,12 +92,12 @@ def print_preferences(found: PreferenceRows, console: Console) -> None:
         console.print()
     say(
         console,
-        f"{counted(found.pairs, 'pair')} and {counted(found.answers, 'answer')} with a verdict in {found.split}"
-        + ("; » marks the first difference" if found.pairs else ""),
+        f"{counted(shown.pairs, 'pair')} and {counted(shown.answers, 'answer')} with a verdict in {shown.split}"
+        + ("; » marks the first difference" if shown.pairs else ""),
     )
-    if found.left_out:
-        told = ", ".join(f"{rule} {pairs:,}" for rule, pairs in found.left_out.items())
-        say(console, f"pairs left out: {told}; README.md of the dataset says why")
+    if shown.left_out:
+        words = ", ".join(f"{rule} {pairs:,}" for rule, pairs in shown.left_out.items())
+        say(console, f"pairs left out: {words}; README.md of the dataset says why")
 
 
 def _said(message: dict[str, Any]) -> str:

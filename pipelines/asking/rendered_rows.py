@@ -1,7 +1,4 @@
-"""`millrace show`: how the rows of a recipe's dataset are rendered for the model that is trained.
-
-print_picture(picture_of(recipe, lake, split="train", count=3, row_id=None), console)
-"""
+"""`millrace show`: how the rows of a recipe's dataset are rendered for the model that is trained."""
 
 from __future__ import annotations
 
@@ -42,8 +39,8 @@ def picture_of(recipe: Recipe, lake: LakeLayout, split: Split, count: int, row_i
         )
     served = None
     if registry.exists("dataset", "served_answers"):
-        found = registry.directory(registry.current("dataset", "served_answers")) / "served.parquet"
-        served = ServedTokens.read(found) if found.exists() else None
+        path = registry.directory(registry.current("dataset", "served_answers")) / "served.parquet"
+        served = ServedTokens.read(path) if path.exists() else None
     dataset = registry.directory(registry.current("dataset", "sft_dataset"))
     return Picture.of(dataset, split, load_tokenizer(model), count, row_id, served)
 
@@ -67,12 +64,12 @@ def print_picture(picture: Picture, console: Console) -> None:
     """Prints context dim and learnt text in colour; where there is no colour, learnt text stands between « and »."""
     colour = console.color_system is not None
     for row in picture.rows:
-        told = f"left out: {row.refusal}" if row.refusal else f"{row.learnt_tokens:,} of {row.tokens:,} tokens learnt"
+        words = f"left out: {row.refusal}" if row.refusal else f"{row.learnt_tokens:,} of {row.tokens:,} tokens learnt"
         if len(row.contexts) > 1:
-            told += f", {len(row.contexts)} contexts"
+            words += f", {len(row.contexts)} contexts"
         if row.served_answers:
-            told += f", {row.served_answers} answers with the log's own token ids"
-        console.print(Text.assemble((row.row_id, "bold"), f"  {told}", style="red" if row.refusal else ""))
+            words += f", {row.served_answers} answers with the log's own token ids"
+        console.print(Text.assemble((row.row_id, "bold"), f"  {words}", style="red" if row.refusal else ""))
         for context in row.contexts:
             text = Text()
             for run in context:

@@ -1,8 +1,5 @@
 """`millrace rescore`: the answers that a model gave in reinforcement fine-tuning, graded again by the recipe's grader of today.
 
-    made, by_part = rescored(recipe, lake, version=None)
-    print_rescored(made, by_part, "table", console)
-
 Nothing is sampled, and old grades stay. The new ones are a dataset of the lake, `rescored_answers`, whose version follows from
 the model, the grader and its files: the same grader is asked nothing twice.
 """
@@ -50,20 +47,22 @@ def rescored(recipe: Recipe, lake: LakeLayout, version: str | None) -> tuple[Man
     with at_work(lake), LocalLauncher(worker_log=log) as launcher:
         workshop, settings = Workshop(registry, launcher, recipe.threads), RescoreSettings(grader=grader)
         try:
-            made = workshop.train("rescored_answers", "rescore", settings, inputs, None, kind="dataset", outside=grader.files)
+            dataset = workshop.train(
+                "rescored_answers", "rescore", settings, inputs, None, kind="dataset", outside=grader.files
+            )
         except WorkerError as error:
             raise RescoreError(str(error)) from error
     with workbench() as connection:
-        attach_parquet(connection, "rescored", registry.directory(made) / "rescored.parquet")
+        attach_parquet(connection, "rescored", registry.directory(dataset) / "rescored.parquet")
         named = {"parts": list(grader.parts), "passing": recipe.rft.passing_grade}
-        return made, rows(connection, "reporting/rescored_by_part", **named)
+        return dataset, rows(connection, "reporting/rescored_by_part", **named)
 
 
-def print_rescored(made: Manifest, by_part: pa.Table, format: str, console: Console) -> None:
+def print_rescored(dataset: Manifest, by_part: pa.Table, format: str, console: Console) -> None:
     """Prints the rows, and in a table what they mean."""
     print_rows(by_part, format, console)
     if format == "table":
         [whole] = by_part.slice(0, 1).to_pylist()
         passes, fails = f"{whole['passes']:,} pass now that failed", f"{whole['fails']:,} fail now that passed"
         said = f"Of {counted(whole['answers'], 'answer')}, {passes}, and {fails}."
-        console.print(f"{said} The grades are dataset {made.name} {made.version}.", highlight=False, markup=False)
+        console.print(f"{said} The grades are dataset {dataset.name} {dataset.version}.", highlight=False, markup=False)

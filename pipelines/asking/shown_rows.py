@@ -1,8 +1,4 @@
-"""Where the rows of a question go: the terminal, standard output, or a file; all of them, or one page.
-
-show = showing(lake, format=None, out=Path("lines.parquet"), limit=None, page=1, console=console, width=None)
-show(answer)
-"""
+"""Where the rows of a question go: the terminal, standard output, or a file; all of them, or one page."""
 
 from __future__ import annotations
 
@@ -33,8 +29,8 @@ def showing(
 
     Raises CatalogError for options that contradict each other, and for a file in the lake, which holds only what runs make.
     """
+    file_format = "" if out is None else format_of(out, format)
     if out is not None:
-        format = format_of(out, format)
         if out.resolve().is_relative_to(lake.root.resolve()):
             raise CatalogError(f"--out {out} lies in the lake, which questions never change: give a file elsewhere")
     elif format == "parquet":
@@ -45,7 +41,7 @@ def showing(
     def show(answer: QueryResult) -> None:
         rows: Rows = answer if limit is None else Page(answer, limit, page)
         if out is not None:
-            written = counted(write_rows_file(rows, out, format), "row")
+            written = counted(write_rows_file(rows, out, file_format), "row")
             console.print(f"wrote {written} to {out}", soft_wrap=True, highlight=False, markup=False)
         elif format == "arrow":
             write_arrow_stream(rows)

@@ -1,7 +1,5 @@
 """`millrace sql`: runs one query with limits on time and memory, and prints its rows or writes them to a file.
 
-    print_answer(lake, "from decisions", None, Bounds(), lambda answer: print_rows(answer, "csv", console))
-
 If a query does not stop when it is interrupted, because one of its functions keeps computing, the process is ended.
 """
 

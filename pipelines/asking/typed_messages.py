@@ -1,9 +1,5 @@
 """What a person types in a terminal, a message at a time: lines that come at once, as a paste does, are one message.
 
-    typed = TypedMessages()
-    typed("> ")                       # the next message; EOFError at the end
-    with typed.ahead(): ...           # meanwhile an answer is printed: what is typed now waits, each message by itself
-
 Without a terminal each line of standard input is a message. GNU readline takes a paste as one from terminals that mark it;
 elsewhere lines are one message where each follows within GAP_S of the one before.
 """

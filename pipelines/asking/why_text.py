@@ -1,7 +1,4 @@
-"""Prints the history of a request or log line for `millrace why`.
-
-print_history(history, "table", console)      # sentences; "json" and "csv" print the steps as rows
-"""
+"""Prints the history of a request or log line for `millrace why`."""
 
 from __future__ import annotations
 

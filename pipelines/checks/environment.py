@@ -65,7 +65,7 @@ def check_endpoints(recipe: Recipe) -> list[CheckFinding]:
     if recipe.curation.judge is not None:
         findings += _server("judge", "curation.judge", recipe.curation.judge, needed=True)
     if recipe.teacher is not None and recipe.teacher.base is None:
-        findings += _server("teacher", "teacher", recipe.teacher, needed=True)
+        findings += _server("teacher", "teacher", recipe.teacher.endpoint, needed=True)
     answers = recipe.speculator.answers.endpoint
     if recipe.speculator.enabled and answers is not None:
         findings += _server("answers", "speculator.answers.endpoint", answers, needed=False)
@@ -83,9 +83,7 @@ def _server(check: str, where: str, settings: EndpointSettings, needed: bool) ->
     not_one = "see that it is an OpenAI API"
     later = "start it before the run needs it" if not needed else "start it, or correct base_url"
     try:
-        api = OpenAiApi(
-            settings.base_url, api_key=key_in(settings.api_key_env), connections=1, timeout_s=SERVER_SECONDS, retries=None
-        )
+        api = OpenAiApi(settings.base_url, api_key=key_in(settings.api_key_env), connections=1, timeout_s=SERVER_SECONDS)
     except MissingKeyError as error:
         return [problem(check, f"{where}: {error}", f"export {settings.api_key_env}=...")]
     try:

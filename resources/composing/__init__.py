@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from resources.composing.rl_prompts import build_rl_prompts
     from resources.composing.seeds import SeedError, import_seeds
     from resources.composing.served_answers import build_served_answers
-    from resources.composing.teachers.kept_answers import AnswerStore
+    from resources.composing.teachers.answer_store import AnswerStore
     from resources.composing.teachers.model_answers import ModelTeacher
     from resources.composing.teachers.requests import prompt_of
     from resources.composing.teachers.settings import TeacherSettings

@@ -8,7 +8,6 @@ counted by rule (preference_card.py).
 """
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import pyarrow as pa
 from resources.composing.dataset_schemas import PREFERENCES
 from resources.composing.dataset_settings import ALL_ROWS, DatasetError, DatasetSettings, PreferenceSettings
 from resources.composing.preference_card import write_preference_card
-from resources.composing.teachers.kept_answers import AnswerStore
+from resources.composing.teachers.answer_store import AnswerStore
 from resources.composing.teachers.verify import judged_quality
 from resources.curating import (
     MACROS,
@@ -217,8 +216,12 @@ def rate_reactions(connection: duckdb.DuckDBPyConnection, judge: JudgeSettings, 
     if not asked:
         return REACTION_RATINGS.empty_table()
     settings = judge.model_copy(update={"prompt": RUBRIC})
-    with JudgeEndpoint(settings) as endpoint, ThreadPoolExecutor(settings.concurrency) as pool:
-        ratings = list(pool.map(lambda each: judged_quality(endpoint, answers, each["messages"], each["completion"]), asked))
+    with JudgeEndpoint(settings) as judging:
+
+        def rate(each: dict[str, Any]) -> float | None:
+            return judged_quality(judging, answers, each["messages"], each["completion"])
+
+        ratings = list(judging.endpoint.each(rate, asked))
     rated = [
         {"interaction_id": each["interaction_id"], "rating": rating}
         for each, rating in zip(asked, ratings, strict=True)

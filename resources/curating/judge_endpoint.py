@@ -1,24 +1,18 @@
 """Asks a judge model, behind any OpenAI-compatible endpoint, how good and how difficult an example is.
 
-    judge = JudgeSettings(base_url="http://localhost:8000/v1", model="Qwen/Qwen3-32B")
-    with JudgeEndpoint(judge) as endpoint:
-        reply = endpoint.ask("[{...}]", "{...}")      # JudgeReply(quality=7, difficulty=3, answer="{...}")
-
-Requests to a busy or failing server are repeated (model_ops.answering.openai_api); a server that stays silent is given up.
+Requests are repeated, limited and given up as `model_ops.answering.endpoint` says.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import re
 from dataclasses import dataclass
 from typing import Any
 
-import urllib3
 from pydantic import Field
 
-from model_ops.answering import AGAIN, EndpointSettings, MissingKeyError, OpenAiApi
+from model_ops.answering import ChatReply, Endpoint, EndpointSettings
+from model_ops.graders import last_object
 from model_ops.jobs import CheckFailed
 
 PROMPT = """You judge examples that a language model may be trained on. You are given a conversation and the answer to it.
@@ -30,9 +24,7 @@ Reply with one JSON object and nothing else: {"quality": <1 to 10>, "difficulty"
 SCORES = ("quality", "difficulty")
 SHOWN_CHARACTERS = 24_000
 """Most characters of a conversation that the judge sees; the middle of a longer one is left out."""
-_MOST_BYTES = 4 << 20
-"""A longer reply is ignored."""
-_KEPT = 2000
+STORED_CHARACTERS = 2000
 """Characters of a reply that are stored."""
 
 
@@ -71,7 +63,7 @@ class JudgeReply:
     unreachable: bool = False
     """The endpoint did not answer."""
     no_text: bool = False
-    """Whether the endpoint did not answer; `answer` says why."""
+    """Whether the endpoint answered without a text; `answer` says why."""
 
     @property
     def complete(self) -> bool:
@@ -79,81 +71,36 @@ class JudgeReply:
 
 
 class JudgeEndpoint:
-    """One judge; thread-safe."""
+    """One judge; thread-safe. Raises JudgeError if the environment variable of its key is empty."""
 
     def __init__(self, settings: JudgeSettings):
         self.settings = settings
-        self._silent = 0
-        try:
-            self._api = OpenAiApi.of(settings)
-        except MissingKeyError as error:
-            raise JudgeError(f"curation.judge: {error}") from error
+        self.endpoint = Endpoint(settings, "curation.judge", JudgeError)
 
     def __enter__(self) -> JudgeEndpoint:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._api.close()
-
-    @property
-    def gone(self) -> bool:
-        """Whether too many requests in a row failed; then no more are sent."""
-        return self._silent >= 2 * self.settings.concurrency
+        self.endpoint.__exit__()
 
     def ask(self, messages: str, completion: str) -> JudgeReply:
         """The judge's scores of one conversation (JSON text, as cleaned) and its answer.
 
         Raises JudgeError where the endpoint refuses the key, the model or the address.
         """
-        if self.gone:
-            return JudgeReply(None, None, "not asked: the judge had stopped answering", unreachable=True)
-        settings = self.settings
         shown = f"<conversation>\n{_shortened(messages, SHOWN_CHARACTERS)}\n</conversation>\n<answer>\n"
         shown += f"{_shortened(completion, SHOWN_CHARACTERS)}\n</answer>"
-        body = {
-            **settings.request,
-            "model": settings.model,
-            "messages": [{"role": "system", "content": settings.prompt}, {"role": "user", "content": shown}],
-        }
-        try:
-            response = self._api.request("POST", "/chat/completions", body, preload_content=False)
-            content = self._api.read(response, _MOST_BYTES, settings.timeout_s)
-        except urllib3.exceptions.HTTPError as error:
-            self._silent += 1
-            reason = getattr(error, "reason", None) or error
-            return JudgeReply(None, None, f"no reply: {type(reason).__name__}", unreachable=True)
-        if response.status in (401, 403, 404, 405):
-            raise JudgeError(
-                f"the judge at {settings.base_url} refuses {settings.model} (HTTP {response.status}): check base_url, model "
-                "and api_key_env"
-            )
-        if response.status in AGAIN:
-            self._silent += 1
-            return JudgeReply(None, None, f"HTTP {response.status}", unreachable=True)
-        self._silent = 0
-        if response.status != 200:
-            return JudgeReply(None, None, f"HTTP {response.status}", no_text=True)
-        return JudgeReply(None, None, "the reply does not end", no_text=True) if content is None else read_reply(content)
+        messages_sent = [{"role": "system", "content": self.settings.prompt}, {"role": "user", "content": shown}]
+        return scored(self.endpoint.chat({**self.settings.request, "messages": messages_sent}))
 
 
-def read_reply(content: bytes) -> JudgeReply:
-    """The scores in a chat completion. Anything but a number from 1 to 10 is no score."""
-    try:
-        text = json.loads(content)["choices"][0]["message"]["content"]
-    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
-        return JudgeReply(None, None, "the reply is no chat completion", no_text=True)
-    if not isinstance(text, str):
-        return JudgeReply(None, None, "the reply holds no text", no_text=True)
-    scores: dict[str, float | None] = dict.fromkeys(SCORES)
-    for candidate in reversed(re.findall(r"\{[^{}]*\}", text)):
-        try:
-            value = json.loads(candidate)
-        except ValueError:
-            continue
-        if any(name in value for name in SCORES):
-            scores = {name: _score(value.get(name)) for name in SCORES}
-            break
-    return JudgeReply(scores["quality"], scores["difficulty"], text[:_KEPT].encode("utf-8", "replace").decode())
+def scored(reply: ChatReply) -> JudgeReply:
+    """The scores in a chat reply. Anything but a number from 1 to 10 is no score."""
+    if reply.text is None:
+        return JudgeReply(None, None, reply.why or "no text", unreachable=reply.unreachable, no_text=not reply.unreachable)
+    said = last_object(reply.text, SCORES)
+    quality, difficulty = (_score(said.get(name)) for name in SCORES)
+    return JudgeReply(quality, difficulty, reply.text[:STORED_CHARACTERS].encode("utf-8", "replace").decode())
 
 
 def _score(value: Any) -> float | None:

@@ -1,7 +1,5 @@
 """Scores cleaned rows for quality and difficulty with a judge model: the table `judgements`.
 
-    report = judge(tables, "math-tutor", settings.judge)
-
 The judge sees cleaned text only, with personal data replaced. A text is judged once per model and prompt, whatever the number
 of its copies; a scored text is not sent again. Replies are committed every few hundred rows, so a killed run loses no more
 than those. A row that got no score is recorded without one (`answer` says why) and sent again next time.
@@ -11,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -60,11 +57,11 @@ def judge(
         waiting = rows(connection, "curating/judge/not_scored")
         if not len(waiting):
             return report
-        with JudgeEndpoint(settings) as endpoint, ThreadPoolExecutor(settings.concurrency) as threads:
+        with JudgeEndpoint(settings) as judging:
             for first in range(0, len(waiting), AT_A_TIME):
                 ids = waiting["interaction_id"].slice(first, AT_A_TIME).to_pylist()
                 part = rows(connection, "curating/judge/texts", ids=ids).to_pylist()
-                _judge_part(tables, endpoint, threads, part, report)
+                _judge_part(tables, judging, part, report)
                 tell(
                     f"{counted(report.scored, 'row')} judged, {report.unscored:,} without a score, "
                     f"{report.wanted - report.known:,} wanted"
@@ -73,15 +70,13 @@ def judge(
     return report
 
 
-def _judge_part(
-    tables: Tables, endpoint: JudgeEndpoint, threads: ThreadPoolExecutor, part: list[dict[str, Any]], report: JudgeReport
-) -> None:
+def _judge_part(tables: Tables, judging: JudgeEndpoint, part: list[dict[str, Any]], report: JudgeReport) -> None:
     """Judges some rows and commits the replies, also if the endpoint fails meanwhile."""
-    settings = endpoint.settings
+    settings = judging.settings
     replies: list[JudgeReply] = []
     refused: JudgeError | None = None
     try:
-        for reply in threads.map(lambda row: endpoint.ask(row["messages"], row["completion"]), part):
+        for reply in judging.endpoint.each(lambda row: judging.ask(row["messages"], row["completion"]), part):
             replies.append(reply)
     except JudgeError as error:
         refused = error
@@ -93,8 +88,8 @@ def _judge_part(
     report.unscored += len(replies) - scored
     if refused is not None:
         raise refused
-    if replies and (endpoint.gone or all(reply.unreachable for reply in replies)):
-        first = next(reply.answer for reply in replies if reply.unreachable)
+    if replies and (judging.endpoint.gone or all(reply.unreachable for reply in replies)):
+        first = next((reply.answer for reply in replies if reply.unreachable), replies[-1].answer)
         raise JudgeError(
             f"the judge at {settings.base_url} does not answer ({first}): {counted(report.scored, 'row')} "
             f"{'was' if report.scored == 1 else 'were'} judged and kept, "

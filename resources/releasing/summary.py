@@ -79,7 +79,8 @@ class Summary:
         """Gates and what changed first, what a release was made from last; each chart in the section that it is about."""
         sections, first = self.sections(), 1 if self.gates else 0
         if self.facts:
-            sections = [*sections[:first], self.facts.changed(), *sections[first:], *self.facts.mixed(), self.facts.made_from()]
+            origins = [*self.facts.mixed(), self.facts.lineage_section()]
+            sections = [*sections[:first], self.facts.changed(), *sections[first:], *origins]
         charts = report_charts(
             self.evaluation,
             self.speed,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from resources.serving.chat.exchange import ChatExchange, keep_rating, why_not_ratable
+    from resources.serving.chat.exchange import ChatExchange, NotRatableError, keep_rating, ratable_in
     from resources.serving.chat.page import chat_page
     from resources.serving.chat.speaker import find_speaker
     from resources.serving.chat.talking import Message, Question, Talking, talking

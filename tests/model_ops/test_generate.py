@@ -10,7 +10,7 @@ import pytest
 from tiny_models import write_dataset, write_target
 
 from model_ops.answering import answerers
-from model_ops.answering.completions_endpoint import CompletionTokens
+from model_ops.answering.answerers import CompletionTokens
 from model_ops.answering.served_answers import COLUMNS
 from model_ops.answering.turns import _said
 from model_ops.decoding.decode_loop import decode

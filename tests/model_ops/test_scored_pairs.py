@@ -149,3 +149,11 @@ def test_a_bound_is_held_by_the_lower_end():
 def test_an_empty_split_has_no_numbers():
     report = reward_report(NONE, NONE, 0.5)
     assert report["accuracy"]["all"]["value"] is report["ece"] is report["spearman"] is report["mean"] is None
+
+
+def test_sessions_that_all_say_the_same_leave_no_doubt_of_the_mean():
+    """Each session has a pair that is won and one that is lost: their means do not differ, and both ends are the mean."""
+    scores, lengths = np.array([[1.0, 0.0], [0.0, 1.0]] * 4), np.array([[5, 9]] * 8)
+    pairs = ScoredPairs(scores, lengths, [f"s{place // 2}" for place in range(8)], ["edited"] * 8, np.zeros(8, bool))
+    above = reward_report(pairs, pairs, longer_share=0.5)["above_longer"]
+    assert above == {"value": 0.5, "low": 0.5, "high": 0.5}

@@ -8,8 +8,16 @@ import pytest
 from model_ops.evaluation.recovery_interval import mean_interval
 from model_ops.tasks.function_call import FunctionCallItem, calls_in, score_call
 from model_ops.tasks.json_answer import JsonItem, score_json
-from model_ops.tasks.refusal import CompliesItem, RefusesItem, refused, score_refusal
-from model_ops.tasks.text_match import ExactItem, RegexItem, score_exact, score_regex
+from model_ops.tasks.text_match import (
+    CompliesItem,
+    ExactItem,
+    RefusesItem,
+    RegexItem,
+    refused,
+    score_exact,
+    score_refusal,
+    score_regex,
+)
 from model_ops.tasks.unit_tests import UnitTestsItem, run_unit_tests, running_tests
 from resources.lake import run, workbench
 

@@ -10,14 +10,16 @@ import pytest
 from judge_server import completion, judge_server
 from tiny_models import write_target
 
+from model_ops.answering.chat_reply import read_chat
+from model_ops.answers import AnswerLog
 from model_ops.evaluation import task_scores as scores
 from model_ops.evaluation.measurement import find
-from model_ops.evaluation.settings import EvaluateSettings
+from model_ops.evaluation.own_answers import OwnModel, answer_items
+from model_ops.evaluation.settings import EvaluateSettings, TaskSettings
 from model_ops.evaluation.task_scores import task_scores
-from model_ops.graders.judge import last_object, text_of
-from model_ops.graders.pairwise_judge import PairwiseJudge
+from model_ops.graders.judge import PairwiseJudge, last_object
 from model_ops.jobs.job import Job
-from model_ops.jobs.progress import Progress
+from model_ops.jobs.progress import Progress, Stopped
 from model_ops.tasks.item import JudgedItem
 
 
@@ -134,7 +136,7 @@ def test_suites_with_a_judge(tmp_path, monkeypatch):
     ],
 )
 def test_a_reply_that_is_no_preference(reply):
-    assert last_object(text_of(reply)).get("better") not in ("A", "B", "tie")
+    assert last_object(read_chat(reply).text).get("better") not in ("A", "B", "tie")
 
 
 def test_what_the_served_model_keeps_of_its_unquantized_form(tmp_path, monkeypatch):
@@ -167,3 +169,29 @@ def test_an_unquantized_model_is_asked_once_and_keeps_everything(tmp_path, monke
     made, settings = job(tmp_path, [item("exact", 1, kind="exact", answer="good")])
     made.inputs["reference"] = tmp_path / "target"
     assert find(task_scores(made, settings, Progress()).measurements, "accuracy_kept") is None
+
+
+def test_a_killed_evaluation_asks_for_no_answer_twice(tmp_path, monkeypatch):
+    write_target(tmp_path / "target")
+    items = [
+        JudgedItem(suite="chats", item_id=str(n), messages=[{"role": "user", "content": f"question {n}"}]) for n in range(5)
+    ]
+    settings, asked = TaskSettings(samples=1, max_new_tokens=4), []
+    whole = OwnModel.answers
+    monkeypatch.setattr(OwnModel, "answers", lambda self, prompts, *more: asked.extend(prompts) or whole(self, prompts, *more))
+
+    class StopsAfterTwoBatches(Progress):
+        def stop_if_requested(self):
+            if len(asked) == 4:
+                raise Stopped
+
+    def answers(progress, key="job"):
+        with AnswerLog(tmp_path / "answers.jsonl") as log:
+            return answer_items(tmp_path / "target", items, settings, 2, 0, progress, "tasks", log, key)
+
+    with pytest.raises(Stopped):
+        answers(StopsAfterTwoBatches())
+    found = answers(Progress())
+    assert sorted(asked) == sorted(2 * [f"chats/{n}#0" for n in range(5)]), "one greedy and one sampled answer to each item"
+    assert {len(texts) for of_item in found.values() for texts in of_item.values()} == {1} and len(found) == 5
+    assert answers(Progress(), key="other job") == found, "nothing is taken from another job, and answers are the same"

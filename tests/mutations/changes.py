@@ -142,19 +142,19 @@ CHANGES = {
     ),
     # graders
     "F1 of common n-grams is half": Change(
-        "model_ops/graders/text_similarity.py",
+        "model_ops/graders/openai_grader.py",
         "return 2 * common / (first + second)",
         "return common / (first + second)",
         (OPENAI_GRADER,),
     ),
     "short texts have no brevity penalty": Change(
-        "model_ops/graders/text_similarity.py", "min(0.0, 1 - len(wanted) / len(own))", "0.0", (OPENAI_GRADER,)
+        "model_ops/graders/openai_grader.py", "min(0.0, 1 - len(wanted) / len(own))", "0.0", (OPENAI_GRADER,)
     ),
     "names that a formula does not know are 0": Change(
         "model_ops/graders/openai_grader.py", "return values[name]", "return values.get(name, 0.0)", (OPENAI_GRADER,)
     ),
     "places of a ranking count twice": Change(
-        "model_ops/graders/group_judges.py",
+        "model_ops/graders/judge.py",
         "(last - 2 * place) / last / 2",
         "(last - 2 * place) / last",
         ("model_ops/graders/test_grader.py",),
@@ -957,7 +957,7 @@ CHANGES = {
         ("resources/deciding/test_options.py",),
     ),
     "a refusal is right for harmless requests": Change(
-        "model_ops/tasks/refusal.py", 'item.kind == "refuses"', 'item.kind == "complies"', ("model_ops/test_task_scorers.py",)
+        "model_ops/tasks/text_match.py", 'item.kind == "refuses"', 'item.kind == "complies"', ("model_ops/test_task_scorers.py",)
     ),
     # what a run is worth
     "a gate of an interval holds with half of the pairs": Change(
@@ -1138,7 +1138,7 @@ CHANGES = {
         "resources/releasing/worth.py", "moved.value < LEAST_GAIN", "moved.value < 0", (WORTH,)
     ),
     "an answer is compared with no other one": Change(
-        "model_ops/evaluation/passed_answers.py", "own - fmean(others)", "own", ("model_ops/test_passed_answers.py",)
+        "model_ops/evaluation/reward_change.py", "own - fmean(others)", "own", ("model_ops/test_passed_answers.py",)
     ),
     "a gate whose bound is met exactly is missed": Change(
         "resources/releases/gate_result.py", "gate.judged >= gate.wanted if", "gate.judged > gate.wanted if", (GATES,)
@@ -1224,7 +1224,7 @@ CHANGES = {
         "model_ops/graders/grade.py", "settings.parts[name].weight * each", "each", (GRADERS,)
     ),
     "a judge that prefers a place goes on": Change(
-        "model_ops/graders/pairwise_judge.py", "most >= OF_A_PLACE *", "most > 2 *", (GRADERS,)
+        "model_ops/graders/judge.py", "most >= OF_A_PLACE *", "most > 2 *", (GRADERS,)
     ),
     "a cut answer is chosen": Change(
         "model_ops/preferences/sampled_rounds.py",

@@ -11,7 +11,7 @@ import urllib3
 from transformers import AutoModelForCausalLM
 
 from benchmarks.random_adapter import random_adapter
-from model_ops.evaluation.tie import TIE_NATS
+from model_ops.evaluation.measurement import TIE_NATS
 from resources.artefacts.registry import Registry
 from resources.endpoints.actor import Actor
 from resources.endpoints.approvals import approve

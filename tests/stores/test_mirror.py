@@ -8,7 +8,7 @@ import pytest
 from made_versions import LARGE, made
 
 from resources.artefacts.registry import Registry
-from resources.composing.teachers.kept_answers import AnswerStore, StoredAnswer
+from resources.composing.teachers.answer_store import AnswerStore, StoredAnswer
 from resources.digests.user_hash import USER_HASH_KEY, key_check
 from resources.erasing.old_files import remove_old_files
 from resources.lake.lake import LakeError, LakeLayout

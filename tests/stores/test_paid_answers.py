@@ -2,7 +2,7 @@
 
 import pytest
 
-from resources.composing.teachers.kept_answers import AnswerStore, StoredAnswer
+from resources.composing.teachers.answer_store import AnswerStore, StoredAnswer
 from stores.mirror.paid_answers import digests_of, joined
 
 PLACE = "answers/tutor.jsonl"

@@ -1,9 +1,5 @@
 """Checks of the smoke set that need nothing but text (answers, streams, stop texts, long prompts), and a check's result.
 
-    findings, answers = ask_prompts(asking, prompts)         # answers: for the comparison with the target's own layers
-    check_stop(asking, answers)
-    check_long_prompt(asking, 4096, answers)
-
 Each check gives a `SmokeResult`.
 """
 
@@ -43,10 +39,10 @@ def greedy(asking: SmokeClient) -> dict[str, object]:
 def ask_prompts(asking: SmokeClient, prompts: Sequence[SmokePrompt]) -> tuple[list[SmokeResult], list[SmokeAnswer]]:
     """Asks prompts until MOST_PROMPTS are answered; those that do not fit the server's context are left out. One of them is
     asked as a stream, too."""
-    found: list[SmokeAnswer] = []
+    answers: list[SmokeAnswer] = []
     too_long = 0
     for prompt in prompts:
-        if len(found) == MOST_PROMPTS:
+        if len(answers) == MOST_PROMPTS:
             break
         try:
             choice = asking.chat(prompt, **greedy(asking))
@@ -54,21 +50,21 @@ def ask_prompts(asking: SmokeClient, prompts: Sequence[SmokePrompt]) -> tuple[li
             too_long += 1
             continue
         except NoAnswerError as error:
-            return [SmokeResult("answers", False, f"row {prompt.row_id}: {error}")], found
+            return [SmokeResult("answers", False, f"row {prompt.row_id}: {error}")], answers
         if choice["finish_reason"] not in REASONS:
             said = f"row {prompt.row_id}: its answer ended with an unknown finish_reason"
-            return [SmokeResult("answers", False, said)], found
-        found.append(
+            return [SmokeResult("answers", False, said)], answers
+        answers.append(
             SmokeAnswer(
                 prompt, choice["message"].get("content") or "", _ids(choice["prompt_token_ids"]), _ids(choice.get("token_ids"))
             )
         )
-    if not found:
-        return [SmokeResult("answers", False, f"none of {counted(too_long, 'prompt')} fits its context")], found
-    if not any(answer.text.strip() for answer in found):
-        return [SmokeResult("answers", False, f"it answered {counted(len(found), 'prompt')} with no text at all")], found
-    said = counted(len(found), "prompt") + (f"; {too_long} more did not fit its context" if too_long else "")
-    return [SmokeResult("answers", True, said), _stream(asking, found)], found
+    if not answers:
+        return [SmokeResult("answers", False, f"none of {counted(too_long, 'prompt')} fits its context")], answers
+    if not any(answer.text.strip() for answer in answers):
+        return [SmokeResult("answers", False, f"it answered {counted(len(answers), 'prompt')} with no text at all")], answers
+    said = counted(len(answers), "prompt") + (f"; {too_long} more did not fit its context" if too_long else "")
+    return [SmokeResult("answers", True, said), _stream(asking, answers)], answers
 
 
 def _stream(asking: SmokeClient, answers: Sequence[SmokeAnswer]) -> SmokeResult:

@@ -1,10 +1,5 @@
 """Asks a server that is being tried: chats, streamed chats and completions as JSON.
 
-    asking = SmokeClient("http://127.0.0.1:8001", "tutor", timeout_s=120)
-    asking.chat(prompt, max_tokens=64)                  # the choice, with "prompt_token_ids" where the server gives them
-    asking.stream(prompt, max_tokens=64)                # (text, finish_reason, whether it ended with [DONE])
-    asking.status("/v1/completions", {...})             # only the HTTP status
-
 Messages of errors hold no content of an answer: it may repeat text of users.
 """
 
@@ -52,7 +47,7 @@ class SmokeClient:
 
     def __init__(self, url: str, model: str, timeout_s: float, plain: bool = False):
         self.url, self.model, self.plain = url, model, plain
-        self._api = OpenAiApi(url, api_key=None, connections=4, timeout_s=timeout_s, retries=None, through_proxy=False)
+        self._api = OpenAiApi(url, api_key=None, connections=4, timeout_s=timeout_s, through_proxy=False)
 
     def close(self) -> None:
         self._api.close()

@@ -1,7 +1,5 @@
 """Checks of the smoke set on structured outputs: JSON schema, tool call, regular expression, grammar, rows of the traffic.
 
-    for finding in check_constraints(asking, rows): ...
-
 The server has to keep to the constraint, whatever the model would rather say. An answer that was cut by its token limit says
 nothing, so each constraint is tried until WHOLE answers are whole, TRIES times at most, the first time greedily. rows: held-out
 prompts whose request had a json_schema. The tool is strict: only then does vLLM 0.32 constrain a call's arguments, too.
@@ -65,7 +63,7 @@ def check_constraints(asking: SmokeClient, rows: Sequence[SmokePrompt], is_vllm:
     if asking.plain:
         yield SmokeResult("constraints", None, "this server does not enforce structured outputs")
         return
-    yield _kept(
+    yield _check(
         asking, "json schema", ASKS_JSON, lambda choice: follows(SCHEMA, _text(choice)), response_format=schema_format(SCHEMA)
     )
     if rows:
@@ -73,7 +71,7 @@ def check_constraints(asking: SmokeClient, rows: Sequence[SmokePrompt], is_vllm:
     if not is_vllm:
         yield SmokeResult("tool call, regex, grammar", None, "only vLLM is asked for them")
         return
-    yield _kept(
+    yield _check(
         asking,
         "tool call",
         ASKS_TOOL,
@@ -81,19 +79,19 @@ def check_constraints(asking: SmokeClient, rows: Sequence[SmokePrompt], is_vllm:
         tools=[TOOL],
         tool_choice={"type": "function", "function": {"name": TOOL["function"]["name"]}},
     )
-    yield _kept(
+    yield _check(
         asking,
         "regex",
         ASKS_JSON,
         lambda choice: re.fullmatch(PATTERN, _text(choice)) is not None,
         structured_outputs={"regex": PATTERN},
     )
-    yield _kept(
+    yield _check(
         asking, "grammar", ASKS_JSON, lambda choice: _text(choice) in IN_GRAMMAR, structured_outputs={"grammar": GRAMMAR}
     )
 
 
-def _kept(asking: SmokeClient, name: str, prompt: SmokePrompt, judge: Judge, **constraint: Any) -> SmokeResult:
+def _check(asking: SmokeClient, name: str, prompt: SmokePrompt, judge: Judge, **constraint: Any) -> SmokeResult:
     whole = 0
     for attempt in range(TRIES):
         if whole == WHOLE:
@@ -126,7 +124,7 @@ def _rows(asking: SmokeClient, rows: Sequence[SmokePrompt]) -> SmokeResult:
             return SmokeResult("schema rows", False, f"row {row.row_id}: {error}")
         if choice["finish_reason"] != "length":
             whole += 1
-            if not follows(schema, _text(choice)):
+            if schema is not None and not follows(schema, _text(choice)):
                 return SmokeResult("schema rows", False, f"row {row.row_id}: the answer breaks the schema of its request")
     if not whole:
         return SmokeResult("schema rows", None, f"no answer was whole within {ROW_TOKENS} tokens and the server's context")

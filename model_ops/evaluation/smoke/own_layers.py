@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerBase
 
 from model_ops.decoding import render_prompt
 from model_ops.documents import Document
-from model_ops.evaluation.tie import TIE_NATS
+from model_ops.evaluation.measurement import TIE_NATS
 from model_ops.evaluation.token_scores import scored_model, token_scores
 from model_ops.models import load_tokenizer
 from model_ops.rendering import Row
@@ -43,11 +43,11 @@ def scores(target: Path, answers: list[dict[str, Any]]) -> dict[str, Any]:
                     str(number), np.array([*prompt, *ids], dtype=np.int32), np.arange(len(prompt) + len(ids)) >= len(prompt)
                 )
             )
-    found = token_scores(scored_model(target), documents).values() if documents else []
+    answer_scores = token_scores(scored_model(target), documents).values() if documents else []
     return {
-        "tokens": sum(len(each.gaps) for each in found),
-        "agreed": sum(gap <= TIE_NATS for each in found for gap in each.gaps),
-        "nll": -sum(logprob for each in found for logprob in each.logprobs),
+        "tokens": sum(len(each.gaps) for each in answer_scores),
+        "agreed": sum(gap <= TIE_NATS for each in answer_scores for gap in each.gaps),
+        "nll": -sum(logprob for each in answer_scores for logprob in each.logprobs),
         "prompts": rendered,
         "same_prompts": same,
     }

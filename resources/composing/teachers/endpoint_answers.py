@@ -1,33 +1,35 @@
-"""A teacher at an endpoint as a source of answers: within the budget, many requests at a time, each reply kept at once.
-
-with EndpointAnswers(settings, kept) as source:
-    source.begin(asked)                 # every request of the dataset, for what earlier answers have cost
-    source.answers({asked.key: asked})  # {key: StoredAnswer}
-"""
+"""A teacher at an endpoint as a source of answers: within the budget, many requests at a time, each reply kept at once."""
 
 from __future__ import annotations
 
-import json
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from resources.composing.teachers.endpoint import Budget, BudgetError, TeacherEndpoint, TeacherError
-from resources.composing.teachers.kept_answers import AnswerStore, StoredAnswer
+from model_ops.answering import Budget, BudgetError, Endpoint, RateLimiter
+from model_ops.jobs import CheckFailed
+from resources.composing.teachers.answer_store import AnswerStore, StoredAnswer
 from resources.composing.teachers.requests import AnswerRequest, answer_requests
 from resources.composing.teachers.settings import TeacherSettings
+from resources.composing.teachers.token_logs import read_token_logs
+
+
+class TeacherError(CheckFailed):
+    """The teacher cannot be used, or its answers cost too much; the message says what was kept, and the remedy."""
 
 
 class EndpointAnswers:
     """Answers of a teacher at an endpoint. Raises TeacherError where it cannot be used."""
 
-    def __init__(self, settings: TeacherSettings, kept: AnswerStore):
-        self.settings, self.kept = settings, kept
-        self.endpoint = TeacherEndpoint(settings)
-        self.budget = Budget(settings.price, settings.max_cost)
-        self._stop = threading.Event()
+    def __init__(self, settings: TeacherSettings, store: AnswerStore):
+        self.settings, self.store = settings, store
+        self.endpoint = Endpoint(
+            settings.endpoint,
+            "teacher",
+            TeacherError,
+            pace=RateLimiter(settings.requests_per_minute, settings.tokens_per_minute),
+            budget=Budget(settings.price, settings.max_cost),
+        )
 
     def __enter__(self) -> EndpointAnswers:
         return self
@@ -45,48 +47,45 @@ class EndpointAnswers:
 
     def asked_of(self, row: dict[str, Any]) -> list[AnswerRequest]:
         """The requests of a row, one for each answer."""
-        return answer_requests(row, self.settings, self.endpoint.body)
+
+        def body(messages: list[dict[str, Any]], tools: Any, extra: dict[str, Any]) -> dict[str, Any]:
+            return {**self.settings.sampling, **extra, "messages": messages, **({"tools": tools} if tools else {})}
+
+        return answer_requests(row, self.settings, body)
 
     def begin(self, asked: Callable[[], Iterator[AnswerRequest]]) -> set[str]:
         """Counts what earlier answers to the same requests have cost; makes no answer."""
-        self.budget.spent = self.kept.cost_of(each.key for each in asked())
+        self.endpoint.budget.spent = self.store.cost_of(each.key for each in asked())
         return set()
 
     def answers(self, asked: Iterable[AnswerRequest]) -> dict[str, StoredAnswer]:
-        """Answers to requests, by key, each kept as soon as it is there. Stops all threads with the first error."""
+        """Answers to requests, by key, each kept as soon as it is there. The first error ends all."""
         bodies = {each.key: each.body for each in asked}
-
-        def answer(key: str) -> tuple[str, StoredAnswer | None]:
-            try:
-                return key, None if self._stop.is_set() else self._ask(key, bodies[key])
-            except BaseException:
-                self._stop.set()
-                raise
-
-        pool = ThreadPoolExecutor(self.settings.concurrency)
         try:
-            found = list(pool.map(answer, bodies))
+            answers = dict(zip(bodies, self.endpoint.each(lambda key: self._ask(key, bodies[key]), bodies), strict=True))
         except BudgetError as error:
-            pool.shutdown(cancel_futures=True)  # the costs of what is on its way belong to the sentence
+            spent = self.endpoint.budget.spent
             raise TeacherError(
-                f"teacher: the next answer could pass max_cost ({self.settings.max_cost:g}): {self.budget.spent:.4g} is spent, "
-                f"and all answers are kept; raise teacher.max_cost, or lower teacher.max_rows or max_tokens"
+                f"teacher: the next answer could pass max_cost ({self.settings.max_cost:g}): {spent:.4g} is spent, and all "
+                "answers are kept; raise teacher.max_cost, or lower teacher.max_rows or max_tokens"
             ) from error
-        finally:
-            self._stop.set()
-            pool.shutdown(cancel_futures=True)
-            self._stop.clear()
         if self.endpoint.gone:
-            said = ", ".join(f"{count:,} {reason}" for reason, count in self.endpoint.failed.most_common())
+            said = ", ".join(f"{count:,} {reason}" for reason, count in self.failed.most_common())
             raise TeacherError(
                 f"teacher: {self.settings.base_url} does not answer (attempts: {said}); answers up to now are "
                 "kept: run again when it is up"
             )
-        return {key: answer for key, answer in found if answer is not None}
+        return answers
 
     def _ask(self, key: str, body: dict[str, Any]) -> StoredAnswer:
-        with self.budget.reserved(len(json.dumps(body)), self.settings.max_tokens) as bill:
-            reply = self.endpoint.ask(body, bill)
+        reply = self.endpoint.chat(body)
+        logs = read_token_logs(reply.choice, self.settings.logprobs) if self.settings.logprobs else None
+        if self.settings.logprobs and reply.message and not logs and not reply.message.get("tool_calls"):
+            raise TeacherError(
+                f"teacher: {self.settings.base_url} gave an answer without log-probabilities: serve the model "
+                "where logprobs and top_logprobs are supported (vLLM: --max-logprobs of at least "
+                f"{self.settings.logprobs}), or leave teacher.logprobs out to learn its text"
+            )
         answer = StoredAnswer(
             self.settings.name,
             reply.message,
@@ -94,9 +93,9 @@ class EndpointAnswers:
             reply.finish_reason,
             reply.prompt_tokens,
             reply.answer_tokens,
-            bill.cost,
-            reply.logprobs and reply.logprobs.packed(),
+            reply.cost,
+            logs.packed() if logs else None,
         )
-        if not reply.mendable:
-            self.kept.keep(key, answer)
+        if not reply.retryable:
+            self.store.keep(key, answer)
         return answer

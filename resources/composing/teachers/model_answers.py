@@ -1,9 +1,5 @@
 """A teacher in process as a source of answers: a worker generates all that are missing, before rows are decided on.
 
-    source = ModelAnswers(settings, kept, model=ModelTeacher(digest, run), work=output / ".work")
-    source.begin(asked)                 # one job of operation sample_answers; its answers are kept
-    source.answers(asked)               # {}: none is missing afterwards
-
 Answers are kept in the lake under the model's digest, like those of an endpoint. Finished chunks of a killed job are under
 `work` and taken up by the next one.
 """
@@ -22,7 +18,7 @@ import pyarrow.parquet as pq
 
 from model_ops.files import renamed_when_complete
 from model_ops.rendering import LEARNT_REQUEST
-from resources.composing.teachers.kept_answers import AnswerStore, StoredAnswer
+from resources.composing.teachers.answer_store import AnswerStore, StoredAnswer
 from resources.composing.teachers.requests import AnswerRequest, answer_requests
 from resources.composing.teachers.settings import TeacherSettings
 
@@ -49,8 +45,8 @@ class ModelTeacher:
 class ModelAnswers:
     """Answers of a model that a worker runs."""
 
-    def __init__(self, settings: TeacherSettings, kept: AnswerStore, model: ModelTeacher, work: Path):
-        self.settings, self.kept, self.model, self.work = settings, kept, model, work
+    def __init__(self, settings: TeacherSettings, store: AnswerStore, model: ModelTeacher, work: Path):
+        self.settings, self.store, self.model, self.work = settings, store, model, work
         self.failed: Counter[str] = Counter()
         self.without_usage = 0
 
@@ -91,7 +87,7 @@ class ModelAnswers:
         )
         with pq.ParquetFile(output / "answers.parquet") as file:
             for batch in file.iter_batches(ROWS_AT_A_TIME):
-                self.kept.keep_all((row["key"], self._answer(row)) for row in batch.to_pylist())
+                self.store.keep_all((row["key"], self._answer(row)) for row in batch.to_pylist())
         return missing
 
     def answers(self, asked: Iterable[AnswerRequest]) -> dict[str, StoredAnswer]:
@@ -116,7 +112,7 @@ class ModelAnswers:
         with renamed_when_complete(path) as temporary, pq.ParquetWriter(temporary, PROMPTS, compression="zstd") as writer:
             rows: list[dict[str, Any]] = []
             for each in asked:
-                if each.key in seen or self.kept.find(each.key) is not None:
+                if each.key in seen or self.store.find(each.key) is not None:
                     continue
                 seen.add(each.key)
                 texts = {name: json.dumps(value) if value else None for name, value in each.body.items() if name != "ts"}
@@ -131,5 +127,5 @@ class ModelAnswers:
 def _request_of(row: dict[str, Any]) -> dict[str, Any]:
     """What the request of the row's last answer gave the chat template."""
     own = json.loads(row["messages"])[-1].get(LEARNT_REQUEST) if row["messages"] else None
-    found = own if isinstance(own, dict) else json.loads(row["request"]) if row.get("request") else {}
-    return found if isinstance(found, dict) else {}
+    request = own if isinstance(own, dict) else json.loads(row["request"]) if row.get("request") else {}
+    return request if isinstance(request, dict) else {}

@@ -1,8 +1,4 @@
-"""What a training row asks a teacher for, and the row with the teacher's answer.
-
-for asked in answer_requests(row, settings, endpoint.body): ...      # AnswerRequest(body, key), one for each answer that is
-wanted with_answer(row, reply.message)
-"""
+"""What a training row asks a teacher for, and the row with the teacher's answer."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from resources.composing.dataset_schemas import SFT_ROWS
-from resources.composing.teachers.kept_answers import request_key
+from resources.composing.teachers.answer_store import request_key
 from resources.composing.teachers.settings import TeacherSettings
 
 SENT = ("role", "content", "name", "tool_calls", "tool_call_id")

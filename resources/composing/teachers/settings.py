@@ -7,51 +7,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from model_ops.answering import GENERATED_WITH, EndpointSettings, plain_address
+from model_ops.answering import GENERATED_WITH, EndpointSettings, PriceSettings, plain_address, variable_name
 from model_ops.files import LocalPath, template_files
 from model_ops.jobs import ModelError, Settings
 from model_ops.operations import TRAINED
 from model_ops.pruning import refuse_unusable_base
 from model_ops.tasks import pattern_problem
 
-OF_THE_RESULT = (
-    "base_url",
-    "model",
-    "base",
-    "prompts",
-    "logprobs",
-    "licence",
-    "max_rows",
-    "temperature",
-    "top_p",
-    "max_tokens",
-    "request",
-    "most_failed",
-    "answers",
-    "verify",
-    "seed",
-)
-"""Settings that can change the answers. The others say how fast and for how much they are asked for."""
-
-OF_AN_ENDPOINT = (
-    "model",
-    "api_key_env",
-    "concurrency",
-    "timeout_s",
-    "retries",
-    "requests_per_minute",
-    "tokens_per_minute",
-    "price",
-    "max_cost",
-)
-"""Settings that a teacher in process does not have."""
-
-
-class PriceSettings(Settings):
-    """Prices of the endpoint, in one currency."""
-
-    input: float = Field(ge=0, allow_inf_nan=False, description="Price of a million prompt tokens")
-    output: float = Field(ge=0, allow_inf_nan=False, description="Price of a million answer tokens")
+PACE_AND_COST = {
+    "api_key_env", "concurrency", "timeout_s", "retries", "requests_per_minute", "tokens_per_minute", "price", "max_cost",
+}  # fmt: skip
+"""Settings that say how fast and for how much answers are asked for. A teacher in process does not have them."""
+ASIDE = {*PACE_AND_COST, "trains", "batch_size"}
+"""Settings that change no answer."""
+SET_HERE = {
+    "model", "messages", "tools", "temperature", "top_p", "max_tokens", "n", "stream", "logprobs", "top_logprobs",
+}  # fmt: skip
+"""Fields of a request that other settings say."""
 
 
 class VerifySettings(Settings):
@@ -102,13 +74,16 @@ def _refuse_unasked(directory: Path) -> None:
         )
 
 
-class TeacherSettings(EndpointSettings):
+class TeacherSettings(Settings):
     """A teacher whose answers replace the logged ones in training: at an OpenAI-compatible endpoint, or in process."""
 
     base_url: str | None = Field(
         None, description="Address of the API, such as http://localhost:8000/v1, without credentials. Left out: `base` answers"
     )
     model: str | None = Field(None, min_length=1, description="Name of the model at the endpoint")
+    api_key_env: str | None = Field(
+        None, description="Name of the environment variable that holds the API key. Left out: no key is sent"
+    )
     base: (
         Annotated[
             str,
@@ -176,6 +151,8 @@ class TeacherSettings(EndpointSettings):
     timeout_s: float = Field(300, gt=0, le=86_400, description="Seconds to wait for one answer")
     retries: int = Field(6, ge=0, le=20, description="How often a request that met a busy or failing server is repeated")
 
+    _variable = field_validator("api_key_env")(variable_name)
+
     @field_validator("base_url")
     @classmethod
     def _plain_address(cls, value: str | None) -> str | None:
@@ -203,7 +180,7 @@ class TeacherSettings(EndpointSettings):
             )
         if self.base_url is not None:
             raise ValueError("base_url and base are both given, and one teacher answers: leave one of them out")
-        for name in OF_AN_ENDPOINT:
+        for name in ("model", *sorted(PACE_AND_COST)):
             if self._differs(name):
                 raise ValueError(
                     f"{name} and base are both given, and {name} is for a teacher at an endpoint: leave one of them out"
@@ -246,21 +223,15 @@ class TeacherSettings(EndpointSettings):
             )
         if self.answers > 1 and self.verify is None:
             raise ValueError(f"answers is {self.answers} and nothing chooses among them: give verify, or leave answers out")
-        taken = {
-            "model",
-            "messages",
-            "tools",
-            "temperature",
-            "top_p",
-            "max_tokens",
-            "n",
-            "stream",
-            "logprobs",
-            "top_logprobs",
-        } & self.request.keys()
+        taken = SET_HERE & self.request.keys()
         if taken:
             raise ValueError(f"request holds {min(taken)}, which millrace sets itself: take it out of request")
         return self
+
+    @property
+    def endpoint(self) -> EndpointSettings:
+        """The server that answers. Only for a teacher with a base_url."""
+        return EndpointSettings(**{name: getattr(self, name) for name in EndpointSettings.model_fields})
 
     @property
     def name(self) -> str:
@@ -280,9 +251,9 @@ class TeacherSettings(EndpointSettings):
     @property
     def sampling(self) -> dict[str, Any]:
         """The fields of a request that say how answers are drawn, and what comes with them."""
-        told = {} if self.logprobs is None else {"logprobs": True, "top_logprobs": self.logprobs}
-        return {**self.request, "temperature": self.temperature, "top_p": self.top_p, "max_tokens": self.max_tokens, **told}
+        logs = {} if self.logprobs is None else {"logprobs": True, "top_logprobs": self.logprobs}
+        return {**self.request, "temperature": self.temperature, "top_p": self.top_p, "max_tokens": self.max_tokens, **logs}
 
     def counted(self) -> dict[str, Any]:
         """The settings that are part of the dataset's version."""
-        return self.model_dump(mode="json", include=set(OF_THE_RESULT))
+        return self.model_dump(mode="json", exclude=ASIDE)

@@ -1,9 +1,6 @@
 """Builds a dataset whose training rows end with a teacher's answers: sequence-level distillation (Kim and Rush, 2016,
 arXiv 1606.07947).
 
-    report = build_teacher_answers(sft_dataset_directory, output, settings, kept)                   # at an endpoint
-    report = build_teacher_answers(sft_dataset_directory, output, settings, kept, model=teacher)    # in process
-
 Of each training row the teacher answers what the last answer of the log answered; that answer alone is learnt (earlier ones
 are context). Rows without a conversation (plain text, token ids) stay as they are. Validation and test rows stay the log's, so
 losses compare with those of other runs. A row without a usable answer is left out, counted by reason. `requests.parquet` says
@@ -32,14 +29,13 @@ import pyarrow.parquet as pq
 from model_ops.files import bare, renamed_when_complete
 from model_ops.jobs import counted
 from resources.composing.dataset_schemas import LOGPROBS, PREFERENCES, REQUESTS, SFT_ROWS
-from resources.composing.teachers.endpoint import TeacherError
-from resources.composing.teachers.endpoint_answers import EndpointAnswers
-from resources.composing.teachers.kept_answers import AnswerStore, StoredAnswer
+from resources.composing.teachers.answer_store import AnswerStore, StoredAnswer
+from resources.composing.teachers.endpoint_answers import EndpointAnswers, TeacherError
 from resources.composing.teachers.model_answers import ModelAnswers, ModelTeacher
 from resources.composing.teachers.requests import AnswerRequest, prompt_of, to_be_answered, with_answer
 from resources.composing.teachers.settings import TeacherSettings
 from resources.composing.teachers.token_logs import TokenLogs
-from resources.composing.teachers.verify import AnswerCandidate, Verifier, choose, pairs
+from resources.composing.teachers.verify import AnswerCandidate, Verifier, choose, rejected
 from resources.curating import JudgeSettings
 
 Rows = list[dict[str, Any]]
@@ -55,8 +51,8 @@ class TeacherReport:
     """Rows with the teacher's answer."""
     reused: int = 0
     """Of these, answered in an earlier run."""
-    kept_as_they_are: int = 0
-    """Rows without a conversation, kept unchanged."""
+    unchanged: int = 0
+    """Rows without a conversation, which stay as they are."""
     beyond_max_rows: int = 0
     failed_rows: Counter[str] = field(default_factory=Counter)
     """Rows left out, by reason."""
@@ -78,16 +74,21 @@ class TeacherReport:
     """Cost of all answers that this dataset needed, in the currency of the prices."""
 
     def as_metrics(self) -> dict[str, Any]:
-        return {**vars(self), "failed_rows": dict(self.failed_rows)}
+        metrics = {**vars(self), "failed_rows": dict(self.failed_rows), "kept_as_they_are": self.unchanged}
+        del metrics["unchanged"]
+        return metrics
 
 
 class AnswerSource(Protocol):
     """Where answers come from."""
 
-    failed: Counter[str]
-    """Failed attempts by kind."""
-    without_usage: int
-    """Answers whose tokens are not known."""
+    @property
+    def failed(self) -> Counter[str]:
+        """Failed attempts by kind."""
+
+    @property
+    def without_usage(self) -> int:
+        """Answers whose tokens are not known."""
 
     def asked_of(self, row: dict[str, Any]) -> list[AnswerRequest]:
         """The requests of a row, one for each answer; [] for a row without a conversation."""
@@ -103,7 +104,7 @@ def build_teacher_answers(
     dataset: Path,
     output: Path,
     settings: TeacherSettings,
-    kept: AnswerStore,
+    store: AnswerStore,
     tell: Callable[[str], None] = lambda said: None,
     judge: JudgeSettings | None = None,
     model: ModelTeacher | None = None,
@@ -120,10 +121,10 @@ def build_teacher_answers(
     report = TeacherReport()
     asked = (prompts or dataset) / "train.parquet"
     chosen = _drawn(asked, settings.max_rows)
-    source = EndpointAnswers(settings, kept) if model is None else ModelAnswers(settings, kept, model, output / ".work")
-    with source, _verifier(settings, judge, kept) as verifier:
+    source = EndpointAnswers(settings, store) if model is None else ModelAnswers(settings, store, model, output / ".work")
+    with source, _verifier(settings, judge, store) as verifier:
         new = source.begin(lambda: _all_asked(asked, source, chosen))
-        teacher = _Teacher(source, settings, kept, new, report, verifier)
+        teacher = _Teacher(source, settings, store, new, report, verifier)
         with ExitStack() as files:
             write = {
                 name: _writer(files, output / f"{name}.parquet", schema)
@@ -158,12 +159,12 @@ class _Teacher:
         self,
         source: AnswerSource,
         settings: TeacherSettings,
-        kept: AnswerStore,
+        store: AnswerStore,
         new: set[str],
         report: TeacherReport,
         verifier: Verifier | None,
     ):
-        self.source, self.settings, self.kept, self.new = source, settings, kept, new
+        self.source, self.settings, self.store, self.new = source, settings, store, new
         self.report, self.verifier = report, verifier
         self._counted = set[str]()
 
@@ -176,7 +177,7 @@ class _Teacher:
             if (request := self.source.asked_of(row))
         }
         all_requests = [request for several in requests.values() for request in several]
-        answered = {request.key for request in all_requests if self.kept.find(request.key) is not None}
+        answered = {request.key for request in all_requests if self.store.find(request.key) is not None}
         replies = self.source.answers(request for request in all_requests if request.key not in answered)
         before = answered - self.new
         candidates = self._scored(
@@ -184,7 +185,7 @@ class _Teacher:
                 row["row_id"]: (
                     row,
                     [
-                        AnswerCandidate(number, request.key, self.kept.find(request.key) or replies[request.key])
+                        AnswerCandidate(number, request.key, self.store.find(request.key) or replies[request.key])
                         for number, request in enumerate(requests[row["row_id"]])
                     ],
                 )
@@ -200,7 +201,7 @@ class _Teacher:
             elif prompt_of(row) is not None:
                 self.report.beyond_max_rows += 1
             else:
-                self.report.kept_as_they_are += 1
+                self.report.unchanged += 1
                 files["train"].append(row)
         return files
 
@@ -216,20 +217,20 @@ class _Teacher:
             for name, (_, several) in rows.items()
         }
 
-    def _decide(self, row: dict[str, Any], candidates: list[AnswerCandidate], before: set[str], found: dict[str, Rows]) -> None:
+    def _decide(self, row: dict[str, Any], candidates: list[AnswerCandidate], before: set[str], files: dict[str, Rows]) -> None:
         """Keeps the best of a row's answers, and records all of them."""
         report, verify = self.report, self.settings.verify
-        kept = choose(candidates, verify, self.settings.seed, row["row_id"])
+        best = choose(candidates, verify, self.settings.seed, row["row_id"])
         usable = [each for each in candidates if each.answer.message is not None]
         report.unverifiable_rows += verify is not None and bool(usable) and all(each.score is None for each in usable)
-        if kept is not None:
+        if best is not None and best.answer.message is not None:
             report.answered += 1
-            report.reused += candidates[kept].key in before
-            learnt = candidates[kept].answer
-            found["train"].append(with_answer(row, learnt.message))
+            report.reused += best.key in before
+            learnt = best.answer
+            files["train"].append(with_answer(row, best.answer.message))
             if learnt.logprobs is not None:
                 report.answers_with_logprobs += 1
-                found["logprobs"].append(
+                files["logprobs"].append(
                     {
                         "row_id": row["row_id"],
                         "prompt_tokens": learnt.prompt_tokens,
@@ -241,24 +242,25 @@ class _Teacher:
         else:
             report.failed_rows[candidates[0].answer.failure] += 1
         about = {name: row[name] for name in ("row_id", "interaction_ids", "source")}
-        for place, each in enumerate(candidates):
+        for each in candidates:
             answer = each.answer
             if each.key not in self._counted:
                 self._counted.add(each.key)
                 report.prompt_tokens += answer.prompt_tokens
                 report.answer_tokens += answer.answer_tokens
                 report.cost += answer.cost
-            below = verify is not None and each.score is not None and each.score < verify.least
-            report.rejected_answers += below
-            why = f"score {each.score:g} is below {verify.least:g}" if below else answer.failure or None
-            found["requests"].append(
+            why = answer.failure or None
+            if verify is not None and each.score is not None and each.score < verify.least:
+                report.rejected_answers += 1
+                why = f"score {each.score:g} is below {verify.least:g}"
+            files["requests"].append(
                 {
                     **about,
                     "model": answer.model,
                     "request_sha256": each.key,
                     "sample": each.sample,
                     "score": each.score,
-                    "kept": place == kept,
+                    "kept": each is best,
                     "failure": why,
                     "finish_reason": answer.finish_reason,
                     "prompt_tokens": answer.prompt_tokens,
@@ -267,19 +269,21 @@ class _Teacher:
                     "answer": answer.message and json.dumps(answer.message),
                 }
             )
-        for place in pairs(candidates, kept, verify):
+        if best is None:
+            return
+        for each in rejected(candidates, best, verify):
             report.preferences += 1
-            found["preferences"].append(
+            files["preferences"].append(
                 {
                     **about,
                     "session_id": row["session_id"],
                     "prompt": json.dumps(json.loads(row["messages"])[:-1]),
                     "tools": row["tools"],
                     "request": row["request"],
-                    "chosen": json.dumps([candidates[kept].answer.message]),
-                    "rejected": json.dumps([candidates[place].answer.message]),
-                    "chosen_score": candidates[kept].score,
-                    "rejected_score": candidates[place].score,
+                    "chosen": json.dumps([best.answer.message]),
+                    "rejected": json.dumps([each.answer.message]),
+                    "chosen_score": best.score,
+                    "rejected_score": each.score,
                 }
             )
 
@@ -303,7 +307,7 @@ class _Teacher:
                 f"teacher: none of {counted(asked, 'row')} has a usable answer ({said}); answers are kept: "
                 "raise teacher.max_tokens where they were cut, or ask another model"
             )
-        if self.report.rejected_rows and not self.report.answered:
+        if self.settings.verify is not None and self.report.rejected_rows and not self.report.answered:
             raise TeacherError(
                 f"teacher: no answer to any of {counted(asked, 'row')} reached the least score "
                 f"{self.settings.verify.least:g}; answers are kept: look at them with another verify.kind or "
@@ -325,9 +329,9 @@ def _all_asked(path: Path, source: AnswerSource, chosen: set[str] | None) -> Ite
 
 
 def _verifier(
-    settings: TeacherSettings, judge: JudgeSettings | None, kept: AnswerStore
+    settings: TeacherSettings, judge: JudgeSettings | None, store: AnswerStore
 ) -> AbstractContextManager[Verifier | None]:
-    return nullcontext() if settings.verify is None else Verifier(settings.verify, judge, kept)
+    return nullcontext() if settings.verify is None else Verifier(settings.verify, judge, store)
 
 
 def _writer(files: ExitStack, path: Path, schema: pa.Schema) -> pq.ParquetWriter:

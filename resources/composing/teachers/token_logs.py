@@ -1,8 +1,5 @@
 """Log-probabilities that an endpoint gives with an answer: read from a reply, packed for the cache, written for the student.
 
-    logs = read_token_logs(choice, most=20)         # TokenLogs, or None without them
-    TokenLogs.unpacked(logs.packed())
-
 A token is named by its bytes, since endpoints give no ids; vLLM's return_tokens_as_token_ids gives `token_id:17`, which is kept
 as text. Each answer has a table of its different tokens; alternatives are places in it, with float16 log-probabilities.
 """
@@ -75,14 +72,17 @@ def read_token_logs(choice: Any, most: int) -> TokenLogs | None:
     try:
         content = choice["logprobs"]["content"]
         places: dict[bytes, int] = {}
-        said, counts, likely, logs = [], [], [], []
+        said: list[int] = []
+        counts: list[int] = []
+        likely: list[int] = []
+        logs: list[float] = []
         for each in content:
-            found = {_name(each): float(each["logprob"])}
+            alternatives = {_name(each): float(each["logprob"])}
             for other in (each.get("top_logprobs") or [])[:most]:
-                found.setdefault(_name(other), float(other["logprob"]))
-            if not all(math.isfinite(value) and value <= 1e-3 for value in found.values()):
+                alternatives.setdefault(_name(other), float(other["logprob"]))
+            if not all(math.isfinite(value) and value <= 1e-3 for value in alternatives.values()):
                 return None
-            known = {name: min(value, 0.0) for name, value in found.items() if value > UNKNOWN}
+            known = {name: min(value, 0.0) for name, value in alternatives.items() if value > UNKNOWN}
             said.append(places.setdefault(_name(each), len(places)))
             counts.append(len(known))
             likely += [places.setdefault(name, len(places)) for name in known]

@@ -1,10 +1,5 @@
 """Scores answers, to reject what is wrong and to keep the best of several (rejection sampling).
 
-    verifier = Verifier(settings.verify, judge)          # judge: JudgeSettings, for kind judge
-    verifier.score(row, message)                         # 0 to 1; of a judge 1 to 10; None: this row has nothing to verify with
-    chosen = choose(candidates, settings, seed=0, row_id="row-7")    # place of the best, ties by seed; None: all too low
-    pairs(candidates, chosen, settings)                  # places of rejected answers to learn preferences from
-
 The checks are those of evaluation suites (model_ops/tasks/). What is right comes from the row: the logged answer (number,
 exact, function_call), the schema that its request asked for (json_schema), or what a row of rl_prompts brings (verifier).
 """
@@ -14,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,8 +26,8 @@ from model_ops.tasks import (
     calls_as_text,
     logged_number,
 )
-from resources.composing.teachers.endpoint import TeacherError
-from resources.composing.teachers.kept_answers import AnswerStore, StoredAnswer, request_key
+from resources.composing.teachers.answer_store import AnswerStore, StoredAnswer, request_key
+from resources.composing.teachers.endpoint_answers import TeacherError
 from resources.composing.teachers.settings import VerifySettings
 from resources.curating import JudgeEndpoint, JudgeError, JudgeSettings
 
@@ -44,8 +38,8 @@ Message = dict[str, Any]
 class Verifier:
     """Scores answers of one recipe. A judge's scores are kept as answers are: asked for once."""
 
-    def __init__(self, settings: VerifySettings, judge: JudgeSettings | None, kept: AnswerStore):
-        self.settings, self._kept = settings, kept
+    def __init__(self, settings: VerifySettings, judge: JudgeSettings | None, store: AnswerStore):
+        self.settings, self._store = settings, store
         self._judge = None
         if settings.kind == "judge":
             if judge is None:
@@ -69,11 +63,10 @@ class Verifier:
             return [grades[0].value for grades in check_all(GraderPart(by="verifier"), [_to_verify(*each) for each in asked])]
         if self._judge is None:
             return [self.score(row, message) for row, message in asked]
-        with ThreadPoolExecutor(self._judge.settings.concurrency) as pool:
-            try:
-                return list(pool.map(lambda each: self.score(*each), asked))
-            except JudgeError as error:
-                raise TeacherError(f"{error}; answers and scores up to now are kept") from error
+        try:
+            return list(self._judge.endpoint.each(lambda each: self.score(*each), asked))
+        except JudgeError as error:
+            raise TeacherError(f"{error}; answers and scores up to now are kept") from error
 
     def score(self, row: Row, message: Message) -> float | None:
         """The score of an answer to a row's prompt; None if the row has nothing to verify with, or the judge gave no score."""
@@ -103,24 +96,24 @@ class Verifier:
 
     def _judged(self, row: Row, message: Message) -> float | None:
         assert self._judge is not None
-        return judged_quality(self._judge, self._kept, json.dumps(json.loads(row["messages"])[:-1]), json.dumps(message))
+        return judged_quality(self._judge, self._store, json.dumps(json.loads(row["messages"])[:-1]), json.dumps(message))
 
 
-def judged_quality(judge: JudgeEndpoint, kept: AnswerStore, before: str, answer: str) -> float | None:
+def judged_quality(judge: JudgeEndpoint, store: AnswerStore, before: str, answer: str) -> float | None:
     """The judge's quality of an answer (JSON text) to the messages before it, 1 to 10; None for a reply without one. A score is
     kept and asked for once. Raises JudgeError where the judge does not answer."""
     settings = judge.settings
     key = request_key(
         settings.model, [{"prompt": settings.prompt_sha256, "before": before, "answer": answer}], None, settings.request
     )
-    known = kept.find(key)
+    known = store.find(key)
     if known is not None and known.message is not None:
         return known.message["quality"]
     reply = judge.ask(before, answer)
     if reply.unreachable:
         raise JudgeError(f"the judge at {settings.base_url} does not answer ({reply.answer}): run again when it is up")
     if reply.quality is not None:
-        kept.keep(key, StoredAnswer(settings.model, {"quality": reply.quality}, "", "judge", 0, 0, 0.0))
+        store.keep(key, StoredAnswer(settings.model, {"quality": reply.quality}, "", "judge", 0, 0, 0.0))
     return reply.quality
 
 
@@ -153,33 +146,35 @@ class AnswerCandidate:
     """None if it was not, or could not be, verified."""
 
 
-def choose(candidates: Sequence[AnswerCandidate], settings: VerifySettings | None, seed: int, row_id: str) -> int | None:
-    """The place of the answer that is kept. Without a verifier, or where it cannot score the row: the first by seed, unless the
-    settings drop such rows."""
+def choose(
+    candidates: Sequence[AnswerCandidate], settings: VerifySettings | None, seed: int, row_id: str
+) -> AnswerCandidate | None:
+    """The answer that is kept. Without a verifier, or where it cannot score the row: the first by seed, unless the settings
+    drop such rows."""
 
-    def drawn(place: int) -> str:
-        return hashlib.sha256(f"{seed} {row_id} {candidates[place].sample}".encode()).hexdigest()
+    def drawn(candidate: AnswerCandidate) -> str:
+        return hashlib.sha256(f"{seed} {row_id} {candidate.sample}".encode()).hexdigest()
 
-    usable = [place for place, found in enumerate(candidates) if found.answer.message is not None]
-    scored = [place for place in usable if candidates[place].score is not None]
+    usable = [each for each in candidates if each.answer.message is not None]
+    scored = [(score, each) for each in usable if (score := each.score) is not None]
     if settings is None or not scored:
         keeps = settings is None or settings.keeps_unverifiable
         return min(usable, key=drawn, default=None) if keeps else None
-    best = max(candidates[place].score for place in scored)
-    if best < settings.least:
-        return None
-    return min((place for place in scored if candidates[place].score == best), key=drawn)
+    best = max(score for score, _ in scored)
+    return None if best < settings.least else min((each for score, each in scored if score == best), key=drawn)
 
 
-def pairs(candidates: Sequence[AnswerCandidate], chosen: int | None, settings: VerifySettings | None) -> list[int]:
-    """Places of the answers that scored below the least score where another one was kept for its score: each is the rejected
-    half of a preference."""
-    if settings is None or chosen is None or candidates[chosen].score is None:
+def rejected(
+    candidates: Sequence[AnswerCandidate], chosen: AnswerCandidate | None, settings: VerifySettings | None
+) -> list[AnswerCandidate]:
+    """Answers that scored below the least score where another one was kept for its score: each is the rejected half of a
+    preference."""
+    if settings is None or chosen is None or chosen.score is None:
         return []
-    seen = {candidates[chosen].answer.message_text}
-    found = []
-    for place, each in enumerate(candidates):
-        if each.score is not None and each.score < settings.least and each.answer.message_text not in seen:
-            seen.add(each.answer.message_text)
-            found.append(place)
-    return found
+    texts = {chosen.answer.message_text}
+    wrong = []
+    for each in candidates:
+        if each.score is not None and each.score < settings.least and each.answer.message_text not in texts:
+            texts.add(each.answer.message_text)
+            wrong.append(each)
+    return wrong

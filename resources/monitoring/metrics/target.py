@@ -51,8 +51,8 @@ class Target:
             key = key_in(api_key_env)
         except MissingKeyError as error:
             raise ScrapeError(f"--api-key-env: {error}") from error
-        self._metrics = OpenAiApi(self.url, api_key=key, connections=1, timeout_s=seconds, retries=None)
-        self._answers = OpenAiApi(self.url, api_key=key, connections=1, timeout_s=ANSWER_S, retries=None)
+        self._metrics = OpenAiApi(self.url, api_key=key, connections=1, timeout_s=seconds)
+        self._answers = OpenAiApi(self.url, api_key=key, connections=1, timeout_s=ANSWER_S)
         self._seconds = seconds
 
     def close(self) -> None:

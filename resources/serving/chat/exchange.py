@@ -17,6 +17,7 @@ from typing import Any
 from uuid import uuid4
 
 from model_ops.files import write_text
+from model_ops.jobs import CheckFailed
 from resources.endpoints import Actor, ActorError
 from resources.gateway import envelope, feedback_record
 from resources.lake import LakeLayout
@@ -27,6 +28,10 @@ from stores.mirror.no_mirror import NoMirror
 
 FINISHED = {"length": "length", "stopped": "cancelled"}
 """finish_reason by how an answer ended; one that a person stopped is not whole."""
+
+
+class NotRatableError(CheckFailed):
+    """Feedback on an answer would reach no run; the message says why."""
 
 
 @dataclass
@@ -48,13 +53,15 @@ class ChatExchange:
             self.done = dict(line)
 
 
-def why_not_ratable(lake: LakeLayout | None, speaker: Speaker) -> str:
-    """Why feedback on a speaker's answers is not kept; "" if it is."""
+def ratable_in(lake: LakeLayout | None, speaker: Speaker) -> LakeLayout:
+    """The lake that keeps feedback on a speaker's answers. Raises NotRatableError where none does, with the reason."""
     if lake is None or not speaker.workload:
-        return f"{speaker.name} belongs to no workload of a lake, so no run would read what you think of its answers"
+        raise NotRatableError(
+            f"{speaker.name} belongs to no workload of a lake, so no run would read what you think of its answers"
+        )
     if not isinstance(lake.mirror, NoMirror):
-        return "the lake lies in a bucket, and feedback of a chat is kept in lakes on a disk only"
-    return ""
+        raise NotRatableError("the lake lies in a bucket, and feedback of a chat is kept in lakes on a disk only")
+    return lake
 
 
 def keep_rating(lake: LakeLayout, exchange: ChatExchange, value: str, comment: str = "") -> None:
@@ -70,7 +77,7 @@ def keep_rating(lake: LakeLayout, exchange: ChatExchange, value: str, comment: s
     choice = {
         "index": 0,
         "message": {"role": "assistant", "content": exchange.text},
-        "finish_reason": FINISHED.get(done.get("done"), "stop"),
+        "finish_reason": FINISHED.get(str(done.get("done")), "stop"),
     }
     usage = {"prompt_tokens": done.get("prompt_tokens"), "completion_tokens": done.get("tokens")}
     answer = {

@@ -21,8 +21,8 @@ from pydantic import ValidationError
 
 from resources.gateway import Front, FrontError, Handler
 from resources.lake import LakeLayout
-from resources.serving.chat.exchange import ChatExchange, keep_rating, why_not_ratable
-from resources.serving.chat.speaker import ChatError
+from resources.serving.chat.exchange import ChatExchange, NotRatableError, keep_rating, ratable_in
+from resources.serving.chat.speaker import ChatError, Speaker
 from resources.serving.chat.talking import Question, TalkError, Talking
 
 PAGE = Path(__file__).with_name("templates") / "chat.html.j2"
@@ -41,7 +41,8 @@ class _Page:
         self.lake, self.talks, self.system, self.sampling = lake, talks, system, sampling
         self.busy = [threading.Lock() for _ in talks]
         self.exchanges: dict[str, ChatExchange] = {}
-        self.front: Front | None = None
+        self.port = 0
+        """Of the front, once it serves."""
 
     @property
     def answers(self) -> dict[str, Handler]:
@@ -56,11 +57,11 @@ class _Page:
 
     def _guarded(self, handler: Handler) -> Handler:
         async def answer(request: web.Request) -> web.StreamResponse:
-            hosts = {f"{host}:{self.front.port}" for host in HOSTS}
+            hosts = {f"{host}:{self.port}" for host in HOSTS}
             origin, origins = request.headers.get("Origin"), {f"http://{host}" for host in hosts}
             if (
                 request.headers.get("Host") not in hosts
-                or (origin or f"http://{HOST}:{self.front.port}") not in origins
+                or (origin or f"http://{HOST}:{self.port}") not in origins
                 or request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
             ):
                 return _refused(403, "this address answers only its own page")
@@ -100,12 +101,19 @@ class _Page:
                         "positions": talk.positions,
                         "drafting": talk.speaker.drafting.label,
                         "drafts": talk.speaker.drafting.method != "none",
-                        "not_kept": why_not_ratable(self.lake, talk.speaker),
+                        "not_kept": self._refusal_of(talk.speaker),
                     }
                     for talk in self.talks
                 ],
             }
         )
+
+    def _refusal_of(self, speaker: Speaker) -> str:
+        try:
+            ratable_in(self.lake, speaker)
+        except NotRatableError as error:
+            return str(error)
+        return ""
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         said = dict(await request.json())
@@ -155,9 +163,11 @@ class _Page:
         exchange, value, comment = self.exchanges.get(said["id"]), said["value"], said.get("comment", "")
         if exchange is None or value not in ("up", "down") or not isinstance(comment, str):
             return _refused(400, "there is no such answer any more")
-        if why := why_not_ratable(self.lake, exchange.speaker):
-            return _refused(409, why)
-        await asyncio.to_thread(keep_rating, self.lake, exchange, value, comment)
+        try:
+            lake = ratable_in(self.lake, exchange.speaker)
+        except NotRatableError as error:
+            return _refused(409, str(error))
+        await asyncio.to_thread(keep_rating, lake, exchange, value, comment)
         return web.json_response({"kept": True})
 
 
@@ -176,9 +186,9 @@ def chat_page(
     """The page, for as long as the block runs; port 0: a free one. sampling: what the page begins with, instead of what the
     model is served with. Raises ChatError if the port is taken."""
     page = _Page(lake, talks, system, sampling)
-    page.front = Front(HOST, port, 0.0, answers=page.answers, passes=())
     try:
-        with page.front as front:
+        with Front(HOST, port, 0.0, answers=page.answers, passes=()) as front:
+            page.port = front.port
             yield front
     except FrontError as error:
         raise ChatError(str(error)) from error

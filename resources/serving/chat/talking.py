@@ -16,6 +16,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from model_ops.jobs import CheckFailed
+from model_ops.machine import pipes_of
 from resources.launching import child_environment, python_module
 from resources.serving.chat.speaker import Speaker
 
@@ -52,13 +53,14 @@ class Talking:
 
     def __init__(self, speaker: Speaker, process: subprocess.Popen[str]):
         self.speaker, self._process = speaker, process
+        self._input, self._output = pipes_of(process)
         self._lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
         """In a thread: Ctrl-C in the middle of a read would lose what was read."""
         with suppress(ValueError):
-            for line in self._process.stdout:
+            for line in self._output:
                 self._lines.put(line)
         self._lines.put("")
 
@@ -80,8 +82,8 @@ class Talking:
 
     def _write(self, said: dict[str, Any]) -> None:
         try:
-            self._process.stdin.write(json.dumps(said) + "\n")
-            self._process.stdin.flush()
+            self._input.write(json.dumps(said) + "\n")
+            self._input.flush()
         except (OSError, ValueError) as error:
             raise TalkError(self._ended()) from error
 
@@ -113,14 +115,15 @@ def talking(speaker: Speaker) -> Iterator[Talking]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
+    asked, answered = pipes_of(process)
     try:
         yield Talking(speaker, process)
     finally:
         with suppress(OSError):
-            process.stdin.close()
+            asked.close()
         try:
             process.wait(ENDS_WITHIN_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        process.stdout.close()
+        answered.close()

@@ -7,9 +7,9 @@ import pytest
 from loopback import loopback
 from tiny_models import write_dataset, write_target
 
-from model_ops.answering.completions_endpoint import CompletionsEndpoint, CompletionTokens
-from model_ops.answering.endpoint_settings import EndpointSettings
+from model_ops.answering.answerers import CompletionsEndpoint, CompletionTokens
 from model_ops.answering.sampling_parameters import Sampling, sampling_of
+from model_ops.answering.settings import EndpointSettings
 from model_ops.decoding.sampling import Truncation
 from model_ops.jobs.errors import ModelError
 from model_ops.jobs.job import Job

@@ -7,8 +7,7 @@ import pytest
 from judge_server import completion, judge_server
 
 from model_ops.graders import AskedGroup, GradedAnswer, Grader, GraderSettings
-from model_ops.graders.openai_grader import formula_problem
-from model_ops.graders.text_similarity import common_subsequence, similarity
+from model_ops.graders.openai_grader import common_subsequence, formula_problem, similarity
 from model_ops.jobs import ModelError
 
 EXACT = {"type": "string_check", "input": "{{sample.output_text}}", "reference": "{{ item.answer }}", "operation": "eq"}

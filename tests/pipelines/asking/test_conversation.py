@@ -3,6 +3,7 @@
 import io
 import os
 import signal
+from contextlib import contextmanager
 
 import pytest
 from rich.console import Console
@@ -112,3 +113,25 @@ def test_two_answer_with_histories_of_their_own_and_the_same_seed(talk):
     assert "the next run of tutor reads it with thumb up" in said and "there is no answer yet" in said
     [path] = (talk.lake.root / "chats/tutor").rglob("*.jsonl")
     assert '"comment": "good"' in path.read_text()
+
+
+def test_lines_are_read_ahead_while_an_answer_grows():
+    class Asks:
+        def __init__(self):
+            self.lines, self.events = ["hi"], []
+
+        def __call__(self, prompt):
+            self.events.append("asked")
+            if not self.lines:
+                raise EOFError
+            return self.lines.pop()
+
+        @contextmanager
+        def ahead(self):
+            self.events.append("ahead")
+            yield
+            self.events.append("over")
+
+    asks = Asks()
+    TerminalChat(Console(file=io.StringIO()), None, [StandIn()], "", {}, True, asks).run()
+    assert asks.events == ["asked", "ahead", "over", "asked"]

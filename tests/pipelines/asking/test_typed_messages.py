@@ -11,20 +11,18 @@ import time
 import pytest
 
 CHILD = """
-import io, json, sys, time
-from rich.console import Console
-from pipelines.asking import TerminalChat
-from tests.resources.serving.stand_in import StandIn
+import json, sys, time
+from pipelines.asking.typed_messages import TypedMessages
 
-class Slow(StandIn):
-    def line(self):
-        time.sleep(float(sys.argv[2]) / 3)
-        return super().line()
-
-speaker = Slow()
-TerminalChat(Console(file=io.StringIO()), None, [speaker], "", {}, True).run()
-with open(sys.argv[1], "w") as file:
-    json.dump([question.messages[-1].content for question in speaker.asked], file)
+typed, asked = TypedMessages(), []
+try:
+    while True:
+        asked.append(typed("> ").strip())
+        with typed.ahead():
+            time.sleep(float(sys.argv[2]))
+except EOFError:
+    with open(sys.argv[1], "w") as file:
+        json.dump(asked, file)
 """
 
 

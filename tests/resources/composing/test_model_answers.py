@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from model_ops.operations.sample_answers import SCHEMA
-from resources.composing.teachers.endpoint import TeacherError
-from resources.composing.teachers.kept_answers import AnswerStore
+from resources.composing.teachers.answer_store import AnswerStore
+from resources.composing.teachers.endpoint_answers import TeacherError
 from resources.composing.teachers.model_answers import PROMPTS, ModelTeacher
 from resources.composing.teachers.settings import TeacherSettings
 from resources.composing.teachers.teacher_answers import build_teacher_answers

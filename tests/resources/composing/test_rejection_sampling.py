@@ -10,18 +10,18 @@ import pytest
 from loopback import loopback
 from pydantic import ValidationError
 
-from resources.composing.teachers import endpoint as client
-from resources.composing.teachers.kept_answers import AnswerStore, StoredAnswer
+from resources.composing.teachers import endpoint_answers as client
+from resources.composing.teachers.answer_store import AnswerStore, StoredAnswer
 from resources.composing.teachers.settings import TeacherSettings, VerifySettings
 from resources.composing.teachers.teacher_answers import build_teacher_answers
-from resources.composing.teachers.verify import AnswerCandidate, Verifier, choose, pairs
+from resources.composing.teachers.verify import AnswerCandidate, Verifier, choose, rejected
 from resources.curating.judge_endpoint import JudgeSettings
 from tests.resources.composing.test_teacher_answers import Built, completion, dataset_of, row
 
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr(client, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("model_ops.answering.endpoint.FIRST_PAUSE_S", 0.001)
 
 
 def sums(name, question, logged, **more):
@@ -207,18 +207,20 @@ def candidates(*scores):
 
 def test_ties_are_drawn_by_the_seed_and_evenly():
     settings, several = VerifySettings(kind="number"), candidates(1, 0, 1, 1)
-    drawn = [choose(several, settings, seed, "a") for seed in range(300)]
-    assert drawn == [choose(several, settings, seed, "a") for seed in range(300)]
+    drawn = [choose(several, settings, seed, "a").sample for seed in range(300)]
+    assert drawn == [choose(several, settings, seed, "a").sample for seed in range(300)]
     assert all(80 <= drawn.count(place) <= 120 for place in (0, 2, 3)) and 1 not in drawn
 
 
 def test_only_the_best_at_or_above_the_least_score_is_kept():
     settings = VerifySettings(kind="judge", least_score=6)
-    assert choose(candidates(3, 6, 5.9), settings, 0, "a") == 1
-    assert choose(candidates(3, 5.9), settings, 0, "a") is None
-    assert choose(candidates(None, 6.5), settings, 0, "a") == 1  # scored ones come before unscored ones
-    assert pairs(candidates(3, 9, 7), 1, settings) == [0]  # 7 is good enough to be no example of a wrong answer
-    assert pairs(candidates(3, 5), None, settings) == [] and pairs(candidates(None, None), 0, settings) == []
+    for scores, best in (((3, 6, 5.9), 1), ((3, 5.9), None), ((None, 6.5), 1)):  # scored ones come before unscored ones
+        several = candidates(*scores)
+        assert choose(several, settings, 0, "a") == (None if best is None else several[best])
+    wrong, best, right = candidates(3, 9, 7)
+    assert rejected([wrong, best, right], best, settings) == [wrong]  # 7 is good enough to be no example of a wrong answer
+    unscored = candidates(None, None)
+    assert rejected(candidates(3, 5), None, settings) == [] and rejected(unscored, unscored[0], settings) == []
 
 
 @pytest.mark.parametrize(("values", "said"), [

@@ -13,7 +13,7 @@ from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
 from resources.reading.chats import with_chats
 from resources.reading.ingestion import ingest
-from resources.serving.chat.exchange import ChatExchange, keep_rating, why_not_ratable
+from resources.serving.chat.exchange import ChatExchange, NotRatableError, keep_rating, ratable_in
 from resources.serving.chat.talking import Question
 from tests.command import millrace
 from tests.resources.serving.stand_in import ANSWER, DONE, StandIn
@@ -95,7 +95,7 @@ def test_an_answer_that_a_person_stopped_is_no_whole_one(lake):
 
 
 def test_a_model_of_no_workload_keeps_nothing(lake):
-    assert why_not_ratable(lake, StandIn().speaker) == "" and "no workload" in why_not_ratable(
-        lake, StandIn(workload="").speaker
-    )
-    assert "no workload" in why_not_ratable(None, StandIn().speaker)
+    assert ratable_in(lake, StandIn().speaker) is lake
+    for where, speaker in ((lake, StandIn(workload="").speaker), (None, StandIn().speaker)):
+        with pytest.raises(NotRatableError, match="no workload"):
+            ratable_in(where, speaker)

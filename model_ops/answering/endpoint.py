@@ -1,0 +1,223 @@
+"""Asks one server with the OpenAI API: the client of teachers, judges, graders, rollouts and drafters' data.
+
+    with Endpoint(settings, "curation.judge", JudgeError) as endpoint:
+        replies = list(endpoint.each(endpoint.chat, bodies))       # a ChatReply for each, `concurrency` at a time
+        endpoint.content("GET", "/models")                         # bytes; raises JudgeError
+
+A busy server, a broken connection and a reply that is no completion are tried again after growing pauses, or after the time in
+Retry-After, which holds back all threads. A refused key, model or address ends the step. A server that stays silent is given
+up. Pace and cost are limited as `limits.py` says. The key comes from the environment only.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import urllib3
+
+from model_ops.answering.chat_reply import BUSY, NO_REPLY, ChatReply, Reply, read_chat
+from model_ops.answering.limits import Bill, Budget, RateLimiter
+from model_ops.answering.openai_api import MissingKeyError, OpenAiApi, key_in
+from model_ops.answering.settings import EndpointSettings
+from model_ops.jobs import ModelError
+from model_ops.machine import pause_after
+
+RETRYABLE = (408, 425, 429, 500, 502, 503, 504)
+"""Retryable HTTP statuses."""
+REFUSED = (401, 403, 404, 405)
+"""HTTP statuses that no other chat request to the server would change."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
+MOST_BYTES = 16 << 20
+"""A longer reply is not read."""
+BYTES_PER_TOKEN = 3
+"""To foresee a prompt's tokens for the rate limit; the reply's usage corrects it."""
+
+Asked = TypeVar("Asked")
+Said = TypeVar("Said")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerReply(Reply):
+    """One HTTP reply. status: 0 without a reply."""
+
+    status: int = 0
+    content: bytes = b""
+    pause_s: float | None = None
+    """Retry-After, seconds."""
+
+
+SILENT = ServerReply(failure=NO_REPLY, reason="not asked, since it had stopped answering", retryable=True)
+Read = TypeVar("Read", bound=Reply)
+
+
+class Endpoint:
+    """One server; thread-safe. failed: failed attempts by kind, repeated ones included. without_usage: answers whose tokens
+    the server did not count."""
+
+    def __init__(
+        self,
+        settings: EndpointSettings,
+        key: str,
+        error: type[Exception] = ModelError,
+        *,
+        pace: RateLimiter | None = None,
+        budget: Budget | None = None,
+        through_proxy: bool = True,
+    ):
+        """key: of the recipe, at the head of messages. error: raised for a server that cannot be used, or whose key
+        is missing."""
+        self.settings, self.key, self.error = settings, key, error
+        self.pace, self.budget = pace or RateLimiter(), budget or Budget()
+        self.failed: Counter[str] = Counter()
+        self.without_usage = 0
+        self._silent, self._lock = 0, threading.Lock()
+        try:
+            api_key = key_in(settings.api_key_env)
+        except MissingKeyError as missing:
+            raise error(f"{key}: {missing}") from missing
+        self._api = OpenAiApi(
+            settings.base_url,
+            api_key=api_key,
+            connections=settings.concurrency,
+            timeout_s=settings.timeout_s,
+            through_proxy=through_proxy,
+        )
+
+    def __enter__(self) -> Endpoint:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._api.close()
+
+    @property
+    def gone(self) -> bool:
+        """Whether as many requests in a row failed, after all their attempts, as twice the requests at a time; then no more are
+        sent."""
+        return self._silent >= 2 * self.settings.concurrency
+
+    def each(self, ask: Callable[[Asked], Said], asked: Iterable[Asked]) -> Iterator[Said]:
+        """`ask` for each, several at a time, in order. After an error no other begins, and those on their way end first."""
+        errors: list[BaseException] = []
+
+        def guarded(one: Asked) -> Said:
+            if errors:
+                raise errors[0]
+            try:
+                return ask(one)
+            except BaseException as error:
+                errors.append(error)
+                raise
+
+        with ThreadPoolExecutor(self.settings.concurrency) as pool:
+            try:
+                yield from pool.map(guarded, asked)
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def chat(self, body: dict[str, Any]) -> ChatReply:
+        """The answer to a chat request; `model` is filled in. The usage of every attempt counts.
+
+        Raises `error` where the server refuses the key, the model or the address, and BudgetError as Budget does."""
+        body = {**body, "model": self.settings.model}
+        size, most = len(json.dumps(body)), int(body.get("max_tokens") or 0)
+        expected = size // BYTES_PER_TOKEN + most
+        with self.budget.reserved(size, most) as bill:
+
+            def read(reply: ServerReply) -> ChatReply:
+                if reply.status in REFUSED:
+                    raise self.error(
+                        f"{self.key}: {self.settings.base_url} refuses {self.settings.model} (HTTP {reply.status}): check "
+                        "base_url, model and api_key_env; answers up to now are kept"
+                    )
+                if reply.failure:
+                    return ChatReply(failure=reply.failure, retryable=reply.retryable, reason=reply.reason)
+                return self._counted(read_chat(reply.content), bill, size, most, expected)
+
+            reply = self._repeated("POST", "/chat/completions", body, read, expected)
+            return replace(reply, cost=bill.cost)
+
+    def content(self, method: str, path: str, body: dict[str, Any] | None = None, wants: str = "") -> bytes:
+        """The content of a reply with HTTP 200; raises `error` for any other. wants: the remedy where the server refuses."""
+        reply = self._repeated(method, path, body, lambda reply: reply, 0)
+        if reply.status not in (0, 200):
+            where = self.settings.base_url + path.partition("?")[0]
+            raise self.error(f"{self.key}: {where} refuses with HTTP {reply.status}{wants and ': '}{wants}")
+        if reply.failure:
+            raise self.error(
+                f"{self.key}: {self.settings.base_url} does not reply ({reply.reason or reply.failure}): start the server and "
+                "run the step again; finished answers are kept"
+            )
+        return reply.content
+
+    def _counted(self, reply: ChatReply, bill: Bill, size: int, most: int, expected: int) -> ChatReply:
+        used = reply.prompt_tokens + reply.answer_tokens
+        if used or reply.message is None:
+            bill.usage(reply.prompt_tokens, reply.answer_tokens)
+        else:  # no usage: the most that it can have been, since a token has at least one byte
+            length = len(json.dumps(reply.message))
+            bill.usage(size, min(most or length, length))
+        self.pace.correct(used - expected if used else 0)
+        if reply.message is not None and not reply.answer_tokens:
+            with self._lock:
+                self.without_usage += 1
+        return reply
+
+    def _repeated(
+        self, method: str, path: str, body: dict[str, Any] | None, read: Callable[[ServerReply], Read], tokens: int
+    ) -> Read:
+        """The first reply that needs no other attempt, or the last one."""
+        reply = read(SILENT)
+        for attempt in range(self.settings.retries + 1):
+            if self.gone:
+                return reply
+            self.pace.wait(tokens)
+            answer = self._attempt(method, path, body)
+            reply = read(answer)
+            with self._lock:
+                if reply.failure:
+                    self.failed[reply.failure] += 1
+            if not reply.retryable:
+                break
+            if attempt < self.settings.retries:
+                pause_s = pause_after(attempt + 1, FIRST_PAUSE_S, LONGEST_PAUSE_S) * random.uniform(1, 1.5)
+                pause_s = min(LONGEST_PAUSE_S, pause_s if answer.pause_s is None else answer.pause_s)
+                if answer.status in RETRYABLE:
+                    self.pace.hold(pause_s)  # whoever asks next would be refused as well
+                else:
+                    time.sleep(pause_s)
+        with self._lock:
+            self._silent = self._silent + 1 if reply.retryable else 0
+        return reply
+
+    def _attempt(self, method: str, path: str, body: dict[str, Any] | None) -> ServerReply:
+        try:
+            response = self._api.request(method, path, body, preload_content=False)
+            content = self._api.read(response, MOST_BYTES, self.settings.timeout_s)
+        except urllib3.exceptions.HTTPError as error:
+            reason = type(getattr(error, "reason", None) or error).__name__
+            return ServerReply(failure=NO_REPLY, reason=reason, retryable=True)
+        status, named = response.status, f"HTTP {response.status}"
+        if status in RETRYABLE:
+            pause_s = retry_after(response.headers.get("Retry-After"))
+            return ServerReply(failure=BUSY, reason=named, retryable=True, status=status, pause_s=pause_s)
+        if status != 200:
+            return ServerReply(failure=named, status=status)
+        if content is None:
+            return ServerReply(failure="the reply does not end", retryable=True, status=status)
+        return ServerReply(status=status, content=content)
+
+
+def retry_after(header: str | None) -> float | None:
+    """Seconds of a Retry-After header, also of a date; None for nonsense."""
+    try:
+        return None if header is None else urllib3.Retry().parse_retry_after(header)
+    except (urllib3.exceptions.InvalidHeader, ValueError, OverflowError):
+        return None
