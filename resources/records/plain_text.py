@@ -4,6 +4,8 @@ Python. The joiners U+200C and U+200D stay: scripts and emoji are written with t
     visible('a\x1b[31mb')               # 'a\\x1b[31mb'
 """
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
