@@ -12,10 +12,8 @@ from tests.command import PROJECT
 WORDS = {"found", "made", "kept", "told"}
 NOT_YET = tuple(
     """
-    model_ops/answering/ model_ops/answers/ model_ops/chat_apis/ model_ops/environments/ model_ops/evaluation/
-    model_ops/graders/ model_ops/operations/ model_ops/preferences/ model_ops/reinforcement/ model_ops/rewards/
-    model_ops/serving/ model_ops/tasks/ pipelines/asking/ recipes/sums.py resources/composing/ resources/curating/
-    resources/monitoring/ resources/reading/ resources/releases/ resources/releasing/
+    model_ops/answers/ model_ops/environments/ model_ops/operations/ model_ops/preferences/ model_ops/reinforcement/
+    model_ops/rewards/ recipes/sums.py resources/monitoring/ resources/releases/
     """.split()  # noqa: SIM905
 )
 """Folders and files that still hold such names. The list only shrinks."""
