@@ -62,11 +62,7 @@ def bars(title: str, given: Sequence[Bar], unit: str, digits: int = 3, whole_lab
 
 
 def lines(
-    title: str,
-    about: str,
-    series: Mapping[str, Sequence[tuple[date, float]]] | Mapping[str, Sequence[tuple[float, float]]],
-    digits: int = 3,
-    from_zero: bool = True,
+    title: str, about: str, series: Mapping[str, Sequence[tuple[date | float, float]]], digits: int = 3, from_zero: bool = True
 ) -> Markup:
     """A line for each series, by day or by numbers, which are evenly spaced, as concurrencies double. A place without a value
     has no point. from_zero: whether the axis begins at 0, unless a value is below it."""
@@ -75,7 +71,7 @@ def lines(
     low, top = (0.0, nice_top(max(values))) if from_zero and min(values) >= 0 else nice_bounds(min(values), max(values))
     days = [place for place in places if isinstance(place, date)]
     room = WIDTH - LEFT - RIGHT - 16
-    at = {place: LEFT + 8 + _share(place, places) * room for place in places}
+    at = {place: LEFT + 8 + share * room for place, share in zip(places, _shares(places), strict=True)}
     parts = _axes(top, days, low)
     parts += [_label(at[place], TOP + PLOT + 15, short_number(place)) for place in places if not isinstance(place, date)]
     for index, (name, points) in enumerate(series.items()):
@@ -277,12 +273,11 @@ def _label(x: float, y: float, text: str | date) -> Markup:
     return Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(x, y, text)
 
 
-def _share(place: date | float, places: Sequence[date] | Sequence[float]) -> float:
-    """Where a place stands between the first and the last: a day by time, a number by its rank."""
-    if isinstance(place, date):
-        whole = (places[-1] - places[0]).days
-        return (place - places[0]).days / whole if whole else 0.5
-    return places.index(place) / (len(places) - 1) if len(places) > 1 else 0.5
+def _shares(places: Sequence[date | float]) -> list[float]:
+    """Where each place stands between the first and the last: a day by time, a number by its rank."""
+    ranks = [place.toordinal() if isinstance(place, date) else rank for rank, place in enumerate(places)]
+    whole = ranks[-1] - ranks[0] if ranks else 0
+    return [(rank - ranks[0]) / whole if whole else 0.5 for rank in ranks]
 
 
 def _short(text: str) -> Markup:
