@@ -949,7 +949,10 @@ CHANGES = {
         ("resources/deciding/test_options.py",),
     ),
     "a refusal is right for harmless requests": Change(
-        "model_ops/tasks/text_match.py", 'item.kind == "refuses"', 'item.kind == "complies"', ("model_ops/test_task_scorers.py",)
+        "model_ops/tasks/text_match.py",
+        'item.kind == "refuses"',
+        'item.kind == "complies"',
+        ("model_ops/test_task_scorers.py",),
     ),
     # what a run is worth
     "a gate of an interval holds with half of the pairs": Change(
