@@ -1,6 +1,5 @@
 """curated_interactions: one grouping pass over all days: duplicates, contamination; every row gets a decision."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +46,7 @@ def curated_interactions(
         )
         workshop.publish_catalog()
         counts = count_records(workshop.lake, workshop.workload, output.name)
-        return {**report.as_metrics(), "records": asdict(counts)}
+        return {**report.as_metrics(), "records": counts.as_metrics()}
 
     manifest = workshop.build(
         "dataset",
@@ -64,7 +63,7 @@ def curated_interactions(
     )
     counts = RecordCounts.of(manifest)
     return shown(
-        manifest, workshop, first={"dropped": table(counts.as_rows()), "records_read": counts.read, "kept": counts.kept}
+        manifest, workshop, first={"dropped": table(counts.as_rows()), "records_read": counts.read, "kept": counts.rows}
     )
 
 
@@ -76,7 +75,7 @@ def counts_add_up(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
         passed=counts.adds_up,
         metadata={
             "read": counts.read,
-            "kept": counts.kept,
+            "kept": counts.rows,
             "dropped": sum(counts.dropped.values()),
             "quarantined": sum(counts.quarantined.values()),
         },
@@ -95,5 +94,5 @@ def enough_rows_are_left(
     return dg.AssetCheckResult(
         passed=not problem,
         description=problem or None,
-        metadata={"read": counts.read, "kept": counts.kept, "quarantined": sum(counts.quarantined.values())},
+        metadata={"read": counts.read, "kept": counts.rows, "quarantined": sum(counts.quarantined.values())},
     )

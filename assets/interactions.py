@@ -58,7 +58,7 @@ def interactions(
         context.log.warning(note)
         relay({"event": "note", "message": note})
     if (
-        report.total.kept
+        report.total.rows
         and (unkeyed := unkeyed_sentence())
         and workshop.tables.holds("interactions", workshop.workload, "user_hash")
     ):
@@ -68,7 +68,7 @@ def interactions(
         )
         relay({"event": "note", "message": f"{unkeyed} before a lake's first ingest"})
     workshop.publish_catalog()
-    read_now = {day: counts.model_dump(exclude_defaults=True) for day, counts in report.days.items()}
+    read_now = {day: counts.model_dump(exclude_defaults=True, by_alias=True) for day, counts in report.days.items()}
     yield from report_days(context, workshop, "interactions", read_now)
     yield from report_days(
         context,

@@ -52,8 +52,8 @@ def in_short(manifest: Manifest, directory: Path) -> dict[str, dg.MetadataValue]
 
 def _curation(counts: RecordCounts) -> Iterator[str]:
     dropped, quarantined = sum(counts.dropped.values()), sum(counts.quarantined.values())
-    share = f" ({counts.kept / counts.read:z.0%})" if counts.read else ""
-    left = f"{counts.kept:,} kept{share}"
+    share = f" ({counts.rows / counts.read:z.0%})" if counts.read else ""
+    left = f"{counts.rows:,} kept{share}"
     yield f"{counted(counts.read, 'record')} read: {left}, {dropped:,} dropped, {quarantined:,} in quarantine"
     if rules := counts.as_rows()[:MOST_RULES]:
         yield "most often for " + ", ".join(f"{row['stage and rule'].partition(': ')[2]} {row['records']:,}" for row in rules)

@@ -120,7 +120,7 @@ class _BlockAttention(torch.autograd.Function):
             torch.cat(query_gradients, 2),
             key_gradient.view_as(key).to(key.dtype),
             value_gradient.view_as(value).to(value.dtype),
-            None if sink_gradient is None else sink_gradient.to(sinks.dtype),
+            None if sinks is None or sink_gradient is None else sink_gradient.to(sinks.dtype),
             None,
             None,
             None,

@@ -241,7 +241,9 @@ def cached(
 def divergences_of(settings: StudentSettings) -> tuple[Divergence, Divergence | None]:
     """What is minimised at tokens of the dataset, and at tokens that the student samples; None where it samples none."""
     of_rows = Divergence(settings.temperature, settings.label_weight, settings.beta)
-    return of_rows, Divergence(settings.temperature, 0.0, settings.on_policy.beta) if settings.on_policy.share > 0 else None
+    return of_rows, Divergence(settings.temperature, 0.0, settings.on_policy.beta) if filled(
+        settings.on_policy.share
+    ) > 0 else None
 
 
 def searched_layers(

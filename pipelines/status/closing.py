@@ -85,7 +85,7 @@ def closing(lake: LakeLayout, recipe: Recipe, path: Path, outcome: Outcome) -> I
 
 def _rows(registry: Registry) -> ClosingLine:
     records = RecordCounts.of(registry.current("dataset", "curated_interactions"))
-    said = f"{records.read_text}, {records.kept:,} kept"
+    said = f"{records.read_text}, {records.rows:,} kept"
     with suppress(ManifestError):
         metrics = registry.current("dataset", "sft_dataset").metrics
         rows = metrics["rows"]

@@ -38,26 +38,16 @@ _OF_VIEWS = {
 }
 """Columns that the views of datasets add to the files' own."""
 
-DESCRIBED: dict[str, pa.Schema] = {
-    **SCHEMAS,
-    **DATASET_SCHEMAS,
-    "length_report": LIMIT_ROWS,
-    "speculator_dataset": ANSWER_ROWS,
+DESCRIBED: dict[str, pa.Schema] = {**SCHEMAS, **DATASET_SCHEMAS, "length_report": LIMIT_ROWS, "speculator_dataset": ANSWER_ROWS,
     "evaluation_report_likelihood": row_tables.LIKELIHOOD_ROWS,
     "evaluation_report_task_scores": row_tables.TASK_ROWS,
-    "evaluation_report_acceptance": row_tables.ACCEPTANCE_ROWS,
-    "sampled_answers": SAMPLED_ANSWER_ROWS,
-    "rollouts": ROLLOUT_ROWS,
-    "rescored_answers": RESCORED_ROWS,
-}
+    "evaluation_report_acceptance": row_tables.ACCEPTANCE_ROWS, "sampled_answers": SAMPLED_ANSWER_ROWS,
+    "rollouts": ROLLOUT_ROWS, "rescored_answers": RESCORED_ROWS}  # fmt: skip
 """Tables, and files of datasets, whose columns have sentences in their schema."""
 
 
-COLUMN_SOURCES = {
-    "cleaned_interactions": "curating/clean.yaml",
-    "curated_interactions": "curating/curate.yaml",
-    "sft_dataset": "composing/datasets.yaml",
-}
+COLUMN_SOURCES = {"cleaned_interactions": "curating/clean.yaml", "curated_interactions": "curating/curate.yaml",
+    "sft_dataset": "composing/datasets.yaml"}  # fmt: skip
 """Tables and datasets made by SQL -> the file in sql/ that says which columns a column is made from: a value of theirs changes
 its value, in a row that is there either way. tests/resources/catalog/test_column_lineage.py holds the files to that."""
 

@@ -23,7 +23,7 @@ MOST_RULES = 4
 def shortage(lake: LakeLayout, workload: str, counts: RecordCounts, sources: Collection[str], seeds: int) -> str:
     """Why too few rows are left; "" if there are enough. seeds: number of sources of examples beside the traffic."""
     quarantined = sum(counts.quarantined.values())
-    left = f"{counted(counts.kept, 'row')} of {counted(counts.read, 'record')} can be trained on"
+    left = f"{counted(counts.rows, 'row')} of {counted(counts.read, 'record')} can be trained on"
     lost = query(lake, sql_text("curating/record_counts/lost_sources"), {"workload": workload, "sources": sorted(sources)})
     for source in lost.to_pylist():
         if source["share"] >= LEAST_SHARE:
@@ -34,7 +34,7 @@ def shortage(lake: LakeLayout, workload: str, counts: RecordCounts, sources: Col
             )
     if quarantined and counts.read - quarantined < LEAST_SHARE * counts.read:
         return f"{quarantined:,} records are in quarantine ({_rules(counts.quarantined)}), and {left}; {_REMEDY}"
-    if not counts.kept and not seeds:
+    if not counts.rows and not seeds:
         return (
             f"no row is left to train on: of {counts.read:,} records, {sum(counts.dropped.values()):,} were dropped and "
             f"{quarantined:,} are in quarantine ({_rules(counts.dropped | counts.quarantined) or 'none was read'}); "

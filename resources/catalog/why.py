@@ -32,11 +32,8 @@ STEPS = pa.schema([
 other rows, 8 model, 9 release, 10 endpoint. current: the step belongs to the current version of its artefact."""
 
 
-UNTIED = {
-    "unknown": ", an id that no interaction read so far has",
-    "several": ", an id that several interactions share",
-    "elsewhere": ", an id that only another workload's interactions have",
-}
+UNTIED = {"unknown": ", an id that no interaction read so far has", "several": ", an id that several interactions share",
+    "elsewhere": ", an id that only another workload's interactions have"}  # fmt: skip
 """Why feedback is tied to no interaction, by the value of `tie`."""
 
 LAST_ROW = 2**62

@@ -77,12 +77,6 @@ LOGPROBS = pa.schema([
     column("logs", pa.list_(pa.float16()), description="log-probabilities of the alternatives in nats"),
 ])  # fmt: skip
 
-DATASET_SCHEMAS: dict[str, pa.Schema] = {
-    "sft_dataset": SFT_ROWS,
-    "served_answers": SERVED,
-    "seed_examples_seeds": SEEDS,
-    "seed_examples_bad_lines": BAD_LINES,
-    "teacher_answers_requests": REQUESTS,
-    "teacher_answers_preferences": PREFERENCES,
-    "teacher_answers_logprobs": LOGPROBS,
-}
+DATASET_SCHEMAS: dict[str, pa.Schema] = {"sft_dataset": SFT_ROWS, "served_answers": SERVED, "seed_examples_seeds": SEEDS,
+    "seed_examples_bad_lines": BAD_LINES, "teacher_answers_requests": REQUESTS, "teacher_answers_preferences": PREFERENCES,
+    "teacher_answers_logprobs": LOGPROBS}  # fmt: skip

@@ -79,7 +79,7 @@ class CleanReport:
     """read = kept + the sum of dropped, for every day and in all."""
 
     read: int = 0
-    kept: int = 0
+    rows: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     pii: dict[str, int] = field(default_factory=dict)
     """Values replaced by placeholders, by kind."""
@@ -87,7 +87,7 @@ class CleanReport:
     """For each day: rows, and how many of them each rule took or `kept`."""
 
     def as_metrics(self) -> dict[str, Any]:
-        return {"read": self.read, "kept": self.kept, "dropped": self.dropped, "pii": self.pii}
+        return {"read": self.read, "kept": self.rows, "dropped": self.dropped, "pii": self.pii}
 
     def add(self, part: _Part) -> None:
         """Adds the counts of one part."""
@@ -97,7 +97,7 @@ class CleanReport:
             counts[rule] = counts.get(rule, 0) + count
             self.read += count
             if rule == "kept":
-                self.kept += count
+                self.rows += count
             else:
                 self.dropped[rule] = self.dropped.get(rule, 0) + count
         for kind, values in part.pii:
@@ -121,8 +121,8 @@ def clean(tables: Tables, workload: str, days: Sequence[date], settings: Curatio
     topics = _topics(tables, workload, settings)
     for group, parts in _cleaned_groups(tables, workload, sorted(set(days)), settings, topics):
         _commit(tables, workload, group, parts, report)
-    if report.read != report.kept + sum(report.dropped.values()):
-        raise RuntimeError(f"clean {workload}: {report.read} rows read, but {report.kept} kept and {report.dropped}")
+    if report.read != report.rows + sum(report.dropped.values()):
+        raise RuntimeError(f"clean {workload}: {report.read} rows read, but {report.rows} kept and {report.dropped}")
     return report
 
 

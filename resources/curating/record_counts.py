@@ -4,7 +4,7 @@ them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from model_ops.jobs import counted
@@ -20,7 +20,7 @@ class RecordCounts:
     """Counts of records; `dropped` and `quarantined` by "stage: rule"."""
 
     read: int
-    kept: int
+    rows: int
     dropped: dict[str, int]
     quarantined: dict[str, int]
     elsewhere: int = 0
@@ -35,11 +35,16 @@ class RecordCounts:
     @classmethod
     def of(cls, curated: Manifest) -> RecordCounts:
         """The counts in a manifest of curated_interactions."""
-        return cls(**curated.metrics["records"])
+        counts = curated.metrics["records"]
+        return cls(**{"rows" if name == "kept" else name: count for name, count in counts.items()})
+
+    def as_metrics(self) -> dict[str, Any]:
+        """The counts as a manifest of curated_interactions has them."""
+        return {"kept" if name == "rows" else name: count for name, count in asdict(self).items()}
 
     @property
     def adds_up(self) -> bool:
-        return self.read == self.kept + sum(self.dropped.values()) + sum(self.quarantined.values())
+        return self.read == self.rows + sum(self.dropped.values()) + sum(self.quarantined.values())
 
     def as_rows(self) -> list[dict[str, Any]]:
         """Dropped and quarantined records by stage and rule, most frequent first."""
@@ -51,6 +56,6 @@ class RecordCounts:
         if not self.adds_up:
             dropped, quarantined = sum(self.dropped.values()), sum(self.quarantined.values())
             raise CountsError(
-                f"{self.read} records were read, but {self.kept} kept + {dropped} dropped + {quarantined} quarantined "
-                f"= {self.kept + dropped + quarantined}: rows were lost or counted twice"
+                f"{self.read} records were read, but {self.rows} kept + {dropped} dropped + {quarantined} quarantined "
+                f"= {self.rows + dropped + quarantined}: rows were lost or counted twice"
             )

@@ -8,7 +8,7 @@ arrived.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,16 +44,16 @@ class CurationError(Exception):
 
 @dataclass
 class CurateReport:
-    """read = kept + the sum of dropped."""
+    """read = rows + the sum of dropped."""
 
     read: int
-    kept: int
+    rows: int
     dropped: dict[str, int]
     suites: dict[str, dict[str, int]] = field(default_factory=dict)
     """By evaluation suite: items, items_found, rows_holding_items."""
 
     def as_metrics(self) -> dict[str, Any]:
-        return asdict(self)
+        return {"read": self.read, "kept": self.rows, "dropped": self.dropped, "suites": self.suites}
 
 
 def curate(

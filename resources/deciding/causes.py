@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 from croniter import croniter
 
 from model_ops.machine import pause_after
-from resources.deciding.decisions import FAILED, REQUEST, Decision
+from resources.deciding.decisions import FAILED, Decision
 from resources.deciding.evidence import Evidence
 from resources.deciding.requests import RetrainingRequest
 from resources.deciding.settings import CAUSES, Cause, DecideSettings
@@ -41,7 +41,7 @@ class RetrainingCause:
 
 def asked(requests: Iterable[RetrainingRequest]) -> list[RetrainingCause]:
     """The causes that people named. They come before all that was noticed, whatever the recipe lists."""
-    return [RetrainingCause(REQUEST, each.cause_text, each.request_id, each) for each in requests]
+    return [RetrainingCause("request", each.cause_text, each.request_id, each) for each in requests]
 
 
 def causes(seen: Evidence, settings: DecideSettings) -> list[RetrainingCause]:

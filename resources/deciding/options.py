@@ -80,7 +80,8 @@ def _option(
         stage_costs_s=dict(cost.stages),
     )
     if action in DRAFTERS and hours is not None:
-        option = replace(option, **_payback(hours, gain, seen, settings))
+        days, requests = _payback(hours, gain, seen, settings)
+        option = replace(option, payback_days=days, break_even_requests=requests)
     return replace(option, why_not=_why_not(action, cause, seen, option, facts, cost.unknown))
 
 
@@ -90,23 +91,21 @@ def _gain_of(action: Action, cause: RetrainingCause, seen: Evidence, decisions: 
         share = RECOVERED if action == "drafter_continued" else 1.0
         return share * max(0.0, seen.tau_released / seen.tau_served - 1), (
             f"acceptance length {seen.tau_served:.3f} as served, {seen.tau_released:.3f} in the release's report; "
-            f"{share:.0%} of what was lost comes back"
+            f"{share:z.0%} of what was lost comes back"
         )
     alike = MODELS if action in MODELS else (action,)
     last = next((each for each in reversed(decisions) if each.action in alike and each.gain is not None), None)
     return (last.gain, f"as decision {last.decision_id} measured") if last else (None, "was never measured")
 
 
-def _payback(hours: float, gain: float | None, seen: Evidence, settings: DecideSettings) -> dict[str, float | None]:
-    """At the gain; at one that takes all of the time away where it was never measured."""
+def _payback(hours: float, gain: float | None, seen: Evidence, settings: DecideSettings) -> tuple[float | None, float | None]:
+    """Days, and requests a day from which on it pays back, at the gain; where it is unknown, if decoding took no time."""
     a_day = seen.decode_hours_a_day
     if a_day is None or not seen.requests_a_day:
-        return {}
+        return None, None
     gain = math.inf if gain is None else gain
-    return {
-        "payback_days": payback_days(hours, saved_hours_a_day(a_day, gain)),
-        "break_even_requests": break_even_requests(hours, settings.payback_days or 30.0, a_day / seen.requests_a_day, gain),
-    }
+    days = payback_days(hours, saved_hours_a_day(a_day, gain))
+    return days, break_even_requests(hours, settings.payback_days or 30.0, a_day / seen.requests_a_day, gain)
 
 
 def _why_not(

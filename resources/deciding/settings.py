@@ -9,8 +9,9 @@ from pydantic import AfterValidator, Field
 from model_ops.jobs import Settings
 from resources.releases import closed_times
 
-Cause = Literal["new_logs", "drift", "acceptance", "feedback", "schedule", "request"]
-CAUSES: tuple[Cause, ...] = ("acceptance", "feedback", "schedule", "new_logs", "drift")
+NoticedCause = Literal["new_logs", "drift", "acceptance", "feedback", "schedule"]
+Cause = NoticedCause | Literal["request"]
+CAUSES: tuple[NoticedCause, ...] = ("acceptance", "feedback", "schedule", "new_logs", "drift")
 """In order of precedence: the first one that holds and was not decided yet is decided."""
 
 
@@ -46,7 +47,7 @@ class DecideSettings(Settings):
     dry_run: bool = Field(
         False, description="true: decisions are written to the table `retraining_decisions` and nothing is started"
     )
-    causes: list[Literal["new_logs", "drift", "acceptance", "feedback", "schedule"]] = Field(
+    causes: list[NoticedCause] = Field(
         default_factory=lambda: list(CAUSES),
         description="What is looked at. schedule: the times of `automation.retrain.cron`, if `automation.retrain.enabled`",
     )

@@ -148,18 +148,13 @@ def _uses_of(project: Path, path: Path) -> Iterator[Path]:
     for text in filter(_may_be_a_path, tree.strings):
         if f"sql/{text}" in _statements(project):
             yield project / "sql" / text
-        if _begins_in(path.parent, text):
+        if text.partition("/")[0] in _names(path.parent):
             beside = path.parent / text
             if (beside.is_file() and beside.suffix != ".py") or (beside.is_dir() and not any(beside.rglob("*.py"))):
                 yield beside
     for text in tree.beginnings:
         if "/" in text:
             yield from _statements_of(project, f"sql/{text.rpartition('/')[0]}")
-
-
-def _begins_in(folder: Path, text: str) -> bool:
-    """Whether a folder has the first part of a path. Few texts of code are paths: looking for a file of each takes long."""
-    return text.partition("/")[0] in _names(folder)
 
 
 @cache

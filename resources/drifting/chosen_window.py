@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from typing import Any
 
 import numpy as np
 
@@ -167,11 +168,8 @@ class ChosenWindow:
         }
         try:
             with replaced(self._path) as temporary, temporary.open("wb") as file:
-                np.savez_compressed(
-                    file,
-                    about=np.array(json.dumps(about)),
-                    **{day.isoformat(): counts for day, counts in window.counts.items()},
-                )
+                arrays: dict[str, Any] = {day.isoformat(): counts for day, counts in window.counts.items()}
+                np.savez_compressed(file, about=np.array(json.dumps(about)), **arrays)
         except OSError:
             return
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -206,15 +206,12 @@ class DriftRun:
         if not has_texts:
             one_of_each = {result.window_days: result for result in results}.values()
             results += [
-                replace(
-                    result,
-                    test=test,
-                    value=None,
-                    bound=None,
-                    p=None,
-                    level=None,
-                    alarm=False,
-                    dispersion=None,
+                Result(
+                    result.day,
+                    result.window_days,
+                    test,
+                    sessions=result.sessions,
+                    reference_sessions=result.reference_sessions,
                     problem=NO_TEXTS,
                 )
                 for result in one_of_each
@@ -229,24 +226,15 @@ class DriftRun:
         ]
 
     def _row(self, result: Result, reference: Reference, count: int, files: str | None = None) -> dict[str, Any]:
+        values = asdict(result) | {"problem": result.problem or None}
         return {
             "workload": self._workload,
             "release": self.report.release,
-            "dt": result.day,
-            "window_days": result.window_days,
-            "test": result.test,
-            "value": result.value,
-            "bound": result.bound,
-            "p": result.p,
-            "level": result.level,
-            "alarm": result.alarm,
-            "dispersion": result.dispersion,
-            "sessions": result.sessions,
-            "reference_sessions": result.reference_sessions,
+            "dt": values.pop("day"),
+            **values,
             "reference_start": reference.start,
             "reference_end": reference.end,
             "rows": count,
-            "problem": result.problem or None,
             "settings": self._digest,
             "ts": self._now,
             "files": files,

@@ -13,13 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, select_autoescape
-
 from model_ops.files import write_text
 from resources.drifting.drift import DriftReport
 from resources.drifting.settings import DriftSettings
 from resources.lake import Tables, attach_slice, rows, workbench
-from resources.records import finalize
+from resources.records import page_environment
 
 TEMPLATES = Path(__file__).with_name("templates")
 DAYS_SHOWN = 90
@@ -37,13 +35,7 @@ def write_drift_page(tables: Tables, workload: str, report: DriftReport, setting
     shown = recent_rows(tables, workload, report.release)
     newest = max((row["dt"] for row in shown), default=None)
     pictures = {test: base64.b64encode(picture).decode() for test, picture in plots(shown).items()}
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=select_autoescape(["html.j2"]),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=finalize,
-    )
+    environment = page_environment(TEMPLATES)
     page = environment.get_template("drift.html.j2").render(
         workload=workload,
         release=report.release,

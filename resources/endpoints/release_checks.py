@@ -58,7 +58,8 @@ def disagreements(lake: LakeLayout, directory: Path) -> list[str]:
         parts = {item.name.rpartition("/")[2]: item for item in release.inputs}
         report = _manifest_of(lake, parts.pop("evaluation_report", None))
         drafter = parts.pop("speculator", None)
-        learnt_from = _manifest_of(lake, drafter).inputs if drafter else []
+        drafter_manifest = _manifest_of(lake, drafter)
+        learnt_from = drafter_manifest.inputs if drafter_manifest is not None else []
     except ManifestError as error:
         return [str(error)]
     if report is None:
@@ -71,8 +72,8 @@ def disagreements(lake: LakeLayout, directory: Path) -> list[str]:
         for part in [*targets, *([drafter] if drafter else [])]
         if part.digest not in measured
     ]
-    for target in targets if drafter else []:
-        if target.digest not in {item.digest for item in learnt_from}:
+    for target in targets:
+        if drafter is not None and target.digest not in {item.digest for item in learnt_from}:
             name = target.name.rpartition("/")[2]
             problems.append(
                 f"the drafter {drafter.version} was trained for another target than {name} {target.version}: "

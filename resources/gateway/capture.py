@@ -34,7 +34,7 @@ from resources.gateway.keys import KeyRules
 from resources.gateway.recorder import CAPTURED, TrafficRecorder
 from resources.gateway.routes import Backend, Route
 from resources.gateway.store import CaptureError, DiskStore, open_store
-from resources.launching import child_environment, python_module
+from resources.launching import child_environment, pipe_of, python_module
 from stores.in_use import InUse, taken
 
 TICKS_EVERY_S, NEWS_EVERY_S = 1.0, 5.0
@@ -93,7 +93,7 @@ class Capture:
         self._ticking.join()
         self.journal.close()
         try:
-            self._shipper.stdin.close()
+            pipe_of(self._shipper.stdin).close()
             self._shipper.wait(LAST_SHIPMENT_S)
         except subprocess.TimeoutExpired:
             self._shipper.kill()

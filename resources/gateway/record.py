@@ -68,7 +68,7 @@ def record_of(frame: Frame) -> dict[str, Any]:
 def envelope(request: dict[str, Any], response: Any, meta: dict[str, Any]) -> dict[str, Any]:
     """The record of a request and its whole answer. meta: at (seconds), latency_ms, ttft_ms, session, request_id, client,
     workload, digest, release, sampling, kept_share (of its key's sessions, below 1), status; each may be missing."""
-    metadata = request.get("metadata") if isinstance(request.get("metadata"), dict) else {}
+    metadata = _metadata(request)
     user, session = user_and_session(request)
     fingerprint = response.get("system_fingerprint") if isinstance(response, dict) else None
     sampling = {name: value for name, value in meta.get("sampling", {}).items() if request.get(name) is None}
@@ -139,9 +139,14 @@ def _without_user(response: Any, user: str | None) -> Any:
     return {**response, "error": json.loads(text.replace(json.dumps(user, ensure_ascii=False)[1:-1], "[user]"))}
 
 
+def _metadata(request: dict[str, Any]) -> dict[str, Any]:
+    metadata = request.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
 def user_and_session(request: dict[str, Any]) -> tuple[str | None, str | None]:
     """The id of whoever asked, and the session, by the names that clients use. A user is no session."""
-    metadata = request.get("metadata") if isinstance(request.get("metadata"), dict) else {}
+    metadata = _metadata(request)
     named, in_user = anthropic_api.user_of(metadata.get("user_id"))
     user = next((text for value in (request.get("user"), request.get("safety_identifier")) if (text := _text(value))), named)
     places = (

@@ -8,8 +8,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, select_autoescape
-
 from model_ops.files import write_text
 from model_ops.jobs import counted, plural
 from resources.curating import FeedbackRules, guessed_bound
@@ -17,7 +15,7 @@ from resources.inspecting.findings import Inspection
 from resources.inspecting.inspection import DRAFTS, MOST_NAMED, proposal_text
 from resources.inspecting.overview import REMEDY, far_days
 from resources.reading import fields_line, fields_of
-from resources.records import finalize
+from resources.records import page_environment
 
 TEMPLATES = Path(__file__).with_name("templates")
 MOST_BARS = 120
@@ -45,13 +43,7 @@ class InspectionTable:
 
 def write_page(inspection: Inspection, path: Path) -> None:
     """Writes the report atomically. Raises OSError where the path cannot be written."""
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=select_autoescape(["html.j2"]),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=finalize,
-    )
+    environment = page_environment(TEMPLATES)
     page = environment.get_template("inspection.html.j2").render(
         inspection=inspection,
         headline=headline(inspection),

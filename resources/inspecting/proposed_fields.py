@@ -94,15 +94,9 @@ class _Seen:
         self._values, self._records = values, records
         self._taken: set[tuple] = set()
 
-    def shaped(self, fits: Callable[[Any], bool], pattern: re.Pattern | None = None, usual: float = _USUAL) -> tuple | None:
+    def shaped(self, fits: Callable[[Any], bool], pattern: re.Pattern | None = None) -> tuple | None:
         """The first path whose values fit, one whose name fits the pattern before the others."""
-        paths = [
-            path
-            for path, values in self._values.items()
-            if not self._overlaps(path)
-            and (fitting := sum(map(fits, values))) >= max(usual * self._records, 1)
-            and fitting >= _USUAL * len(values)
-        ]
+        paths = self._fitting(fits, _USUAL)
         paths = [path for path in paths if not any(path[:depth] in paths for depth in range(1, len(path)))]  # the whole body
         paths.sort(key=lambda path: not (pattern and _name_fits(pattern, path)))
         return self._take(paths)
@@ -111,17 +105,21 @@ class _Seen:
         self, pattern: re.Pattern, fits: Callable[[Any], bool], distinct: bool = False, usual: float = 0.5
     ) -> tuple | None:
         """The first path whose name and values fit, the least nested first. distinct: no value stands twice."""
-        paths = [
+        paths = self._fitting(fits, usual, pattern)
+        if distinct:
+            paths = [path for path in paths if len({str(value) for value in self._values[path]}) == len(self._values[path])]
+        return self._take(sorted(paths, key=len))
+
+    def _fitting(self, fits: Callable[[Any], bool], usual: float, pattern: re.Pattern | None = None) -> list[tuple]:
+        """Free paths whose values fit, in the share `usual` of the records and nearly always where there is one."""
+        return [
             path
             for path, values in self._values.items()
-            if _name_fits(pattern, path)
+            if (pattern is None or _name_fits(pattern, path))
             and not self._overlaps(path)
             and (fitting := sum(map(fits, values))) >= max(usual * self._records, 1)
             and fitting >= _USUAL * len(values)
-            and not (distinct and len({str(value) for value in values}) < len(values))
         ]
-        paths.sort(key=len)
-        return self._take(paths)
 
     def longest_texts(self, count: int) -> list[tuple]:
         """The longest texts that most records have, in the records' order."""

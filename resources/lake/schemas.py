@@ -271,18 +271,8 @@ SCHEMAS: dict[str, pa.Schema] = {
     ),
 }  # fmt: skip
 
-PARTITIONS: dict[str, list[str]] = {
-    "objects": ["workload"],
-    "interactions": ["workload", "dt"],
-    "feedback": ["workload", "dt"],
-    "quarantine": ["workload"],
-    "cleaned_interactions": ["workload", "dt"],
-    "decisions": ["workload", "stage"],
-    "judgements": ["workload", "dt"],
-    "contamination": ["workload", "dt"],
-    "retired": ["workload", "dt"],
-    "serving_metrics": ["workload"],
-    "drift": ["workload"],
-    "retraining_decisions": ["workload"],
-    "erasures": ["workload"],
-}
+PARTITIONS: dict[str, list[str]] = {"objects": ["workload"], "interactions": ["workload", "dt"], "feedback": ["workload", "dt"],
+    "quarantine": ["workload"], "cleaned_interactions": ["workload", "dt"], "decisions": ["workload", "stage"],
+    "judgements": ["workload", "dt"], "contamination": ["workload", "dt"], "retired": ["workload", "dt"],
+    "serving_metrics": ["workload"], "drift": ["workload"], "retraining_decisions": ["workload"],
+    "erasures": ["workload"]}  # fmt: skip

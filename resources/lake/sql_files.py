@@ -52,7 +52,7 @@ HIVE_TYPES = {"workload": "varchar", "dt": "date", "stage": "varchar"}
 
 
 def run(connection: duckdb.DuckDBPyConnection, name: str, /, **parameters: Any) -> duckdb.DuckDBPyConnection:
-    """Runs a statement (sql_sections.py) with its named parameters bound."""
+    """Runs a statement (`sql_text`) with its named parameters bound."""
     return connection.execute(sql_text(name), parameters or None)
 
 

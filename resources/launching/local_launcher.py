@@ -34,7 +34,7 @@ from model_ops.parallel import MeshSettings
 from resources.launching.device_groups import leased_devices
 from resources.launching.killed import killed_sentence
 from resources.launching.launcher import WorkerError, WorkerKilled, WorkerStopped
-from resources.launching.processes import child_environment, python_module
+from resources.launching.processes import child_environment, pipe_of, python_module
 from resources.launching.progress import PhasePace, relay
 from resources.launching.run_origin import is_launched
 from resources.manifests import SCRATCH
@@ -105,7 +105,7 @@ class LocalLauncher:
         except subprocess.TimeoutExpired:
             worker.kill()
             worker.wait()
-        worker.stdout.close()
+        pipe_of(worker.stdout).close()
 
     def _submit(self, path: Path, pipes: dict[str, Any] | None, context: dg.AssetExecutionContext | None) -> dict:
         worker = self._living_worker()
@@ -162,7 +162,7 @@ class LocalLauncher:
             self._stop()
             raise
         self._worker = None
-        worker.stdout.close()
+        pipe_of(worker.stdout).close()
         if "result" in ends:
             return ends["result"]["metrics"]
         if "stopped" in ends:
@@ -195,15 +195,16 @@ class LocalLauncher:
             )
 
     def _living_worker(self) -> subprocess.Popen[str]:
-        warm = self._worker is not None and self._worker.poll() is None
-        self._waits_for(LOADING if warm else STARTING)
-        if not warm:
-            self._worker = self._start(python_module("model_ops.worker", "--stdin"), self._environment(), subprocess.PIPE)
+        if self._worker is not None and self._worker.poll() is None:
+            self._waits_for(LOADING)
+            return self._worker
+        self._waits_for(STARTING)
+        self._worker = self._start(python_module("model_ops.worker", "--stdin"), self._environment(), subprocess.PIPE)
         return self._worker
 
     def _events(self, worker: subprocess.Popen[str], context: dg.AssetExecutionContext | None) -> Iterator[dict]:
         logged_at, pace = time.monotonic(), PhasePace()
-        for line in worker.stdout:
+        for line in pipe_of(worker.stdout):
             event = json.loads(line)
             if event["event"] == "progress":
                 event["at"] = time.time()
@@ -247,15 +248,16 @@ def laid_out(job: Job) -> tuple[Job, int]:
         mesh = mesh.resolved(devices)
     except ValueError as error:
         raise WorkerError(f"{job.operation}: {error}") from error
-    if 0 < devices < mesh.processes:
+    processes = mesh.processes or 1
+    if 0 < devices < processes:
         raise WorkerError(
-            f"{job.operation}: the mesh is of {mesh.processes} processes and this machine has "
+            f"{job.operation}: the mesh is of {processes} processes and this machine has "
             f"{counted(devices, 'accelerator')}: make the mesh smaller"
         )
-    if mesh.processes == 1:
+    if processes == 1:
         return job, 1
     settings = {**job.settings, "mesh": mesh.model_dump(mode="json")}
-    return job.model_copy(update={"settings": settings}), mesh.processes
+    return job.model_copy(update={"settings": settings}), processes
 
 
 def accelerators() -> int:

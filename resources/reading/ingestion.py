@@ -64,7 +64,7 @@ class IngestCounts(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     objects: int = 0
-    kept: int = 0
+    rows: int = Field(default=0, serialization_alias="kept")
     repeated: int = 0
     erased: int = 0
     skipped: int = 0
@@ -76,7 +76,7 @@ class IngestCounts(BaseModel):
 
     @property
     def read(self) -> int:
-        return self.kept + self.repeated + self.erased + self.skipped + self.quarantined + self.feedback
+        return self.rows + self.repeated + self.erased + self.skipped + self.quarantined + self.feedback
 
     def add(self, other: IngestCounts) -> None:
         for name in type(self).model_fields:
@@ -171,7 +171,7 @@ class IngestReport(BaseModel):
             total.add(of_day)
         if total.read != batch.records:
             raise IngestCountsError(
-                f"{batch.records} records were read, but {total.kept} kept, "
+                f"{batch.records} records were read, but {total.rows} kept, "
                 f"{total.repeated + total.erased + total.skipped} dropped, {total.quarantined} quarantined and "
                 f"{total.feedback} of feedback make {total.read}; this batch was not committed"
             )

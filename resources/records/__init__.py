@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from resources.records.moments import is_moment
     from resources.records.objects.log_reader import LONGEST_BYTES, RAW_BYTES, RecordProblem, Records, record_of
     from resources.records.objects.object_reader import read_object
-    from resources.records.plain_text import escaped_json, finalize, visible
+    from resources.records.plain_text import escaped_json, page_environment, visible
     from resources.records.polarity import SAID, good_end, is_known, thumb_of
     from resources.records.providers.otlp import shown_attributes
 

@@ -91,7 +91,9 @@ def composed(record: dict[str, Any]) -> list[dict[str, Any]]:
     others = [
         key
         for key, value in parts.items()
-        if _is_prose(value) and _adds(value, messages) and not (key in QUESTIONS and _renders(value, messages))
+        if _is_prose(value)
+        and _adds(value, messages)
+        and not (key in QUESTIONS and all(_words(message) in _words(value) for message in messages))
     ]
     if others and messages:
         raise UncomposedError(
@@ -165,11 +167,6 @@ def _is_prose(value: Any) -> bool:
 def _adds(value: Any, known: Any) -> bool:
     """Whether the text of a value stands nowhere in what is known."""
     return _words(value) not in _words(known)
-
-
-def _renders(value: Any, messages: list[dict[str, Any]]) -> bool:
-    """Whether a text has all messages in it, as a template filled with them has."""
-    return all(_words(message) in _words(value) for message in messages)
 
 
 def _words(value: Any) -> str:

@@ -25,11 +25,8 @@ from resources.records.providers.streams import joined
 from resources.records.streams import CHUNK, is_chunk
 from resources.records.synonyms import BESIDE, mapped_feedback_name, measured, words_of
 
-ROLES = {
-    **dict.fromkeys(("human", "prompter", "customer"), "user"),
-    **dict.fromkeys(("gpt", "chatgpt", "ai", "bot", "model", "agent"), "assistant"),
-    "observation": "tool",
-}
+ROLES = {**dict.fromkeys(("human", "prompter", "customer"), "user"),
+    **dict.fromkeys(("gpt", "chatgpt", "ai", "bot", "model", "agent"), "assistant"), "observation": "tool"}  # fmt: skip
 """The OpenAI role for other names of a speaker (the macro openai_role has those of published data sets)."""
 
 

@@ -7,7 +7,11 @@ Python. The joiners U+200C and U+200D stay: scripts and emoji are written with t
 from __future__ import annotations
 
 import re
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _UNSEEN = (
     "\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
@@ -23,9 +27,17 @@ def visible(text: str, lines: bool = False) -> str:
     return (_WITHIN_LINES if lines else _STEERING).sub(_spelt, text)
 
 
-def finalize(value: Any) -> Any:
-    """The same for the values that a page's template shows (Jinja's `finalize`)."""
-    return visible(value, lines=True) if type(value) is str else value
+def page_environment(templates: Path) -> Environment:
+    """Renders the pages of a folder of templates: HTML is escaped, and so are these characters of the values that they show."""
+    from jinja2 import Environment, FileSystemLoader, select_autoescape
+
+    return Environment(
+        loader=FileSystemLoader(templates),
+        autoescape=select_autoescape(["html.j2"]),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: visible(value, lines=True) if type(value) is str else value,
+    )
 
 
 def escaped_json(text: str) -> str:

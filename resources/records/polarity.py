@@ -85,17 +85,14 @@ _RATING = re.compile(
     r"|preferences?)$"
 )
 """Words of names that are plainly praise."""
-_PHRASES = {
-    r"lower(_is)?_better|minimi[sz]e": -1,
-    r"higher(_is)?_better|maximi[sz]e": 1,
+_PHRASES = {r"lower(_is)?_better|minimi[sz]e": -1, r"higher(_is)?_better|maximi[sz]e": 1,
     r"(^|_)(up_(or_)?(thumbs?_)?down|like_(or_)?dislike|good_(or_)?bad|positive_(or_)?negative|correct_(or_)?incorrect)": 1,
     r"false_(posi|nega)tive|g[ai]ves?_up|not_answer|protected_material": -1,
     r"(^|_)(off_?(topic|brand|policy)|out_of_(scope|date|context)|too_[a-z])": -1,
     r"(^|_)(correct|appropriate|proper|safe)_(refus|reject|escalat)": 1,
     r"(^|_)(jailbreak|injection|attack|harmful|malicious|unsafe)(_[a-z]+)?_(refus|reject|deni)": 1,
     r"(^|_)needs?_(work|fix|improve|review|human|edit|revis|rewrit|correct|attention|follow|escalat|clarif|help|agent)": -1,
-    r"(^|_)(review|escalation|human|agent|rework|fix|follow_?up|revision|edits?)_(needed|required)": -1,
-}
+    r"(^|_)(review|escalation|human|agent|rework|fix|follow_?up|revision|edits?)_(needed|required)": -1}  # fmt: skip
 
 
 def plain_word(text: str) -> str:

@@ -107,7 +107,7 @@ class ServingPlan:
         if server == "vllm":
             words += ["--generation-config", f"{lake}/{self.directory}"] if self.has_generation_config else []
             words += self.tools
-        if self.settings.gpus > 1:
+        if (self.settings.gpus or 0) > 1:
             words += ["--tensor-parallel-size" if server == "vllm" else "--tp-size", str(self.settings.gpus)]
         return words
 

@@ -60,14 +60,14 @@ def _compared(lake: LakeLayout, version: str, release: Release, target: Manifest
     same_target = _has(release.target, target)
     no_drafter = next(_no_drafter(lake, release, target, drafter), "")
     parts = {"target": None if same_target else release.target, "drafter": None if no_drafter else release.speculator}
-    models = {}
+    models: dict[str, Manifest] = {}
     for name, part in parts.items():
         if part is not None:
             models[name] = read_manifest(lake.root / part.path)
             if not _has(part, models[name]):
                 return Champion(version, problem=f"{part.path} is no longer the model that release {version} serves")
     no_target = "the champion has the same target" if same_target else ""
-    return Champion(version, **models, no_target=no_target, no_drafter=no_drafter)
+    return Champion(version, models.get("target"), models.get("drafter"), no_target=no_target, no_drafter=no_drafter)
 
 
 def _no_drafter(lake: LakeLayout, release: Release, target: Manifest, drafter: Manifest | None) -> Iterator[str]:

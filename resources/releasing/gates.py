@@ -259,12 +259,13 @@ def _rewards(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
 def _acceptance(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
     if compared.drafter is None:
         return
-    for name, bound, what in (
-        ("acceptance_length", gates.acceptance_length, "acceptance_length"),
-        ("acceptance_gain", gates.acceptance_gain, "acceptance_gain"),
-    ):
+    bounds: dict[measurement.What, float | None] = {
+        "acceptance_length": gates.acceptance_length,
+        "acceptance_gain": gates.acceptance_gain,
+    }
+    for what, bound in bounds.items():
         if bound is not None:
-            yield _gate(name, bound, _as_logged(compared, what), compared, "acceptance", judged_by="low")
+            yield _gate(what, bound, _as_logged(compared, what), compared, "acceptance", judged_by="low")
     if (margin := gates.acceptance_below_champion) is not None:
         name, gain = "acceptance_below_champion", _as_logged(compared, "acceptance_gain", measurement.CHAMPION)
         yield _champion(compared, name, -margin, "drafter") or _gate(
@@ -293,10 +294,11 @@ def _served(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
         return
     as_released = next((form for form in (compared.served_form, measurement.WITH_DRAFTER) if form in asked), measurement.TARGET)
     missed_already = ""
-    for name, bound, of, direction in (
+    wanted: tuple[tuple[measurement.What, float | None, str, str], ...] = (
         ("served_agreement", gates.served_agreement, as_released, "least"),
         ("served_distance", gates.served_distance, measurement.TARGET, "most"),
-    ):
+    )
+    for name, bound, of, direction in wanted:
         if bound is None:
             continue
         measured = find(compared.measurements, name, of=of)

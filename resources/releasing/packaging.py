@@ -28,6 +28,7 @@ from resources.releases import ReleaseError
 from resources.signing import check_signature, is_signed, lay_out, release_files, trusted_keys
 
 VERIFIER = Path(__file__).with_name("verify_package.py")
+MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 ARTIFACT = "application/vnd.millrace.release.v1"
 LAYER = "application/octet-stream"
 EMPTY = b"{}"
@@ -121,7 +122,7 @@ def _write_oci(tree: Path, files: list[Path], out: Path, directory: Path) -> Non
     config = _blob(blobs, EMPTY, "application/vnd.oci.empty.v1+json")
     manifest = {
         "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "mediaType": MANIFEST_TYPE,
         "artifactType": ARTIFACT,
         "config": config,
         "layers": layers,
@@ -130,7 +131,7 @@ def _write_oci(tree: Path, files: list[Path], out: Path, directory: Path) -> Non
             "org.opencontainers.image.version": directory.name,
         },
     }
-    named = _blob(blobs, json.dumps(manifest).encode(), manifest["mediaType"])
+    named = _blob(blobs, json.dumps(manifest).encode(), MANIFEST_TYPE)
     index = {
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.index.v1+json",

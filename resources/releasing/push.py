@@ -195,7 +195,7 @@ class HubRepository:
             yield
         except (HfHubHTTPError, RuntimeError) as error:  # a failed upload is a RuntimeError with the Hub's answer as its cause
             answered = error if isinstance(error, HfHubHTTPError) else error.__cause__
-            status = getattr(getattr(answered, "response", None), "status_code", None)
+            status = int(getattr(getattr(answered, "response", None), "status_code", None) or 0)
             remedy = {
                 401: f"{TOKEN} is not valid",
                 403: f"{TOKEN} may not write there",
@@ -204,7 +204,7 @@ class HubRepository:
                 429: "too many requests: push again later",
             }
             raise ReleaseError(
-                f"the Hub refuses the push to {self.name} (status {status}): "
+                f"the Hub refuses the push to {self.name} (status {status or 'unknown'}): "
                 f"{remedy.get(status, 'push again later; what was sent is kept')}"
             ) from error
         except OfflineModeIsEnabled as error:

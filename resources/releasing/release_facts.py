@@ -78,7 +78,7 @@ class ReleaseFacts:
             note if rows else "Both were made from the same data, models, code and settings.",
         )
 
-    def made_from(self) -> ReportSection:
+    def lineage_section(self) -> ReportSection:
         return ReportSection(
             "Made from",
             ["artefact", "version", "made on", "licence"],

@@ -79,7 +79,8 @@ class Summary:
         """Gates and what changed first, what a release was made from last; each chart in the section that it is about."""
         sections, first = self.sections(), 1 if self.gates else 0
         if self.facts:
-            sections = [*sections[:first], self.facts.changed(), *sections[first:], *self.facts.mixed(), self.facts.made_from()]
+            origins = [*self.facts.mixed(), self.facts.lineage_section()]
+            sections = [*sections[:first], self.facts.changed(), *sections[first:], *origins]
         charts = report_charts(
             self.evaluation,
             self.speed,
@@ -127,7 +128,7 @@ class Summary:
         recovery = find(self.measurements, "recovery", on=HELD_OUT)
         return {
             "rows_read": self.records.read,
-            "rows_kept": self.records.kept,
+            "rows_kept": self.records.rows,
             **({"recovery": recovery.value} if recovery else {}),
         }
 
@@ -185,7 +186,7 @@ class Summary:
         left = {**self.records.quarantined, **self.records.dropped}
         rows = [["read", "", f"{self.records.read:,}"]]
         rows += [[*_stage_and_rule(name), f"{count:,}"] for name, count in sorted(left.items(), key=lambda i: -i[1])]
-        rows.append(["kept", "", f"{self.records.kept:,}"])
+        rows.append(["kept", "", f"{self.records.rows:,}"])
         return ReportSection(
             "Rows",
             ["stage", "rule", "records"],

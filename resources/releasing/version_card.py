@@ -35,7 +35,7 @@ def write_version_card(output: Path, lake: LakeLayout, model: Manifest) -> None:
         model=model,
         about=stage(model.name.rpartition("/")[2]).card,
         facts=facts,
-        sections=[*_held_out_pairs(output), *_metrics(model), *facts.mixed(), facts.made_from()],
+        sections=[*_held_out_pairs(output), *_metrics(model), *facts.mixed(), facts.lineage_section()],
         drafts=facts.drafter != "none",
         scores=(output / RECORD).exists(),
         config=_drafting(facts),

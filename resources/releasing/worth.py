@@ -9,7 +9,17 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from model_ops.evaluation import AS_LOGGED, CHAMPION, GREEDY, LEAST_GAIN, TARGET, Measurement, find, measurements_of
+from model_ops.evaluation import (
+    AS_LOGGED,
+    CHAMPION,
+    GREEDY,
+    LEAST_GAIN,
+    TARGET,
+    Measurement,
+    find,
+    measurement,
+    measurements_of,
+)
 from model_ops.jobs import counted
 from resources.releasing.champion import Champion
 
@@ -17,7 +27,7 @@ LOOPING = 0.1
 """Share of answers that repeat themselves, from which the sentence names it."""
 UNLIKELY = 50.0
 """Perplexity of held-out answers, from which the sentence names it: that of models that speak is below 20."""
-LOSS = "loss_increase"
+LOSS: measurement.What = "loss_increase"
 SHARES = {"win_rate": "win rate by the judge", "preference_accuracy": "share of held-out pairs whose chosen answer gained more"}
 """Measures that are better above one half, and their names."""
 

@@ -10,13 +10,12 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, select_autoescape
 from markupsafe import Markup
 
 from model_ops.files import write_text
 from model_ops.jobs import counted, duration
 from resources.lake import LakeLayout
-from resources.records import finalize
+from resources.records import page_environment
 from resources.releases import GateVerdict
 from resources.releasing import Bar, Cell, Dot, Period, bars, columns, dots, grid, lines, periods, short_number
 from resources.reporting.dashboard_facts import AROUND, Facts, ReleaseRow, facts_of, served_of, summed
@@ -40,13 +39,7 @@ def dashboard_path(lake: LakeLayout, workload: str) -> Path:
 def write_dashboard(lake: LakeLayout, workload: str, path: Path, now: datetime | None = None) -> Path:
     """Writes the page atomically and returns its path. Raises OSError where it cannot be written."""
     facts = facts_of(lake, workload, now or datetime.now(UTC))
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=select_autoescape(["html.j2"]),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=finalize,
-    )
+    environment = page_environment(TEMPLATES)
     environment.filters |= {
         "counted": counted,
         "duration": duration,
@@ -161,7 +154,7 @@ def _drops(facts: Facts) -> list[Markup]:
     records = facts.records
     if records is None:
         return []
-    decided = {"kept": records.kept, "dropped": sum(records.dropped.values()), "quarantined": sum(records.quarantined.values())}
+    decided = {"kept": records.rows, "dropped": sum(records.dropped.values()), "quarantined": sum(records.quarantined.values())}
     charts_ = [bars("Records", [Bar(name, count) for name, count in decided.items()], records.read_text, 0)]
     left = [Bar(row["stage and rule"], row["records"]) for row in records.as_rows()[:RULES_SHOWN]]
     return (

@@ -6,7 +6,7 @@ Reads the newest DAYS days of the log tables, manifests, and the endpoint's log.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -195,7 +195,7 @@ def _runs(lake: LakeLayout, facts: Facts) -> list[RunCost]:
 
 
 def _cost(
-    lake: LakeLayout, now: datetime, parts: list[RunRecord], artefacts: list[Manifest], groups: dict[str, str]
+    lake: LakeLayout, now: datetime, parts: list[RunRecord], artefacts: list[Manifest], groups: Mapping[str, str]
 ) -> RunCost:
     seconds: dict[str, float] = {}
     for part in parts:
@@ -211,7 +211,7 @@ def _cost(
     return RunCost(parts[0].run_id, last, _names(artefacts), seconds, _money(artefacts))
 
 
-def _cost_of_artefacts(run_id: str, artefacts: list[Manifest], groups: dict[str, str]) -> RunCost:
+def _cost_of_artefacts(run_id: str, artefacts: list[Manifest], groups: Mapping[str, str]) -> RunCost:
     seconds: dict[str, float] = {}
     for manifest in artefacts:
         group = groups.get(manifest.name.rpartition("/")[2], "datasets")

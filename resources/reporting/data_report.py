@@ -11,13 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import duckdb
-from jinja2 import Environment, FileSystemLoader, select_autoescape
+from jinja2 import Environment
 
 from model_ops.files import write_text
 from resources.catalog import open_catalog
 from resources.lake import SCHEMAS, LakeLayout, rows, sql_text
 from resources.reading import CHATS_SOURCE
-from resources.records import finalize
+from resources.records import page_environment
 from resources.reporting.statistics import column_statistics, short
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -60,13 +60,7 @@ def write_data_report(lake: LakeLayout, path: Path, previews: bool = True) -> No
 
 
 def _environment() -> Environment:
-    return Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=select_autoescape(["html.j2"]),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=finalize,
-    )
+    return page_environment(TEMPLATES)
 
 
 def _described(connection: duckdb.DuckDBPyConnection, relation: str, comment: str, previews: bool) -> RelationReport:

@@ -16,13 +16,12 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from jinja2 import Environment, FileSystemLoader, select_autoescape
 from markupsafe import Markup, escape
 from tokenizers import Tokenizer
 
 from resources.lake import LakeLayout
 from resources.manifests import Input, Manifest, ManifestError, read_manifest
-from resources.records import finalize, visible
+from resources.records import page_environment, visible
 from resources.releases import ReleaseError, read_release
 from resources.releasing import SIDE_BY_SIDE
 
@@ -155,13 +154,7 @@ def differences(before: str, after: str) -> tuple[Markup, Markup]:
 
 def pairs_as_html(pairs: Sequence[Pair], before: str, after: str) -> str:
     """A block that stands for itself in a notebook's cell and in a page. before, after: what the releases are called."""
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=select_autoescape(["html.j2"]),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=finalize,
-    )
+    environment = page_environment(TEMPLATES)
     shown = [(pair, *differences(pair.before, pair.after)) for pair in pairs]
     return environment.get_template("answers.html.j2").render(
         shown=shown, before=before, after=after, same=sum(pair.same for pair in pairs)

@@ -99,7 +99,7 @@ class AdapterHost:
             self._lake,
             shared,
             self.settings,
-            max(release.adapter.rank for release in releases),
+            max(release.adapter.rank for release in releases if release.adapter is not None),
             len(self._slots) + 1,
             drafting,
             meanwhile,

@@ -48,18 +48,20 @@ class LoadedAdapter:
 
     directory: Path
     release: Release
+    name: str
+    """The server's name for it."""
     backend: Backend
     server: AdapterServer
 
     @property
     def described(self) -> str:
         """How it is served, in words."""
-        return f"adapter on base {self.release.base.digest[:12]}"
+        return f"adapter on {self.server.what}"
 
     def smoke(self, lake: LakeLayout, settings: ServeSettings, check: Callable[[], None] = lambda: None) -> list[SmokeResult]:
         """Tries it before it takes traffic. Its answers are compared with the target's own layers, in which adapter and base
         are merged."""
-        tried = TriedServer(self.backend.url, self.backend.naming.served_as, "vllm", False, settings.timeout_s)
+        tried = TriedServer(self.backend.url, self.name, "vllm", False, settings.timeout_s)
         return try_release(tried, lake, self.directory, settings, f"{self.workload}-{self.version}", check)
 
     @property
@@ -158,6 +160,8 @@ class AdapterServer:
         if differences := self.shared.differences(SharedBase.of(directory, release)):
             raise ServeError(f"{named} needs a server of its own: {'; '.join(differences)}")
         adapter = release.adapter
+        if adapter is None:
+            raise ServeError(f"{named} has no adapter: serve it alone")
         if adapter.rank > self.rank:
             raise ServeError(
                 f"the adapter of {named} has rank {adapter.rank}, and the server was started for ranks up to "
@@ -172,6 +176,7 @@ class AdapterServer:
         loaded = LoadedAdapter(
             directory,
             release,
+            name,
             Backend(
                 self._server.url,
                 directory.name,
@@ -189,15 +194,14 @@ class AdapterServer:
     def unload(self, loaded: LoadedAdapter) -> None:
         """Takes a release out of the server. Drain it first: vLLM refuses later requests for it. Raises ServeError while
         the server still lists it."""
-        named = loaded.backend.naming.served_as
         try:
             self._ask(
                 "/v1/unload_lora_adapter",
-                {"lora_name": named},
+                {"lora_name": loaded.name},
                 f"release {loaded.version} of {loaded.workload} was not unloaded",
             )
         except ServeError:
-            if named in self._listed():
+            if loaded.name in self._listed():
                 raise
         self.loaded.remove(loaded)
 

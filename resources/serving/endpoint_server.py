@@ -139,7 +139,8 @@ def serve(
             traffic.host,
             traffic.port,
             traffic.drain_s,
-            *([capture.recorder, capture.answers] if capture else []),
+            capture.recorder if capture else None,
+            capture.answers if capture else None,
             wait_s=traffic.wait_s,
         )
         if traffic.beside or (traffic.canary is None and _is_adapter(lake, workload, traffic.alias)):

@@ -86,7 +86,7 @@ class ReleaseHost(Protocol[Loaded]):
     def stop(self, loaded: Loaded, late: int, drain_s: float) -> None:
         """Takes one away that is drained, but for `late` requests, and tells it. Raises ServeError while it is still there."""
 
-    def close_ended(self, server: AnyServer) -> None:
+    def close_ended(self, server: Any) -> None:
         """Cleans up after a server that ended by itself."""
 
     def close(self) -> None:
@@ -242,13 +242,13 @@ class Follower:
         """Lets the front send new requests to the releases of the slots, and retires the others."""
         routes, used = [], set()
         for workload, slots in self._slots.items():
-            answering = [slot for slot in slots if slot.serving and (workload, slot.serving) in self.loaded]
-            taken = sum(slot.share for slot in answering[1:])
+            answering = [(slot, key) for slot in slots if slot.serving and (key := (workload, slot.serving)) in self.loaded]
+            taken = sum(slot.share for slot, _ in answering[1:])
             routes += [
-                Route(self.loaded[workload, slot.serving].backend, 1 - taken if place == 0 else slot.share)
-                for place, slot in enumerate(answering)
+                Route(self.loaded[key].backend, 1 - taken if place == 0 else slot.share)
+                for place, (slot, key) in enumerate(answering)
             ]
-            used |= {(workload, slot.serving) for slot in answering}
+            used |= {key for _, key in answering}
         self._front.switch(routes)
         for key in [key for key in self.loaded if key not in used]:
             self._retired.append(_Retired(self.loaded.pop(key), time.monotonic() + self._drain_s))

@@ -64,7 +64,7 @@ def release_files(lake: LakeLayout, directory: Path) -> dict[str, Path]:
     """Every file of the release and of the models that it serves, by path in the lake. Raises ReleaseError for links and for
     parts that are gone."""
     parts = [lake.root / part.path for part in read_release(directory).served_parts]
-    files = {}
+    files: dict[str, Path] = {}
     for place in (directory, *parts):
         if not place.is_dir():
             raise ReleaseError(

@@ -47,18 +47,13 @@ def prefetched(items: Iterable[Item]) -> Iterator[tuple[Item, Opened]]:
             yield item, partial(_not_asked, item.uri) if unanswered else partial(open_object, item)
             continue
         ahead -= item.bytes
-        error = _outcome(content)
+        error = UNASKED if content.cancelled() else content.exception()
         silent = silent + 1 if isinstance(error, s3.UnreachableError) else 0
         if silent == SILENT:
             for _, others in waiting:
                 if others is not None:
                     others.cancel()
         yield item, partial(_whole, content, item.uri)
-
-
-def _outcome(content: Future[bytes]) -> BaseException | None:
-    """Waits for an object. Interruptions (Ctrl-C, a stop) propagate."""
-    return UNASKED if content.cancelled() else content.exception()
 
 
 UNASKED = s3.UnreachableError("the endpoint did not answer for other objects")

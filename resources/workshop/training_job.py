@@ -16,6 +16,7 @@ from model_ops.evaluation import EvaluateSettings
 from model_ops.files import hub
 from model_ops.jobs import Settings
 from model_ops.operations import measure_lengths_settings
+from model_ops.speculators import SpeculatorSettings
 from model_ops.training import SAME_RESULTS, TrainingSettings
 from resources.artefacts import Registry
 from resources.digests import source_digest
@@ -60,7 +61,7 @@ def length_limits(
             prompts=drafter.answers.prompts,
             seed=drafter.answers.seed,
         )
-        if drafter
+        if isinstance(drafter, SpeculatorSettings)
         else None,
         evaluation=measure_lengths_settings.EvaluationLimit(
             max_length=evaluation.max_length,

@@ -88,7 +88,7 @@ def test_ingest_twice_is_once_and_the_counts_add_up(contents):
         tables = Tables(LakeLayout.open(f"{folder}/lake"))
         total = ingest(tables, "w", sources).total
         before = content(tables)
-        assert total.kept == len(before["interactions"]) and total.quarantined == len(before["quarantine"])
+        assert total.rows == len(before["interactions"]) and total.quarantined == len(before["quarantine"])
         assert total.repeated == len(before["decisions"]) and total.feedback == len(before["feedback"])
         assert ingest(tables, "w", sources).total.read == 0
         assert content(tables) == before
@@ -124,4 +124,4 @@ def test_junk_costs_no_good_line(good, bad, random):
         put(Path(folder) / "logs", b"\n".join(mixed), 0)
         tables = Tables(LakeLayout.open(f"{folder}/lake"))
         total = ingest(tables, "w", {"gateway": SourceSettings(uri=f"{folder}/logs")}).total
-        assert total.kept + total.repeated == len(good)
+        assert total.rows + total.repeated == len(good)

@@ -30,14 +30,8 @@ def release(lake, number, answers, champion=None, beside=()):
     registry = Registry(lake, "tutor")
 
     def finished(kind, name, inputs, fill, config=None):
-        draft = registry.draft(
-            kind,
-            name,
-            name,
-            ("model_ops/jobs/job.py",),
-            {"number": number, **(config or {})},
-            [each.as_input() for each in inputs],
-        )
+        draft = registry.draft(kind, name, name, ("model_ops/jobs/job.py",), {"number": number, **(config or {})},
+            [each.as_input() for each in inputs])  # fmt: skip
         fill(draft.directory)
         return registry.finish(draft, {})
 
@@ -53,30 +47,18 @@ def release(lake, number, answers, champion=None, beside=()):
         for row, said in answers.items()
     ]
     target = finished("model", "sft_model", [], target_files)
-    learnt = finished(
-        "dataset",
-        "speculator_dataset",
-        [target],
-        lambda home: pq.write_table(pa.Table.from_pylist(rows), home / "train.parquet"),
-    )
+    learnt = finished("dataset", "speculator_dataset", [target],
+        lambda home: pq.write_table(pa.Table.from_pylist(rows), home / "train.parquet"))  # fmt: skip
     drafter = finished("model", "speculator", [target, learnt], lambda home: (home / "model.safetensors").write_text("{}"))
-    report = finished(
-        "dataset",
-        "evaluation_report",
-        [target, drafter],
-        lambda home: (home / "side_by_side.jsonl").write_text("".join(json.dumps(line) + "\n" for line in beside)),
-    )
+    report = finished("dataset", "evaluation_report", [target, drafter],
+        lambda home: (home / "side_by_side.jsonl").write_text(
+            "".join(json.dumps(line) + "\n" for line in beside)))  # fmt: skip
     gate, serving = (
         GateResult(name="recovery", wanted=0.99, measured=0.999, passed=True),
         DrafterServing("eagle3", VllmOptions("eagle3")),
     )
-    made = finished(
-        "release",
-        "release",
-        [target, drafter, report],
-        lambda home: write_release(home, "tutor", target, drafter, 3, [gate], serving),
-        {"champion": champion},
-    )
+    made = finished("release", "release", [target, drafter, report],
+        lambda home: write_release(home, "tutor", target, drafter, 3, [gate], serving), {"champion": champion})  # fmt: skip
     return made.version
 
 
@@ -85,32 +67,20 @@ def two(tmp_path):
     """A lake with two releases, the second compared with the first when it was made."""
     lake = LakeLayout.open(tmp_path / "lake")
     first = release(lake, 1, {f"r{each}": "a small cat" for each in range(60)})
-    line = {
-        "row_id": "held",
-        "kind": "gain",
-        "prompt": [{"role": "user", "text": "draw a cat"}],
-        "logged": "as logged",
-        "target": "new <b>",
-        "champion": "old",
-    }
-    second = release(
-        lake,
-        2,
-        {f"r{each}": "a big cat" if each % 2 else "a small cat" for each in range(10, 90)},
-        first,
-        [line, {**line, "row_id": "r11"}],
-    )
+    line = {"row_id": "held", "kind": "gain",
+        "prompt": [{"role": "user", "text": "draw a cat"}], "logged": "as logged", "target": "new <b>",
+        "champion": "old"}  # fmt: skip
+    second = release(lake, 2,
+        {f"r{each}": "a big cat" if each % 2 else "a small cat" for each in range(10, 90)}, first,
+        [line, {**line, "row_id": "r11"}])  # fmt: skip
     return millrace.open(tmp_path / "lake"), first, second
 
 
 def test_greedy_answers_come_first_and_sampled_ones_fill_up(two):
     lake, first, second = two
     frame = lake.side_by_side(first[:6], second, prompts=50).frame
-    assert frame.height == 50 and frame["how"].to_list()[:3] == [
-        "greedy, held out",
-        "greedy, held out",
-        "sampled, for the drafter",
-    ]
+    assert frame.height == 50 and frame["how"].to_list()[:3] == ["greedy, held out", "greedy, held out",
+        "sampled, for the drafter"]  # fmt: skip
     assert frame.row(0, named=True) == {
         "row_id": "held", "turn": -1, "how": "greedy, held out", "prompt": "user: draw a cat", "logged": "as logged",
         "before": "old", "after": "new <b>", "same": False,

@@ -24,11 +24,8 @@ from tests.resources.interaction_rows import interaction, store
 def lake(tmp_path_factory):
     """A lake with three interactions on two days, and two versions of a dataset."""
     place = LakeLayout.open(tmp_path_factory.mktemp("public") / "lake")
-    store(
-        Tables(place),
-        "interactions",
-        [interaction(1, "a", "b"), interaction(2, "c", "d", model="large"), interaction(3, "e", "f", day=1)],
-    )
+    store(Tables(place), "interactions",
+        [interaction(1, "a", "b"), interaction(2, "c", "d", model="large"), interaction(3, "e", "f", day=1)])  # fmt: skip
     registry = Registry(place, "tutor")
     for number in (1, 2):
         draft = registry.draft("dataset", "sft_dataset", "build_sft_dataset", ("resources/stages/table.py",), {"n": number}, [])

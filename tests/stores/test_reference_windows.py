@@ -15,14 +15,8 @@ FIRST = date(2026, 6, 1)
 def window(start, size):
     days = tuple(start + timedelta(day) for day in range(4))
     counts = {day: np.random.default_rng(1).random((size // 16, 2)) for day in days[1:]}
-    return ReferenceWindow(
-        Reference(days[0], days[-1], days[:1], days[1:]),
-        KnownVocabulary({}, {}),
-        "code",
-        "files",
-        dict.fromkeys(days, 9),
-        counts,
-    )
+    return ReferenceWindow(Reference(days[0], days[-1], days[:1], days[1:]), KnownVocabulary({}, {}), "code", "files",
+        dict.fromkeys(days, 9), counts)  # fmt: skip
 
 
 def test_a_window_reaches_other_machines_and_the_first_one_of_two_stays(machine):

@@ -123,7 +123,7 @@ def _mail(channel: EmailSettings, alert: Alert, lake: str, timeout_s: float) -> 
                 server.starttls(context=context)
             if channel.user is not None:
                 server.login(channel.user, password)
-            server.data = partial(_data_in_time, server.data, ends)
+            vars(server)["data"] = partial(_data_in_time, server.data, ends)
             server.send_message(mail_form(channel, alert, lake))
     except TimeoutError as error:
         raise DeliveryError(f"the mail server {channel.host}:{channel.port} did not answer within {timeout_s:g} s") from error

@@ -72,7 +72,7 @@ def from_windows(
     for minutes in MINUTES:
         blocks = [each for each in blocks_of(windows, minutes) if each.drafts >= LEAST_DRAFTS]
         reference = _from_blocks(blocks, minutes, release, settings) or reference
-        if reference is not None and reference.spread <= settings.acceptance_drop / 2:
+        if reference is not None and reference.spread is not None and reference.spread <= settings.acceptance_drop / 2:
             break
     if reference is None or report is None or report[1] >= reference.low:
         return reference

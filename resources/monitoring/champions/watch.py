@@ -173,25 +173,19 @@ def _acceptance(
     if not any(window.drafts for window in new):
         return WatchSignal("acceptance", problem="no window of the new champion has drafts")
     release = _release(lake, workload, promotion.release)
-    gate = next(
-        (
-            gate
-            for gate in release.gates
-            if gate.name == "acceptance_length" and gate.measured is not None and gate.low is not None
-        ),
-        None,
-    )
-    report = None if gate is None else (gate.measured, gate.low)
+    gate = next((gate for gate in release.gates if gate.name == "acceptance_length"), None)
+    report = (gate.measured, gate.low) if gate and gate.measured is not None and gate.low is not None else None
     should = None
     if _drafts_alike(lake, workload, release, promotion.before):
         should = from_windows([window for window in old if window.drafts], promotion.before, settings, report)
-    if should is None and report is None:
+    if should is None and report is not None:
+        should = from_report(*report)
+    if should is None:
         return WatchSignal(
             "acceptance",
             problem="the champion before drafts otherwise or has too few windows to compare with, and "
             "the release's report has no interval of its acceptance length",
         )
-    should = should or from_report(*report)
     return compare_acceptance([window for window in new if window.drafts], should, settings, promotion.entry.at, now)
 
 

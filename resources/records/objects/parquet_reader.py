@@ -30,16 +30,10 @@ STRUCTURES = (
     "modelOutput", "identity", "requestMetadata",
 )  # fmt: skip
 """Columns in which a text that is JSON of a list or object is parsed."""
-BESIDE = {
-    "response": {"request", "call_type", "custom_id"},
-    "prompt": {"message_tree_id"},
+BESIDE = {"response": {"request", "call_type", "custom_id"}, "prompt": {"message_tree_id"},
     "labels": {"input_ids", "token_ids"},
-    "input": {"choices", "preferred_output", "preferred_completion", "schemaType"},
-    "output": {"schemaType"},
-    "params": {"custom_id"},
-    "result": {"custom_id"},
-    "error": {"modelInput", "key"},
-}
+    "input": {"choices", "preferred_output", "preferred_completion", "schemaType"}, "output": {"schemaType"},
+    "params": {"custom_id"}, "result": {"custom_id"}, "error": {"modelInput", "key"}}  # fmt: skip
 """Columns in which such a text is parsed only if one of the columns on the right exists too; otherwise they hold what people
 wrote."""
 CONVERSATIONS = ("prompt", "completion", "chosen", "rejected", "rejected_response")

@@ -32,14 +32,8 @@ _CONTAINERS = (
     (b"%PDF-", "a PDF", "give logs in JSON lines or Parquet"),
 )
 _ARCHIVES = (b"PK\x03\x04", b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07")
-_UTF = (
-    (b"\xff\xfe\0\0", "UTF-32"),
-    (b"\0\0\xfe\xff", "UTF-32"),
-    (b"{\0\0\0", "UTF-32LE"),
-    (b"[\0\0\0", "UTF-32LE"),
-    (b"\0\0\0{", "UTF-32BE"),
-    (b"\0\0\0[", "UTF-32BE"),
-)
+_UTF = ((b"\xff\xfe\0\0", "UTF-32"), (b"\0\0\xfe\xff", "UTF-32"), (b"{\0\0\0", "UTF-32LE"), (b"[\0\0\0", "UTF-32LE"),
+    (b"\0\0\0{", "UTF-32BE"), (b"\0\0\0[", "UTF-32BE"))  # fmt: skip
 """First bytes of a UTF-32 text: its mark, or JSON's opening. (resources/records/objects/decompress.py decodes UTF-16.)"""
 _SEPARATORS = ((",", "commas"), ("\t", "tabs"), (";", "semicolons"), ("|", "bars"))
 _LOOKED_AT = 64 << 10

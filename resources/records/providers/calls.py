@@ -26,12 +26,8 @@ READ = (
     "schemaVersion",
 )  # fmt: skip
 """What else the providers' records have that is read."""
-CHATS = {
-    "anthropic": anthropic_api.chat,
-    "gemini": gemini_api.chat,
-    "ollama": ollama_api.chat,
-    "completions": ollama_api.completion,
-}
+CHATS = {"anthropic": anthropic_api.chat, "gemini": gemini_api.chat, "ollama": ollama_api.chat,
+    "completions": ollama_api.completion}  # fmt: skip
 _ROLE = re.compile(r":(?:assumed-role|role|user)/([^/]+)")
 
 

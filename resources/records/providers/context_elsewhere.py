@@ -18,20 +18,10 @@ from resources.records.json_paths import value_at
 
 REQUESTS = ("request",), ("full_request",), ("input", "inputBodyJson"), ("modelInput",), ("model_parameters",), ("input",)
 RESPONSES = ("response",), ("full_response",), ("output", "outputBodyJson")
-HIDES = {
-    "cachedContent": "cachedContents/",
-    "cached_content": "cachedContents/",
-    "data_sources": r'^\[\{.*"type": ',
-    "dataSources": r'^\[\{.*"type": ',
-    "promptVariables": r"^\{[^{]*\{",
-    "preset": "@preset/",
-    "container": "container_|skill",
-    "agent_id": '^"ag[:_]',
-    "assistant_id": '^"asst_',
-    "thread_id": "(?!)",
-    "prompt_id": "(?!)",
-    "prompt_variables": "(?!)",
-}
+HIDES = {"cachedContent": "cachedContents/", "cached_content": "cachedContents/", "data_sources": r'^\[\{.*"type": ',
+    "dataSources": r'^\[\{.*"type": ', "promptVariables": r"^\{[^{]*\{", "preset": "@preset/", "container": "container_|skill",
+    "agent_id": '^"ag[:_]', "assistant_id": '^"asst_', "thread_id": "(?!)", "prompt_id": "(?!)",
+    "prompt_variables": "(?!)"}  # fmt: skip
 """Keys of a request, or of its options, for a cache, a retrieval, a stored prompt, an agent, a thread or a container of the
 provider, and what the provider's own value holds: beside a conversation, any other value is the app's."""
 OPTIONS = "config", "extra_body", "extra_query", "chat_template_kwargs"
@@ -46,18 +36,12 @@ ITEMS = "item_reference", "compaction"
 RETRIEVALS = "fileSearch", "file_search", "retrieval"
 HIDDEN = "encrypted_content", "redacted_thinking", "redactedContent", "thoughtSignature", "thought_signature"
 """Encrypted thoughts, which count as prompt tokens and have no text."""
-NEEDLES = "|".join(
-    (
+NEEDLES = "|".join((
         *(rf'{key}\\*"' for key in (*HIDES, *ITEMS, *RETRIEVALS, *HIDDEN, "documents", "citations", "groundingMetadata")),
         r'(previous_response_id|file_id|file_ur[il]|fileUri|s3Location|instructions)\\*"|"audio\\*"\s*:\s*\{',
         r'\{\s*\\*"id\\*"\s*:\s*\\*"[^"\\]*\\*"\s*\}',
-        r'"(conversation|prompt|context)\\*"\s*:\s*(\\*"|\{|\[\s*\d)',
-        "file_search_call",
-        "applied_edits",
-        ":prompt/",
-        "@preset/",
-    )
-)
+        r'"(conversation|prompt|context)\\*"\s*:\s*(\\*"|\{|\[\s*\d)', "file_search_call", "applied_edits", ":prompt/",
+        "@preset/"))  # fmt: skip
 
 
 def context_of(text: str) -> str | None:

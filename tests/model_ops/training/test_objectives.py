@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
+from stop_after import StopAfter
 from torch import nn
 
 from model_ops.jobs.errors import ModelError
@@ -152,15 +153,6 @@ class Rollouts:
         self.generator.set_state(torch.tensor(state["generator"], dtype=torch.uint8))
 
 
-class StopsAfter(Progress):
-    def __init__(self, step):
-        super().__init__()
-        self.step = step
-
-    def report(self, phase, done, total, unit, **numbers):
-        self.stop_requested = done == self.step
-
-
 def run(folder, progress, loss=None, source=Rollouts):
     model = net()
     result = train(model, source(model, 12), loss or TwoTerms(), settings(), folder / ".work", progress, "toy")
@@ -183,7 +175,7 @@ def dies_at(step):
 def test_a_killed_run_with_a_stateful_source_ends_with_the_same_weights_bit_for_bit(tmp_path):
     straight, _ = run(tmp_path / "straight", Progress())
     with pytest.raises(Stopped):
-        run(tmp_path / "disturbed", StopsAfter(2))
+        run(tmp_path / "disturbed", StopAfter(2))
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "disturbed", Progress(), dies_at(6))  # steps 2 to 7: the checkpoint of step 6 is left
     disturbed, result = run(tmp_path / "disturbed", Progress())
@@ -202,7 +194,7 @@ def test_without_its_state_the_continued_run_would_be_another(tmp_path):
 
     straight, _ = run(tmp_path / "straight", Progress(), source=Forgets)
     with pytest.raises(Stopped):
-        run(tmp_path / "disturbed", StopsAfter(5), source=Forgets)
+        run(tmp_path / "disturbed", StopAfter(5), source=Forgets)
     disturbed, _ = run(tmp_path / "disturbed", Progress(), source=Forgets)
     assert not torch.equal(straight[1].weight, disturbed[1].weight)
 

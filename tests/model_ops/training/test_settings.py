@@ -10,6 +10,7 @@ from model_ops.operations.table import OPERATIONS
 from model_ops.reinforcement.rft_settings import RftSettings
 from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.training.settings import TrainingSettings
+from model_ops.training.validation import plan_validation
 
 DRAFTERS = {f"speculator {name}": found.settings for name, found in ARCHITECTURES.items()}
 STAGES = {
@@ -155,3 +156,8 @@ def test_given_steps_of_small_data_are_small_too():
     assert settings.fitted(46_000).tokens_per_step == 2_048  # not one pass a step
     assert settings.fitted(10_000_000).tokens_per_step == 65_536
     assert TrainingSettings(steps=30, tokens_per_step=8_192).resolved().fitted(46_000).tokens_per_step == 8_192
+
+
+def test_settings_that_are_not_resolved_are_refused_where_a_value_is_needed():
+    with pytest.raises(ValueError, match=r"not filled in: call resolved\(\) first"):
+        plan_validation(10, TrainingSettings())

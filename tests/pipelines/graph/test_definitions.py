@@ -9,43 +9,13 @@ import dagster as dg
 import pytest
 import yaml
 
+from tests.golden.graph.dump import GOLDEN
+
 PROJECT = Path(__file__).resolve().parents[3]
 SMALLEST = "workload: math-tutor\nbase_model: tiny\nsources: {gateway: {uri: logs/}}\nfirst_day: 2026-06-01\n"
 
-GRAPH = {
-    "logs": set(),
-    "interactions": {"logs"},
-    "feedback": {"logs"},
-    "cleaned_interactions": {"interactions", "feedback"},
-    "traffic_digest": {"interactions", "feedback", "cleaned_interactions"},
-    "drift_report": {"cleaned_interactions", "feedback"},
-    "eval_suite": set(),
-    "seed_examples": {"eval_suite"},
-    "curated_interactions": {"cleaned_interactions", "feedback", "eval_suite", "traffic_digest"},
-    "sft_dataset": {"curated_interactions", "seed_examples", "traffic_digest"},
-    "base_model": set(),
-    "length_report": {"base_model", "sft_dataset", "traffic_digest"},
-    "sft_model": {"base_model", "sft_dataset", "served_answers", "length_report", "traffic_digest"},
-    "student_model": {"sft_model", "sft_dataset", "served_answers", "length_report", "traffic_digest"},
-    "quantized_model": {"student_model", "length_report", "traffic_digest"},
-    "served_answers": {"sft_dataset", "interactions", "traffic_digest"},
-    "speculator_dataset": {"quantized_model", "sft_dataset", "served_answers", "length_report", "traffic_digest"},
-    "speculator": {"quantized_model", "speculator_dataset", "traffic_digest"},
-    "evaluation_report": {
-        "base_model",
-        "sft_model",
-        "student_model",
-        "quantized_model",
-        "served_answers",
-        "speculator_dataset",
-        "speculator",
-        "sft_dataset",
-        "eval_suite",
-        "traffic_digest",
-    },
-    "release_candidate": {"quantized_model", "speculator", "evaluation_report", "traffic_digest"},
-    "endpoint": {"release_candidate"},
-}
+GRAPH = {name: set(asset["reads"]) for name, asset in json.loads(GOLDEN.read_text())["smallest"]["assets"].items()}
+"""What each asset of the smallest recipe reads; test_golden_graph.py compares the graph itself."""
 
 
 def load(tmp_path, more="", base="tiny"):
@@ -72,10 +42,6 @@ def test_importing_the_definitions_imports_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout.splitlines()[-1]) == []
-
-
-def test_the_whole_graph_is_as_drawn(tmp_path):
-    assert edges(load(tmp_path)) == GRAPH
 
 
 def test_named_datasets_are_in_the_graph_and_a_stage_trains_on_the_one_it_names(tmp_path):
@@ -254,29 +220,10 @@ def test_pools_have_limits():
     assert settings["telemetry"]["enabled"] is False
 
 
-def test_blocking_checks_guard_what_a_release_depends_on(tmp_path):
-    graph = load(tmp_path).resolve_asset_graph()
-    blocking = {key.name for key in graph.asset_check_keys if graph.get(key).blocking}
-    assert {
-        "counts_add_up",
-        "enough_rows_are_left",
-        "no_session_in_two_splits",
-        "every_stage_has_rows",
-        "gates_hold",
-    } <= blocking
-
-
 def test_traffic_that_has_ended_has_no_later_partitions(tmp_path):
     graph = load(tmp_path, "last_day: 2026-06-07\n").resolve_asset_graph()
     keys = graph.get(dg.AssetKey(["math-tutor", "interactions"])).partitions_def.get_partition_keys()
     assert (keys[0], keys[-1], len(keys)) == ("2026-06-01", "2026-06-07", 7)
-
-
-def test_judgements_are_in_the_graph_where_a_judge_is_named(tmp_path):
-    judged = edges(load(tmp_path, 'curation: {judge: {base_url: "http://localhost:8000/v1", model: big}, min_quality: 4}\n'))
-    assert judged["judgements"] == {"cleaned_interactions", "traffic_digest"}
-    assert judged["curated_interactions"] == GRAPH["curated_interactions"] | {"judgements"}
-    assert "judgements" not in edges(load(tmp_path))
 
 
 def test_a_training_s_curves_are_a_picture(tmp_path):

@@ -37,14 +37,12 @@ def recipe_with(tmp_path, on):
     return read_recipe(content, tmp_path)
 
 
-DECLARED = [
-    (found, dep.asset_key.path[-1]) for found in artefact_stages() for spec in asset_of(found).specs for dep in spec.deps
-]
 CHOICES = [frozenset(names) for count in range(len(OPTIONAL) + 1) for names in itertools.combinations(OPTIONAL, count)]
 
 
 @pytest.mark.parametrize("sft", [True, False])
 def test_every_choice_of_stages_reads_what_it_makes_and_each_model_starts_from_the_one_before(tmp_path, sft):
+    reads = [(line, dep.asset_key.path[-1]) for line in artefact_stages() for spec in asset_of(line).specs for dep in spec.deps]
     built = 0
     for on in CHOICES:
         if ("sft" in on) != sft or ("second_sft" in on and not sft) or not on - {"speculator"}:
@@ -54,7 +52,7 @@ def test_every_choice_of_stages_reads_what_it_makes_and_each_model_starts_from_t
         assert [f"{name}_model" in policy.stages for name in ("preference", "rft")] == [
             name in on for name in ("preference", "rft")
         ]
-        for reader, declared in DECLARED:
+        for reader, declared in reads:
             if reader.name in made:
                 assert set(reader.reads(policy, reader, declared)) <= made, (sorted(on), reader.name, declared)
         for before, name in itertools.pairwise(policy.stages):

@@ -41,26 +41,13 @@ TOOLS = json.dumps(
 
 def interactions() -> list[dict[str, Any]]:
     """Three sessions, each with everything that a column can be made from."""
-    return [
-        interaction(
-            n,
+    return [interaction(n,
             f"please explain alpha number {word} in detail, and what it is good for in a garden of stones",
             f"the alpha called {word} is {word} for {more}, which every gardener of the old town knows quite well",
-            session_id=f"s{n}",
-            user_hash=f"u{n}",
-            tools=TOOLS,
-            reasoning=f"alpha thoughts on {word}",
-            prompt_tokens=20,
-            params=json.dumps({"reasoning_effort": "low", "temperature": 0.5}),
-            trace_id=f"t{n}",
-            alias_id=f"a{n}",
-            completion_tokens=20,
-            served_model_digest="d",
-            workload_name="tutor",
-            source_row=n,
-        )
-        for n, word, more in ((1, "mill", "water"), (2, "bread", "hunger"), (3, "wheel", "carts"))
-    ]
+            session_id=f"s{n}", user_hash=f"u{n}", tools=TOOLS, reasoning=f"alpha thoughts on {word}", prompt_tokens=20,
+            params=json.dumps({"reasoning_effort": "low", "temperature": 0.5}), trace_id=f"t{n}", alias_id=f"a{n}",
+            completion_tokens=20, served_model_digest="d", workload_name="tutor", source_row=n) for n, word,
+        more in ((1, "mill", "water"), (2, "bread", "hunger"), (3, "wheel", "carts"))]  # fmt: skip
 
 
 def experiment(step: str, folder: Path) -> dict[str, set[str]]:
@@ -161,13 +148,8 @@ def _curated_rows(folder: Path) -> Rows:
 def _build(rows: Rows, folder: Path) -> dict[str, dict[str, Any]]:
     folder.mkdir(parents=True)
     pq.write_table(pa.Table.from_pylist(rows["curated_interactions"], schema=CURATED[-1]), folder / "curated.parquet")
-    build_sft_dataset(
-        folder / "curated.parquet",
-        None,
-        folder / "out",
-        DatasetSettings(test_share=0, validation_share=0),
-        Tables(LakeLayout.open(folder / "lake")),
-    )
+    build_sft_dataset(folder / "curated.parquet", None, folder / "out",
+        DatasetSettings(test_share=0, validation_share=0), Tables(LakeLayout.open(folder / "lake")))  # fmt: skip
     return _by_id(pq.read_table(folder / "out" / "train.parquet").to_pylist(), "row_id")
 
 

@@ -39,19 +39,9 @@ def finish(lake, kind, name, version, inputs, current=True):
     """A finished artefact: what the registry writes, in short."""
     home = lake.artefacts(kind) / "tutor" / name
     files = describe_files(home / version)
-    manifest = Manifest(
-        kind=kind,
-        name=f"tutor/{name}",
-        version=version,
-        created_at=datetime(2026, 6, 2, tzinfo=UTC),
-        digest=files_digest(files),
-        inputs=inputs,
-        op=name,
-        config={},
-        code=Code(revision="r", dirty=False),
-        environment={},
-        files=files,
-    )
+    manifest = Manifest(kind=kind, name=f"tutor/{name}", version=version,
+        created_at=datetime(2026, 6, 2, tzinfo=UTC), digest=files_digest(files), inputs=inputs, op=name, config={},
+        code=Code(revision="r", dirty=False), environment={}, files=files)  # fmt: skip
     (home / version / "manifest.json").write_text(manifest.model_dump_json())
     if current:
         write_json(home / "current.json", {"version": version})
@@ -94,20 +84,9 @@ def lake(tmp_path_factory):
     release.mkdir(parents=True)
     (release / "serve.json").write_text("{}")
     files = describe_files(release)
-    (release / "manifest.json").write_text(
-        Manifest(
-            kind="release",
-            name="tutor/release",
-            version="r1",
-            digest=files_digest(files),
-            inputs=[made],
-            op="release",
-            config={},
-            code=Code(revision="r", dirty=False),
-            environment={},
-            files=files,
-        ).model_dump_json()
-    )
+    (release / "manifest.json").write_text(Manifest(kind="release", name="tutor/release", version="r1",
+            digest=files_digest(files), inputs=[made], op="release", config={}, code=Code(revision="r", dirty=False),
+            environment={}, files=files).model_dump_json())  # fmt: skip
     (datasets / "sft_dataset" / "unfinished").mkdir()
     rebuild(lake)
     return lake
@@ -136,12 +115,8 @@ def test_a_dataset_is_found_by_name_and_read_in_any_version(lake):
         "select version, is_current, relation, versions_relation, row_count, typeof(bytes) as bytes from datasets "
         "where name = 'tutor/sft_dataset' order by version",
     ).to_pylist()
-    same = {
-        "relation": "tutor_sft_dataset",
-        "versions_relation": "tutor_sft_dataset_versions",
-        "row_count": 2,
-        "bytes": "BIGINT",
-    }
+    same = {"relation": "tutor_sft_dataset", "versions_relation": "tutor_sft_dataset_versions", "row_count": 2,
+        "bytes": "BIGINT"}  # fmt: skip
     assert found == [{"version": "d0", "is_current": False, **same}, {"version": "d1", "is_current": True, **same}]
     rows = query(lake, "select version, count(*) as rows from tutor_sft_dataset_versions group by version order by version")
     assert rows.to_pylist() == [{"version": "d0", "rows": 2}, {"version": "d1", "rows": 2}]
@@ -204,27 +179,16 @@ def test_metrics_are_one_long_table(lake, tmp_path):
     measured = LakeLayout.open(shutil.copytree(lake.root, tmp_path / "lake"))
     home = measured.root / "models" / "tutor" / "sft_model" / "abcdef123456"
     manifest = json.loads((home / "manifest.json").read_text())
-    manifest["metrics"] = {
-        "records": {"dropped": {"too.short": 3}},
-        "by_layer": [0.5, 1.5],
-        "done": True,
-        "note": "3",
-        "none": None,
-    }
+    manifest["metrics"] = {"records": {"dropped": {"too.short": 3}}, "by_layer": [0.5, 1.5], "done": True, "note": "3",
+        "none": None}  # fmt: skip
     (home / "manifest.json").write_text(json.dumps(manifest))
     (home / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 1.25}\n{"step": 3, "lo')
     rebuild(measured)
     found = query(
         measured, "select step, metric, value from metrics where name = 'tutor/sft_model' order by all nulls first"
     ).to_pylist()
-    assert [tuple(row.values()) for row in found] == [
-        (None, "by_layer/0", 0.5),
-        (None, "by_layer/1", 1.5),
-        (None, "done", 1.0),
-        (None, "records/dropped/too.short", 3.0),
-        (1, "loss", 2.5),
-        (2, "loss", 1.25),
-    ]
+    assert [tuple(row.values()) for row in found] == [(None, "by_layer/0", 0.5), (None, "by_layer/1", 1.5), (None, "done", 1.0),
+        (None, "records/dropped/too.short", 3.0), (1, "loss", 2.5), (2, "loss", 1.25)]  # fmt: skip
 
 
 def test_what_an_evaluation_compared_with_is_not_in_a_releases_weights(lake, tmp_path):
@@ -268,13 +232,8 @@ def test_ancestors_and_descendants_of_any_node(lake):
         (4, "tutor/cleaned_interactions"),
     ]  # fmt: skip
     above = query(lake, "select depth, name, version from descendants('tutor/cleaned_interactions')").to_pylist()
-    assert [tuple(row.values()) for row in above] == [
-        (1, "tutor/curated_interactions", "c1"),
-        (2, "tutor/sft_dataset", "d0"),
-        (2, "tutor/sft_dataset", "d1"),
-        (3, "tutor/sft_model", "abcdef123456"),
-        (4, "tutor/release", "r1"),
-    ]
+    assert [tuple(row.values()) for row in above] == [(1, "tutor/curated_interactions", "c1"), (2, "tutor/sft_dataset", "d0"),
+        (2, "tutor/sft_dataset", "d1"), (3, "tutor/sft_model", "abcdef123456"), (4, "tutor/release", "r1")]  # fmt: skip
     assert query(lake, "from descendants('Qwen/Qwen3')").num_rows == 2
     assert query(lake, "from descendants('tutor/sft_dataset')").num_rows == 2  # only the current version has children here
     assert query(lake, "from ancestors('abcdef')").num_rows == 4
@@ -291,13 +250,9 @@ def test_users_in_weights(lake):
 
 def test_artefacts_and_edges_come_from_manifests(lake):
     found = query(lake, "select name, version, is_current from artefacts order by all").to_pylist()
-    assert [(row["name"], row["version"], row["is_current"]) for row in found] == [
-        ("tutor/curated_interactions", "c1", True),
-        ("tutor/release", "r1", False),
-        ("tutor/sft_dataset", "d0", False),
-        ("tutor/sft_dataset", "d1", True),
-        ("tutor/sft_model", "abcdef123456", True),
-    ]
+    assert [(row["name"], row["version"], row["is_current"]) for row in found] == [("tutor/curated_interactions", "c1", True),
+        ("tutor/release", "r1", False), ("tutor/sft_dataset", "d0", False), ("tutor/sft_dataset", "d1", True),
+        ("tutor/sft_model", "abcdef123456", True)]  # fmt: skip
     kinds = query(lake, "select kind, count(*) as n from lineage_nodes group by kind order by kind").to_pylist()
     assert kinds == [
         {"kind": "dataset", "n": 3}, {"kind": "external", "n": 1}, {"kind": "model", "n": 1}, {"kind": "release", "n": 1},
@@ -309,11 +264,8 @@ def test_which_log_lines_are_in_these_weights(lake):
     lines = query(
         lake, "select row_id, interaction_id, source_uri, source_row from log_lines_in('tutor/sft_model') order by all"
     ).to_pylist()
-    assert [(row["row_id"], row["interaction_id"], row["source_row"]) for row in lines] == [
-        ("i2", "i1", 11),
-        ("i2", "i2", 12),
-        ("i4", "i4", 14),
-    ]
+    assert [(row["row_id"], row["interaction_id"], row["source_row"]) for row in lines] == [("i2", "i1", 11), ("i2", "i2", 12),
+        ("i4", "i4", 14)]  # fmt: skip
     assert query(lake, "from log_lines_in('tutor/sft_model@abc')").num_rows == 3
     assert query(lake, "from log_lines_in('abcdef')").num_rows == 3
 
@@ -372,12 +324,9 @@ def test_lineage_goes_down_to_the_tables(lake, asked):
     if asked == "directory":
         asked = str(lake.artefacts("model") / "tutor" / "sft_model" / "abcdef123456")
     edges = lineage_of(lake, asked).to_pylist()
-    assert [(row["depth"], row["kind"], row["name"]) for row in edges] == [
-        (1, "dataset", "tutor/sft_dataset"),
+    assert [(row["depth"], row["kind"], row["name"]) for row in edges] == [(1, "dataset", "tutor/sft_dataset"),
         (1, "external", "Qwen/Qwen3"),
-        (2, "dataset", "tutor/curated_interactions"),
-        (3, "table", "tutor/cleaned_interactions"),
-    ]
+        (2, "dataset", "tutor/curated_interactions"), (3, "table", "tutor/cleaned_interactions")]  # fmt: skip
     assert edges[0]["child"] == "model:tutor/sft_model@abcdef123456" and edges[0]["parent"] == "dataset:tutor/sft_dataset@d1"
 
 
@@ -390,14 +339,10 @@ def test_an_artefact_that_is_not_there(lake):
 
 def test_why_tells_a_rows_whole_way(lake):
     steps = query(lake, "select stage, rule, kept, kept_id from why('r1') where current").to_pylist()
-    assert [tuple(row.values()) for row in steps] == [
-        ("interactions", "read", True, None),
-        ("clean", "kept", True, None),
+    assert [tuple(row.values()) for row in steps] == [("interactions", "read", True, None), ("clean", "kept", True, None),
         ("curate", "kept", True, None),
-        ("dataset", "subsumed_by_later_turn", True, "i2"),
-        ("dataset row", "train", True, None),
-        ("model", "holds it", True, None),
-    ]
+        ("dataset", "subsumed_by_later_turn", True, "i2"), ("dataset row", "train", True, None),
+        ("model", "holds it", True, None)]  # fmt: skip
     assert query(lake, "from why('r1') where not current and stage = 'release'").num_rows == 1
     assert [row["rule"] for row in query(lake, "from why('i3')").to_pylist()] == ["read", "error"]
     assert query(lake, "from why('zzz')").num_rows == 0
@@ -526,18 +471,8 @@ def decided(lake, relation="decisions"):
 
 def decide(lake, workload, stage, version, count):
     """Decisions of a stage, as its step writes them."""
-    rows = [
-        {
-            "workload": workload,
-            "stage": stage,
-            "version": version,
-            "dt": START.date(),
-            "interaction_id": f"{workload}{n}",
-            "rule": "kept",
-            "kept": True,
-        }
-        for n in range(count)
-    ]
+    rows = [{"workload": workload, "stage": stage, "version": version, "dt": START.date(), "interaction_id": f"{workload}{n}",
+            "rule": "kept", "kept": True} for n in range(count)]  # fmt: skip
     Tables(lake).append("decisions", pa.Table.from_pylist(rows, schema=SCHEMAS["decisions"]))
 
 
@@ -594,7 +529,7 @@ def test_records_are_counted_of_a_version_that_is_not_current_yet(tmp_path):
     rebuild(lake)
     assert query(lake, "from decisions where stage = 'curate'").num_rows == 0
     counts = count_records(lake, "tutor", "v1")
-    assert (counts.read, counts.kept, counts.dropped) == (3, 3, {})
+    assert (counts.read, counts.rows, counts.dropped) == (3, 3, {})
     assert counts.read_text == "3 records read"
 
 

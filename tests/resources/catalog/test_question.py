@@ -16,14 +16,9 @@ select (copy) from (select 1 as copy) | with copy as (select 1 as "update") sele
 with x as (select list_transform([1], lambda n: n + 1)) from x | select count(*) filter (where a = 1) over () from v | from v positional join v as w
 explain (select 1) | explain /* x */ analyze from v | explain with x as (select 1) from x | select 'copy v to x; drop table v'
 """
-OTHER_LETTERS = [
-    "select 'é' as x",
-    "select 'Ä' as x; ",
-    "select '👩‍👩‍👧'; -- größe",
-    "explain select 'größe'",
+OTHER_LETTERS = ["select 'é' as x", "select 'Ä' as x; ", "select '👩‍👩‍👧'; -- größe", "explain select 'größe'",
     "select 'é' as é -- ü\n;",
-    "pivot (select 'é' as a, 1 as b) on a using sum(b)",
-]
+    "pivot (select 'é' as a, 1 as b) on a using sum(b)"]  # fmt: skip
 OVER_LINES = ["-- first\nselect 1", "explain analyze -- y\nfrom v", "select a, -- a\n  b -- b\nfrom v;\n"]
 OTHERS = """
 copy v to 'x' | copy (select 1) to 'x' | copy (pivot v on a using sum(b)) to 'x' | copy v from 'x'

@@ -24,19 +24,11 @@ def steps(lake, identifier):
 
 
 def pair(number, answer="A channel to a wheel.", **changes):
-    record = {
-        "timestamp": 1780300000 + number,
-        "workload_id": "w",
-        "client_id": "c",
-        "session_id": f"s{number}",
+    record = {"timestamp": 1780300000 + number, "workload_id": "w", "client_id": "c", "session_id": f"s{number}",
         "request": {"model": "m", "messages": [{"role": "user", "content": f"What is a mill race, number {number}?"}]},
-        "response": {
-            "id": f"r{number}",
-            "object": "chat.completion",
-            "model": "m",
-            "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": answer}}],
-        },
-    }
+        "response": {"id": f"r{number}", "object": "chat.completion", "model": "m",
+            "choices": [
+                {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": answer}}]}}  # fmt: skip
     return record | changes
 
 
@@ -46,14 +38,8 @@ def read(tmp_path_factory):
     home = tmp_path_factory.mktemp("why")
     logs = home / "logs"
     logs.mkdir()
-    lines = [
-        json.dumps(pair(1)),
-        json.dumps(pair(2)),
-        "",
-        "{not json",
-        json.dumps(pair(1)),
-        json.dumps(pair(5, request={"n": 1})),
-    ]
+    lines = [json.dumps(pair(1)), json.dumps(pair(2)), "", "{not json", json.dumps(pair(1)),
+        json.dumps(pair(5, request={"n": 1}))]  # fmt: skip
     (logs / "gateway.jsonl").write_text("\n".join(lines) + "\n")
     thumbs = [
         {"response_id": "r2", "name": "thumbs", "value": "down", "comment": "SECRET WORDS"},
@@ -240,14 +226,9 @@ def test_duplicates_dislikes_and_scores_are_steps_of_their_own(tmp_path):
 
 def test_an_erased_interaction_is_still_answered_for(tmp_path):
     lake = LakeLayout.open(tmp_path / "lake")
-    decision = dict.fromkeys(SCHEMAS["decisions"].names) | {
-        "workload": "tutor",
-        "stage": "ingest",
-        "interaction_id": "ab" * 32,
-        "rule": "erased",
-        "kept": False,
-        "detail": json.dumps({"uri": "log.jsonl", "row": 3}),
-    }
+    decision = dict.fromkeys(SCHEMAS["decisions"].names) | {"workload": "tutor", "stage": "ingest", "interaction_id": "ab" * 32,
+        "rule": "erased", "kept": False,
+        "detail": json.dumps({"uri": "log.jsonl", "row": 3})}  # fmt: skip
     Tables(lake).append("decisions", pa.Table.from_pylist([decision], schema=SCHEMAS["decisions"]))
     rebuild(lake)
     assert steps(lake, "abababab") == [("ingest", "erased")]

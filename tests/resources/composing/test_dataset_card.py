@@ -12,13 +12,8 @@ from curated_rows import built, curated, example, row, seeds
 
 from resources.composing.dataset_settings import DatasetSettings
 
-SETTINGS = DatasetSettings(
-    mix={"gateway": {"rows": 30}, "handmade": 0.5},
-    limits={"handmade": {"max_repeats": 3}},
-    max_rows=42,
-    test_share=0.2,
-    validation_share=0.2,
-)
+SETTINGS = DatasetSettings(mix={"gateway": {"rows": 30}, "handmade": 0.5}, limits={"handmade": {"max_repeats": 3}}, max_rows=42,
+    test_share=0.2, validation_share=0.2)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -28,13 +23,9 @@ def dataset(tmp_path_factory):
         row(n, f"question {n}", f"answer {n}", language="de" if n % 3 else None, prompt_shape="translate") for n in range(80)
     ]
     lines = [example(f"seed {n}", f"told {n}") for n in range(4)]
-    report, found = built(
-        curated(home / "c.parquet", rows),
-        home / "sft_dataset",
-        SETTINGS,
+    report, found = built(curated(home / "c.parquet", rows), home / "sft_dataset", SETTINGS,
         seeds(home, lines, synthetic=True, licence="mit"),
-        about={"workload": "tutor", "pii": "redact", "licences": {"handmade": "mit"}},
-    )
+        about={"workload": "tutor", "pii": "redact", "licences": {"handmade": "mit"}})  # fmt: skip
     return home / "sft_dataset", report, found
 
 
@@ -46,11 +37,8 @@ def test_the_metadata_names_a_file_for_each_split(dataset):
     directory, _, _ = dataset
     [config] = head(directory)["configs"]
     assert config["config_name"] == "default"
-    assert {each["split"]: (directory / each["path"]).exists() for each in config["data_files"]} == {
-        "train": True,
-        "validation": True,
-        "test": True,
-    }
+    assert {each["split"]: (directory / each["path"]).exists() for each in config["data_files"]} == {"train": True,
+        "validation": True, "test": True}  # fmt: skip
     assert head(directory)["language"] == ["de"] and head(directory)["size_categories"] == ["n<1K"]
     assert "synthetic" in head(directory)["tags"]
 

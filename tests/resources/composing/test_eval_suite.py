@@ -33,16 +33,10 @@ def test_every_format_and_auto(tmp_path):
         tmp_path / "c.jsonl", {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]}
     )
     for kinds in (("gsm8k", "humaneval", "spec_bench"), ("auto", "auto", "auto")):
-        counts = build_eval_suite(
-            {
-                "g": EvalSettings(uri=gsm, format=kinds[0]),
+        counts = build_eval_suite({"g": EvalSettings(uri=gsm, format=kinds[0]),
                 "h": EvalSettings(uri=human, format=kinds[1]),
-                "s": EvalSettings(uri=bench, format=kinds[2]),
-                "a": EvalSettings(uri=str(array)),
-                "c": EvalSettings(uri=chat, format="jsonl"),
-            },
-            tmp_path / "out",
-        )
+                "s": EvalSettings(uri=bench, format=kinds[2]), "a": EvalSettings(uri=str(array)),
+                "c": EvalSettings(uri=chat, format="jsonl")}, tmp_path / "out")  # fmt: skip
         assert counts == {"a": 1, "c": 1, "g": 1, "h": 1, "s": 2}
         assert items(tmp_path / "out") == [
             ("a", "x", "Add\n1 2", "3"),
@@ -83,14 +77,9 @@ SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
 
 @pytest.mark.skipif(not SHARED.exists(), reason="needs ../shared/data: public evaluation suites")
 def test_public_suites(tmp_path):
-    counts = build_eval_suite(
-        {
-            "gsm8k": EvalSettings(uri=str(SHARED / "gsm8k_test.jsonl"), format="gsm8k"),
+    counts = build_eval_suite({"gsm8k": EvalSettings(uri=str(SHARED / "gsm8k_test.jsonl"), format="gsm8k"),
             "humaneval": EvalSettings(uri=str(SHARED / "HumanEval.jsonl.gz")),
-            "spec_bench": EvalSettings(uri=str(SHARED / "spec_bench_question.jsonl")),
-        },
-        tmp_path,
-    )
+            "spec_bench": EvalSettings(uri=str(SHARED / "spec_bench_question.jsonl"))}, tmp_path)  # fmt: skip
     assert counts == {"gsm8k": 1319, "humaneval": 164, "spec_bench": 560}
 
 
@@ -160,16 +149,10 @@ def test_public_suites_as_tasks(tmp_path):
     from model_ops.tasks.kinds import read_items
     from model_ops.tasks.unit_tests import run_unit_tests
 
-    build_eval_suite(
-        {
-            "bfcl": EvalSettings(
-                uri=str(SHARED / "bfcl_simple_python.json"), answers=str(SHARED / "bfcl_simple_python_answer.json")
-            ),
+    build_eval_suite({"bfcl": EvalSettings(uri=str(SHARED / "bfcl_simple_python.json"),
+                answers=str(SHARED / "bfcl_simple_python_answer.json")),
             "gsm8k": EvalSettings(uri=str(SHARED / "gsm8k_test.jsonl")),
-            "humaneval": EvalSettings(uri=str(SHARED / "HumanEval.jsonl.gz")),
-        },
-        tmp_path,
-    )
+            "humaneval": EvalSettings(uri=str(SHARED / "HumanEval.jsonl.gz"))}, tmp_path)  # fmt: skip
     items = {
         kind: [item for item in read_items(tmp_path / "tasks.jsonl") if item.kind == kind]
         for kind in ("function_call", "number", "unit_tests")
@@ -214,13 +197,8 @@ def test_every_part_of_a_prompt_is_asked(tmp_path, record, messages):
 
 
 def test_keys_that_no_prompt_holds_are_named(tmp_path):
-    record = {
-        "question": "2 + 2?",
-        "answer": "4",
-        "level": "Level 1",
-        "hint": "Count your fingers and mine.",
-        "history": ["a", "b"],
-    }
+    record = {"question": "2 + 2?", "answer": "4", "level": "Level 1", "hint": "Count your fingers and mine.",
+        "history": ["a", "b"]}  # fmt: skip
     notes = []
     build_eval_suite({"t": EvalSettings(uri=lines(tmp_path / "t.jsonl", record, record))}, tmp_path / "out", notes=notes)
     assert notes == ["t: no prompt holds these keys: `hint` (2 records), `history` (2 records)"]

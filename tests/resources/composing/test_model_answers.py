@@ -31,16 +31,10 @@ class Worker:
             question = json.loads(row["messages"])[-1]["content"]
             number = turn[question] = turn.get(question, -1) + 1
             said = self.texts[number % len(self.texts)]
-            rows.append(
-                {
-                    "key": row["key"],
+            rows.append({"key": row["key"],
                     "message": said and json.dumps({"role": "assistant", "content": said}),
                     "failure": "" if said else "cut by max_tokens",
-                    "finish_reason": "stop" if said else "length",
-                    "prompt_tokens": 5,
-                    "answer_tokens": 3,
-                }
-            )
+                    "finish_reason": "stop" if said else "length", "prompt_tokens": 5, "answer_tokens": 3})  # fmt: skip
         self.asked.append(rows)
         self.settings = settings
         output.mkdir(parents=True, exist_ok=True)

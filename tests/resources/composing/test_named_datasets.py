@@ -10,15 +10,8 @@ SFT = DatasetSettings(test_share=0.3, validation_share=0.2, mix={"gateway": 1})
 
 
 def build(tmp_path, name, named, path, seed_file=None, lent=None):
-    return built(
-        path,
-        tmp_path / name,
-        named.as_dataset(SFT),
-        seed_file,
-        lent_before=lent,
-        only=named.only,
-        about={"name": name, "key": f"datasets.named.{name}"},
-    )
+    return built(path, tmp_path / name, named.as_dataset(SFT), seed_file, lent_before=lent, only=named.only,
+        about={"name": name, "key": f"datasets.named.{name}"})  # fmt: skip
 
 
 def scored(number, **more):

@@ -106,34 +106,15 @@ def test_tasks_that_contradict_each_other_are_left_out_and_records_of_one_prompt
 
 
 def test_a_session_that_strata_lend_to_a_held_out_split_gives_no_prompt_to_train_on(tables, tmp_path):
-    cleaned(
-        tables,
-        [
-            interaction(
-                n,
-                f"what is {n} times seven in the usual way",
-                "",
-                status="prompt",
-                completion=None,
-                session_id=f"s{n}",
-                params=json.dumps({"item": {"reference_answer": "42"}}),
-            )
-            for n in range(6)
-        ],
-    )
+    cleaned(tables,
+        [interaction(n,
+                f"what is {n} times seven in the usual way", "", status="prompt", completion=None, session_id=f"s{n}",
+                params=json.dumps({"item": {"reference_answer": "42"}})) for n in range(6)])  # fmt: skip
     spec = ALL.model_copy(update={"test_share": 1e-6, "validation_share": 1e-6})
     lent = {"test": [hashlib.md5(b"0:s1").hexdigest()], "validation": [hashlib.md5(b"0:s4").hexdigest()]}
     build_eval_suite({}, tmp_path / "suite")
-    counts = build_rl_prompts(
-        tables,
-        "tutor",
-        tmp_path / "r",
-        RlPromptSettings(),
-        spec,
-        tmp_path / "suite" / "items.parquet",
-        Decontamination(enabled=False),
-        lent=lent,
-    )
+    counts = build_rl_prompts(tables, "tutor", tmp_path / "r", RlPromptSettings(), spec, tmp_path / "suite" / "items.parquet",
+        Decontamination(enabled=False), lent=lent)  # fmt: skip
     assert counts["rows"] == {"train": 4, "validation": 1, "test": 1}
     (held,) = pq.read_table(tmp_path / "r" / "test.parquet").to_pylist()
     assert (held["session_id"], held["split"], held["reason"]) == ("s1", "test", "held_out")

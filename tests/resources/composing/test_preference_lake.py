@@ -26,30 +26,14 @@ def lake(tmp_path_factory):
     """Pairs of two users' answers, so that most pairs have a held-out session, beside the sft_dataset of the same sessions."""
     folder = tmp_path_factory.mktemp("preference")
     lake = LakeLayout.open(folder / "lake")
-    rows = [
-        interaction(
-            f"{side}{n}",
-            f"question {n}",
-            f"What I can say of {n}\nis {side}.",
-            session_id=f"{side}{n}",
-            user_hash=f"u{side}{n}",
-        )
-        for n in range(30)
-        for side in ("good", "bad")
-    ]
+    rows = [interaction(f"{side}{n}", f"question {n}", f"What I can say of {n}\nis {side}.", session_id=f"{side}{n}",
+            user_hash=f"u{side}{n}") for n in range(30) for side in ("good", "bad")]  # fmt: skip
     thumbs = [thumb(1 if side == "good" else -1, interaction_id=f"i{side}{n}") for n in range(30) for side in ("good", "bad")]
     keep(Tables(lake), rows, thumbs)
     registry = Registry(lake, "tutor")
-    like_logged = [
-        row(
-            each["interaction_id"],
-            f"asked {each['interaction_id']}",
-            "x",
-            **{key: each[key] for key in ("session_id", "user_hash")},
-        )
-        | {"interaction_id": each["interaction_id"]}
-        for each in rows
-    ]
+    like_logged = [row(each["interaction_id"], f"asked {each['interaction_id']}", "x",
+            **{key: each[key] for key in ("session_id", "user_hash")}) | {
+            "interaction_id": each["interaction_id"]} for each in rows]  # fmt: skip
     inputs = {}
     for name, seed in (("sft_dataset", 0), ("preference_dataset", 0), ("other_preferences", 5)):
         draft = registry.draft("dataset", name, name, SOURCES, {"seed": seed}, [])

@@ -23,26 +23,21 @@ def calling(text, arguments='{"id": 7}', name="c1"):
     }
 
 
-CASES = [
-    (ANSWER, ANSWER, "equal_answers"),
+CASES = [(ANSWER, ANSWER, "equal_answers"),
     (ANSWER, "The parcel  left on\nMonday. It arrives on Friday. ", "only_white_space"),
     (ANSWER, "The parcel left on Monday.", "only_length"),
     ("The parcel left on Monday", ANSWER, "only_length"),
     (ANSWER, f"Thank you for asking! {ANSWER} Have a nice day.", "only_length"),
-    ("It arrives on Friday. The parcel left on Monday.", ANSWER, "only_length"),
-    (REFUSAL, ANSWER, "chosen_refuses"),
+    ("It arrives on Friday. The parcel left on Monday.", ANSWER, "only_length"), (REFUSAL, ANSWER, "chosen_refuses"),
     (ANSWER, REFUSAL, "rejected_refuses"),
-    (ANSWER, "The parcel left on Tuesday. It arrives on Friday.", None),
-    ("4", "42", None),
+    (ANSWER, "The parcel left on Tuesday. It arrives on Friday.", None), ("4", "42", None),
     ("The answer is 3", "The answer is 3.5", None),
-    ("The answer is 3", "The answer is 3. Be sure to check it.", "only_length"),
-    ("yes", "Yes", None),
+    ("The answer is 3", "The answer is 3. Be sure to check it.", "only_length"), ("yes", "Yes", None),
     (calling("I look."), "I look.", None),
     (calling("I look."), calling("I look.", '{"id": 8}'), None),
     (calling("I look."), calling("I look.", name="c2"), "equal_answers"),
     (calling("I look."), calling("I look. One moment."), "only_length"),
-    ("它在周一离开。它在周五到达。", "它在周一离开。", "only_length"),
-]
+    ("它在周一离开。它在周五到达。", "它在周一离开。", "only_length")]  # fmt: skip
 """A chosen and a rejected answer, and the rule that leaves the pair out."""
 
 
@@ -137,11 +132,8 @@ def test_lines_are_compared_with_themselves_only(tmp_path):
     again, twice = line(4, "q", "first chosen", "first rejected")
     assert made.texts == [("ranked", "first chosen", "first rejected"), ("ranked", "second chosen", "second rejected")]
     made = Made(tmp_path / "more", first + second + third + again, feedback + more + once_more + twice)
-    assert [each[1:] for each in made.texts] == [
-        ("first chosen", "first rejected"),
-        ("second chosen", "second rejected"),
-        ("third chosen", "second rejected"),
-    ]
+    assert [each[1:] for each in made.texts] == [("first chosen", "first rejected"), ("second chosen", "second rejected"),
+        ("third chosen", "second rejected")]  # fmt: skip
     assert {each["chosen_id"]: each["weight"] for each in made.pairs} == {"i4c": 1.5, "i2c": 0.75, "i3c": 0.75}  # lines
 
 

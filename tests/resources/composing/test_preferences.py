@@ -42,24 +42,17 @@ CONTINUED = [
 
 def test_pairs_of_cleaned_rows_by_ratings_regenerations_edits_and_lines(tables, tmp_path):
     lines, compared = line(11, "compare", "the left one", "the right one")
-    rows = [
-        interaction(1, "rate me", "the good answer", session_id="a", reasoning="it is good"),
-        interaction(2, "rate me", "the bad answer", session_id="b"),
-        *(dict(each) for each in CONTINUED),
-        interaction(10, "alone", "rated and without another answer", session_id="f"),
-        *lines,
-    ]
+    rows = [interaction(1, "rate me", "the good answer", session_id="a", reasoning="it is good"),
+        interaction(2, "rate me", "the bad answer", session_id="b"), *(dict(each) for each in CONTINUED),
+        interaction(10, "alone", "rated and without another answer", session_id="f"), *lines]  # fmt: skip
     store(tables, "interactions", rows)
     thumbs = [thumb(1, interaction_id="i1"), thumb(-1, interaction_id="i2"), thumb(-1, interaction_id="i10")]
     store(tables, "feedback", [*thumbs, *compared])
     clean(tables, "tutor", days_of(rows), CurationSettings())
     made = Made(tmp_path, tables=tables)
-    assert made.texts == [
-        ("edited", "what a person made of it", "my draft of it"),
+    assert made.texts == [("edited", "what a person made of it", "my draft of it"),
         ("ranked", "the left one", "the right one"),
-        ("rated", "the good answer", "the bad answer"),
-        ("regenerated", "second try", "first try"),
-    ]
+        ("rated", "the good answer", "the bad answer"), ("regenerated", "second try", "first try")]  # fmt: skip
     of = {each["reason"]: each for each in made.pairs}
     assert made.dropped == {"only_length": 1}  # the client's part of an answer
     assert {reason: each["confidence"] for reason, each in of.items()} == {
@@ -99,11 +92,8 @@ def random_votes(seed):
 def votes_by_hand(rows, thumbs):
     """(prompt, rejected text) -> (texts that may be chosen, votes), and (prompt, text) -> (mean, votes) of single verdicts."""
     given = {each["interaction_id"]: each for each in thumbs}
-    voted = [
-        (row["messages"], json.loads(row["completion"])["content"], row["user_hash"], given[row["interaction_id"]])
-        for row in rows
-        if row["interaction_id"] in given
-    ]
+    voted = [(row["messages"], json.loads(row["completion"])["content"], row["user_hash"],
+            given[row["interaction_id"]]) for row in rows if row["interaction_id"] in given]  # fmt: skip
     last = {}
     for prompt, text, user, each in sorted(voted, key=lambda vote: vote[3]["ts"]):
         last[prompt, text, user] = each
@@ -114,11 +104,8 @@ def votes_by_hand(rows, thumbs):
     unrated = {(row["messages"], json.loads(row["completion"])["content"]) for row in rows} - mean.keys()
     pairs, chosen_of = {}, {}
     for prompt, text in mean:
-        others = {
-            other: mean.get((prompt, other), 0)
-            for other in ("one", "two", "three", "four")
-            if other != text and ((prompt, other) in mean or (prompt, other) in unrated)
-        }
+        others = {other: mean.get((prompt, other), 0) for other in ("one", "two", "three", "four") if other != text and (
+                (prompt, other) in mean or (prompt, other) in unrated)}  # fmt: skip
         if not others:
             continue
         top = max(others.values())
@@ -211,34 +198,15 @@ def test_a_pair_of_two_sessions_is_in_the_more_protected_split_of_their_users(ta
         for side, value in (("g", 1), ("b", -1)):
             # two sessions of each user have the same text: both count
             for copy in "xy" if n % 2 else "x":
-                rows.append(
-                    interaction(
-                        f"{side}{n}{copy}",
-                        f"question {n}",
-                        f"{side} answer",
-                        session_id=f"{side}{n}{copy}",
-                        user_hash=f"{side}u{n}{copy}",
-                    )
-                )
+                rows.append(interaction(f"{side}{n}{copy}", f"question {n}", f"{side} answer", session_id=f"{side}{n}{copy}",
+                        user_hash=f"{side}u{n}{copy}"))  # fmt: skip
                 thumbs.append(thumb(value, interaction_id=f"i{side}{n}{copy}"))
     spec = DatasetSettings(test_share=0.3, validation_share=0.1)
     made = Made(tmp_path, rows, thumbs, splits=spec)
-    _, sft = built(
-        curated(
-            tmp_path / "c.parquet",
-            [
-                row(
-                    each["interaction_id"],
-                    f"about {each['interaction_id']}",
-                    "x",
-                    **{name: each[name] for name in ("session_id", "user_hash")},
-                )
-                for each in rows
-            ],
-        ),
-        tmp_path / "d",
-        spec,
-    )
+    _, sft = built(curated(tmp_path / "c.parquet",
+            [row(each["interaction_id"], f"about {each['interaction_id']}", "x",
+                    **{name: each[name] for name in ("session_id", "user_hash")}) for each in rows]), tmp_path / "d",
+        spec)  # fmt: skip
     splits = {each["session_id"]: each["split"] for each in sft}
     order = ("test", "validation", "train")
     assert len(made.pairs) == 40 and {each["split"] for each in made.pairs} == set(order)
@@ -277,12 +245,8 @@ def test_evaluation_items_are_in_no_pair_and_in_no_verdict(tables, tmp_path):
         interaction(6, "write", "my draft of it", session_id="d"),
         interaction(7, [asked("write"), said(f"tell me {ITEM}"), asked("more")], "fine", session_id="d", minutes=1),
     ]
-    taught = teacher_of(
-        tmp_path,
-        [("right", f"wrong, but {ITEM}"), (f"right: {ITEM}", "wrong"), ("right", "wrong")],
-        ["logged"] * 3,
-        ["taught"] * 3,
-    )
+    taught = teacher_of(tmp_path, [("right", f"wrong, but {ITEM}"), (f"right: {ITEM}", "wrong"), ("right", "wrong")],
+        ["logged"] * 3, ["taught"] * 3)  # fmt: skip
     thumbs = [thumb(1, interaction_id="i1"), thumb(-1, interaction_id="i2"), thumb(-1, interaction_id="i4")]
     keep(tables, rows, thumbs)
     # curation's first rule names a thumb down, so its decision does not say that the row holds an item
@@ -299,34 +263,13 @@ def teacher_of(tmp_path, pairs, logged, taught):
     (tmp_path / "sft").mkdir()
     about = {"interaction_ids": ["i9"], "source": "gateway", "session_id": "t", "tools": None, "request": None}
     learnt = [{**asked("q"), "weight": 0}, {**said("before"), "weight": 1, "learnt_reasoning": "so"}, asked("r")]
-    pq.write_table(
-        pa.Table.from_pylist(
-            [
-                {
-                    **about,
-                    "row_id": f"t{n}",
-                    "prompt": json.dumps(learnt),
-                    "chosen": json.dumps([said(kept)]),
-                    "rejected": json.dumps([said(rejected)]),
-                    "chosen_score": 9.0,
-                    "rejected_score": 4.5,
-                }
-                for n, (kept, rejected) in enumerate(pairs)
-            ],
-            schema=PREFERENCES,
-        ),
-        tmp_path / "answers" / "preferences.parquet",
-    )
+    pq.write_table(pa.Table.from_pylist([{**about, "row_id": f"t{n}", "prompt": json.dumps(learnt),
+                    "chosen": json.dumps([said(kept)]), "rejected": json.dumps([said(rejected)]), "chosen_score": 9.0,
+                    "rejected_score": 4.5} for n, (kept, rejected) in enumerate(pairs)], schema=PREFERENCES),
+        tmp_path / "answers" / "preferences.parquet")  # fmt: skip
     for folder, texts in (("sft", logged), ("answers", taught)):
-        found = [
-            {
-                **about,
-                "row_id": f"t{n}",
-                "origin": "interaction",
-                "messages": json.dumps([*learnt, {**said(text), "weight": 1}]),
-            }
-            for n, text in enumerate(texts)
-        ]
+        found = [{**about, "row_id": f"t{n}", "origin": "interaction",
+                "messages": json.dumps([*learnt, {**said(text), "weight": 1}])} for n, text in enumerate(texts)]  # fmt: skip
         pq.write_table(pa.Table.from_pylist(found), tmp_path / folder / "train.parquet")
     return TaughtAnswers(tmp_path / "answers", tmp_path / "sft", "graded", 9)
 
@@ -422,13 +365,10 @@ def test_the_surest_source_pairs_an_answer_and_another_choice_of_confidences_cha
 def test_sources_that_disagree_pair_nothing_and_the_card_shows_how_often_they_agree(tmp_path):
     rows, thumbs = [], []
     for n, liked in enumerate((1, 1, -1)):
-        rows += [
-            interaction(f"{n}a", f"again {n}", "first try", session_id=f"c{n}"),
+        rows += [interaction(f"{n}a", f"again {n}", "first try", session_id=f"c{n}"),
             interaction(f"{n}b", f"again {n}", "second try", session_id=f"c{n}", minutes=1),
-            interaction(
-                f"{n}c", [asked(f"again {n}"), said("second try"), asked("m")], f"end {n}", session_id=f"c{n}", minutes=2
-            ),
-        ]
+            interaction(f"{n}c", [asked(f"again {n}"), said("second try"), asked("m")], f"end {n}", session_id=f"c{n}",
+                minutes=2)]  # fmt: skip
         thumbs.append(thumb(liked, interaction_id=f"i{n}b"))
     made = Made(tmp_path, rows, thumbs)
     assert len(made.pairs) == 2 and made.dropped == {"sources_disagree": 2}
@@ -461,27 +401,20 @@ def test_an_answer_that_a_person_corrected_is_not_wanted_whoever_liked_it(tables
 
 
 def test_a_correction_is_chosen_over_the_answer_and_takes_no_verdict_of_it(tables, tmp_path):
-    rows = [
-        interaction(1, "first", "the model's first answer", session_id="a"),
-        interaction(
-            2, [asked("first"), said("the model's first answer"), asked("more")], "and more", session_id="a", minutes=1
-        ),
+    rows = [interaction(1, "first", "the model's first answer", session_id="a"),
+        interaction(2, [asked("first"), said("the model's first answer"), asked("more")], "and more", session_id="a",
+            minutes=1),
         *(interaction(n, f"ask {n}", f"the model's answer {n}", session_id=f"s{n}") for n in range(3, 7)),
-        interaction(8, "long", "an answer, and a part that a person takes out", session_id="h"),
-    ]
+        interaction(8, "long", "an answer, and a part that a person takes out", session_id="h")]  # fmt: skip
     same = [edit(f"i{n}", "please write to the office") for n in range(3, 7)]  # no placeholder: people sent them
     edits = [edit("i1", "a person's first answer"), *same, edit("i8", "a part that a person takes out")]
     store(tables, "interactions", rows)
     store(tables, "feedback", [*edits, thumb(-1, interaction_id="i1")])
     clean(tables, "tutor", days_of(rows), CurationSettings())
     made = Made(tmp_path, tables=tables)
-    assert made.texts == sorted(
-        [
-            ("edited", "a person's first answer", "the model's first answer"),
+    assert made.texts == sorted([("edited", "a person's first answer", "the model's first answer"),
             ("edited", "a part that a person takes out", "an answer, and a part that a person takes out"),
-            *(("edited", "please write to the office", f"the model's answer {n}") for n in range(3, 7)),
-        ]
-    )
+            *(("edited", "please write to the office", f"the model's answer {n}") for n in range(3, 7))])  # fmt: skip
     assert not made.dropped and {pair["chosen_id"] for pair in made.pairs} == {None}
     assert {pair["confidence"] for pair in made.pairs} == {0.95}
     assert [(json.loads(each["answer"])[0]["content"], each["desirable"]) for each in made.answers] == [

@@ -98,13 +98,8 @@ def prompts_of(folder, **verifiers):
 
 
 def test_the_best_right_answer_to_each_prompt_with_a_verifier_becomes_a_row_and_unsolved_ones_are_counted(tmp_path):
-    asked = prompts_of(
-        tmp_path / "rl",
-        six={"kind": "number", "answer": "42"},
-        yes={"kind": "regex", "pattern": "^yes"},
-        hard={"kind": "number", "answer": "7"},
-        logged={"grader": "of another system"},
-    )
+    asked = prompts_of(tmp_path / "rl", six={"kind": "number", "answer": "42"}, yes={"kind": "regex", "pattern": "^yes"},
+        hard={"kind": "number", "answer": "7"}, logged={"grader": "of another system"})  # fmt: skip
     sampled = {"prompts": "rl_prompts", "answers": 3, "verify": {"kind": "verifier"}}
     built = Built(tmp_path, [sums("a", "6 x 7?", "42")], cycling("so 41", "that makes 42", "yes, 42"), asked=asked, **sampled)
     assert {request["body"]["messages"][-1]["content"] for request in built.seen} == {"six", "yes", "hard", "logged"}
@@ -154,11 +149,8 @@ def calls(**arguments):
     ("function_call", {}, {"content": "", "tool_calls": CALLED}, None, {"content": "", "tool_calls": calls(a=1, b=2)}, {"content": "I would add them."}),
 ])  # fmt: skip
 def test_each_kind_tells_right_from_wrong(tmp_path, kind, more, logged, request_, right, wrong):
-    asked = row(
-        "a",
-        [{"role": "user", "content": "q"}, {"role": "assistant", "weight": 1, **logged}],
-        request=request_ and json.dumps(request_),
-    )
+    asked = row("a", [{"role": "user", "content": "q"}, {"role": "assistant", "weight": 1, **logged}],
+        request=request_ and json.dumps(request_))  # fmt: skip
     asked = {"request": None, **asked}
     with AnswerStore(tmp_path / "kept.jsonl") as kept, Verifier(VerifySettings(kind=kind, **more), None, kept) as verifier:
         assert [verifier.score(asked, {"role": "assistant", **said}) for said in (right, wrong)] == [1.0, 0.0]
@@ -201,13 +193,8 @@ def test_a_judge_that_does_not_answer_ends_the_stage_in_one_sentence(tmp_path):
     ):
         settings = TeacherSettings(base_url=f"{address}/v1", model="big", licence="mit", verify={"kind": "judge"})
         with pytest.raises(client.TeacherError, match=r"judge at \S+ does not answer \(HTTP 503\).*are kept"):
-            build_teacher_answers(
-                dataset,
-                tmp_path / "out",
-                settings,
-                kept,
-                judge=JudgeSettings(base_url=f"{bench}/v1", model="critic", retries=0),
-            )
+            build_teacher_answers(dataset, tmp_path / "out", settings, kept,
+                judge=JudgeSettings(base_url=f"{bench}/v1", model="critic", retries=0))  # fmt: skip
     assert len(seen) == 1 and not list((tmp_path / "out").glob("*.parquet"))
 
 

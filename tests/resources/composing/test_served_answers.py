@@ -16,24 +16,17 @@ from resources.digests.slices import slice_digest
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
 
-LOGGED = {
-    "prompt_token_ids": [1, 2, 3],
-    "completion_token_ids": [4, 5],
-    "served_model_digest": "ab" * 32,
-    "params": json.dumps({"temperature": 0.7}),
-}
+LOGGED = {"prompt_token_ids": [1, 2, 3], "completion_token_ids": [4, 5], "served_model_digest": "ab" * 32,
+    "params": json.dumps({"temperature": 0.7})}  # fmt: skip
 
 
 def test_ids_and_parameters_of_the_answers_that_are_learnt(tmp_path):
     tables = Tables(LakeLayout.open(tmp_path / "lake"))
-    rows = [
-        interaction(1, "How deep is the mill pond behind the weir?", "About two metres in spring.", **LOGGED),
+    rows = [interaction(1, "How deep is the mill pond behind the weir?", "About two metres in spring.", **LOGGED),
         interaction(2, "Write to ada.lovelace@example.com about the wheel", "Dear Ada, the wheel turns again.", **LOGGED),
-        interaction(
-            3, "Name three kinds of flour that bakers use", "Rye, wheat and spelt are common.", params='{"top_p": 0.9}'
-        ),
-        interaction(4, "Which horse pulls the baker's cart?", "", **LOGGED),
-    ]
+        interaction(3, "Name three kinds of flour that bakers use", "Rye, wheat and spelt are common.",
+            params='{"top_p": 0.9}'),
+        interaction(4, "Which horse pulls the baker's cart?", "", **LOGGED)]  # fmt: skip
     rows += [
         interaction(number, f"Tell me story number {number} of the river", f"Once upon a time {number} boats came by.")
         for number in range(5, 30)
@@ -42,12 +35,8 @@ def test_ids_and_parameters_of_the_answers_that_are_learnt(tmp_path):
     clean(tables, "tutor", days_of(rows), CurationSettings())
     curate(tables, "tutor", tmp_path / "curated", CurationSettings(near_duplicates={"enabled": False}), None)
     (tmp_path / "dataset").mkdir()
-    build_sft_dataset(
-        tmp_path / "curated" / "curated.parquet",
-        None,
-        tmp_path / "dataset",
-        DatasetSettings(test_share=0.0, validation_share=0.1),
-    )
+    build_sft_dataset(tmp_path / "curated" / "curated.parquet", None, tmp_path / "dataset",
+        DatasetSettings(test_share=0.0, validation_share=0.1))  # fmt: skip
     (tmp_path / "served").mkdir()
     report = build_served_answers(tables, "tutor", [tmp_path / "dataset"], tmp_path / "served")
     table = pq.read_table(tmp_path / "served" / "served.parquet")
@@ -85,11 +74,8 @@ def test_ids_of_thoughts_that_hold_personal_data_are_left_out(tmp_path, pii):
         interaction(3, "Who minds the boat?", "The ferryman does.", **LOGGED),
     ]  # fmt: skip
     found, report = served(tmp_path, rows, CurationSettings(pii=pii))
-    assert {name: row["completion_token_ids"] for name, row in found.items()} == {
-        "i1": None if pii == "redact" else [4, 5],
-        "i2": [4, 5],
-        "i3": [4, 5],
-    }
+    assert {name: row["completion_token_ids"] for name, row in found.items()} == {"i1": None if pii == "redact" else [4, 5],
+        "i2": [4, 5], "i3": [4, 5]}  # fmt: skip
     assert found["i1"]["params"] and report["with_token_ids"] == (2 if pii == "redact" else 3)
 
 

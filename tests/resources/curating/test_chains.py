@@ -18,14 +18,9 @@ def turn(number, question, answer, *, previous=None, instructions=None, **change
     context = {"previous_response_id": previous} if previous else {}
     context |= {"has_instructions": True} if instructions else {}
     messages = [{"role": "system", "content": instructions}] if instructions else []
-    return interaction(
-        number,
-        [*messages, {"role": "user", "content": question}],
-        answer,
-        session_id=None,
-        params=json.dumps({"context": context} if context else {}),
-        **changes,
-    )
+    return interaction(number,
+        [*messages, {"role": "user", "content": question}], answer, session_id=None,
+        params=json.dumps({"context": context} if context else {}), **changes)  # fmt: skip
 
 
 @pytest.fixture
@@ -49,12 +44,9 @@ def test_a_row_begins_with_the_turns_before_it_and_not_with_their_instructions(t
     clean(tables, "tutor", days_of(rows), RULES)
     found = cleaned(tables)
     said = {name: [message["content"] for message in json.loads(row["messages"])] for name, (row, *_) in found.items()}
-    assert said == {
-        "i1": ["Old.", "Is it so?"],
-        "i4": ["Other"],
+    assert said == {"i1": ["Old.", "Is it so?"], "i4": ["Other"],
         "i2": ["Be brief.", "Is it so?", "It is so.", "Really?"],
-        "i3": ["Is it so?", "It is so.", "Really?", "Really it is.", "And why?"],
-    }
+        "i3": ["Is it so?", "It is so.", "Really?", "Really it is.", "And why?"]}  # fmt: skip
     assert {rule for _, rule, _ in found.values()} == {"kept"} and dict(found["i3"][0]["quality"])["earlier_turns"] == 4
 
 

@@ -60,7 +60,7 @@ def test_each_row_gets_a_status_and_one_decision(tables):
     assert decisions["i3"]["rule"] == "truncated" and decisions["i1"]["rule"] == "kept"
     assert report.days[rows[0]["dt"]] | report.dropped == report.days[rows[0]["dt"]]
     assert report.days[rows[0]["dt"]]["rows"] == 12 and report.days[rows[0]["dt"]]["kept"] == 2
-    assert report.kept == 2 and sum(report.dropped.values()) == 10
+    assert report.rows == 2 and sum(report.dropped.values()) == 10
     assert found["i3"]["signature"] == [] and len(found["i1"]["signature"]) == 29
 
 
@@ -114,16 +114,9 @@ def test_every_kind_is_found_when_it_stands_alone(tables):
             "xoxb-1234567890ab", "eyJhbGciOiJI.eyJzdWIiOiIx.SflKxwRJSMeK", "sk_live_abcdefghijklmnop",
         ],
     }  # fmt: skip
-    rows = [
-        interaction(
-            f"{kind}{n}",
-            f"see {value} there",
-            "Done",
-            **({"messages": f'[{{"role": "user", "content": "see {value} there"}}]'} if "u0040" in value else {}),
-        )
-        for kind, values in alone.items()
-        for n, value in enumerate(values)
-    ]
+    rows = [interaction(f"{kind}{n}", f"see {value} there", "Done",
+            **({"messages": f'[{{"role": "user", "content": "see {value} there"}}]'} if "u0040" in value else {})) for kind,
+        values in alone.items() for n, value in enumerate(values)]  # fmt: skip
     _, found = cleaned(tables, rows)
     for kind, values in alone.items():
         for n in range(len(values)):
@@ -136,24 +129,13 @@ def test_personal_data_stays_where_the_recipe_says_keep(tables):
 
 
 def test_feedback_by_its_most_telling_id_newest_first(tables):
-    rows = [
-        interaction(1, TEXT, "one"),
-        interaction(2, TEXT, "two"),
-        interaction(3, TEXT, "three", trace_id="t"),
-        interaction(4, TEXT, "four"),
-        interaction(5, TEXT, "five"),
-        interaction(6, TEXT, "six"),
-    ]
-    feedback = [
-        thumb(1, interaction_id="i1"),
-        thumb(-1, session_id="s1"),
-        thumb(-1, request_id="r2"),
-        thumb(1, trace_id="t"),
+    rows = [interaction(1, TEXT, "one"), interaction(2, TEXT, "two"),
+        interaction(3, TEXT, "three", trace_id="t"), interaction(4, TEXT, "four"), interaction(5, TEXT, "five"),
+        interaction(6, TEXT, "six")]  # fmt: skip
+    feedback = [thumb(1, interaction_id="i1"), thumb(-1, session_id="s1"), thumb(-1, request_id="r2"), thumb(1, trace_id="t"),
         thumb(-1, session_id="s4", ts=START),
-        thumb(1, session_id="s4", ts=START + timedelta(days=2)),
-        thumb(1, interaction_id="i5"),
-        {**thumb(0.2, interaction_id="i5"), "name": "quality"},
-    ]
+        thumb(1, session_id="s4", ts=START + timedelta(days=2)), thumb(1, interaction_id="i5"),
+        {**thumb(0.2, interaction_id="i5"), "name": "quality"}]  # fmt: skip
     _, found = cleaned(tables, rows, feedback=feedback)
     assert {name: row["feedback"] for name, row in found.items()} == {
         "i1": 1, "i2": -1, "i3": 1, "i4": 1, "i5": 0.2, "i6": None,
@@ -209,16 +191,9 @@ def test_cleaning_again_or_day_by_day_changes_nothing(tables, tmp_path):
 
 
 def test_parts_of_a_day_give_the_same_rows_and_counts(tables, tmp_path, monkeypatch):
-    rows = [
-        interaction(
-            number,
-            f"{TEXT} for person{number % 5}@example.org",
-            "It marks and sweeps.",
-            session_id=f"s{number % 7}",
-            ts=START + timedelta(hours=3 * number),
-        )
-        for number in range(12)
-    ]
+    rows = [interaction(number,
+            f"{TEXT} for person{number % 5}@example.org", "It marks and sweeps.", session_id=f"s{number % 7}",
+            ts=START + timedelta(hours=3 * number)) for number in range(12)]  # fmt: skip
     at_once, found = cleaned(tables, rows)
     monkeypatch.setattr("resources.curating.cleaning.BYTES_AT_A_TIME", 1_400)
     other = Tables(LakeLayout.open(tmp_path / "other"))
@@ -239,19 +214,16 @@ def test_a_row_that_is_gone_from_its_day_is_gone_here_too(tables):
 
 def test_days_without_rows_are_no_mistake(tables):
     report = clean(tables, "tutor", [date(2026, 6, 1)], CurationSettings())
-    assert (report.read, report.kept) == (0, 0)
+    assert (report.read, report.rows) == (0, 0)
     assert clean(tables, "tutor", [], CurationSettings()).read == 0
 
 
 def test_conversations_without_session_ids_share_a_session_by_their_beginning(tables):
     turn = [{"role": "system", "content": "be kind"}, {"role": "user", "content": "hello out there"}]
     later = [*turn, {"role": "assistant", "content": "hi"}, {"role": "user", "content": "and now?"}]
-    rows = [
-        interaction(1, turn, "hi", session_id=None),
+    rows = [interaction(1, turn, "hi", session_id=None),
         interaction(2, later, "now this", session_id=None, minutes=1),
-        interaction(3, "another thing", "yes", session_id=None),
-        interaction(4, [], "x", session_id=None),
-    ]
+        interaction(3, "another thing", "yes", session_id=None), interaction(4, [], "x", session_id=None)]  # fmt: skip
     _, found = cleaned(tables, rows)
     assert found["i1"]["session_id"] == found["i2"]["session_id"] != found["i3"]["session_id"]
     assert found["i4"]["session_id"] == "alone:i4"
@@ -275,11 +247,8 @@ def test_prompt_shapes_tell_tools_and_their_results_apart(tables):
     tools = json.dumps(
         [{"type": "function", "function": {"name": "weather"}}, {"type": "function", "function": {"name": "sum"}}]
     )
-    call = {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}],
-    }
+    call = {"role": "assistant", "content": None,
+        "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}]}  # fmt: skip
     ask = {"role": "user", "content": "How is it outside?"}
     result = {"role": "tool", "tool_call_id": "c1", "content": "rain"}
     _, found = cleaned(tables, [
@@ -297,13 +266,10 @@ def test_prompt_shapes_tell_tools_and_their_results_apart(tables):
 def test_a_greeting_is_no_prompt_shape(tables):
     """What a session asks for names all its requests, also those that say hello, ok or thanks."""
     hello = {"role": "user", "content": "Hello!"}
-    talk = [
-        hello,
+    talk = [hello,
         {"role": "assistant", "content": "Hello! How can I help?"},
         {"role": "user", "content": "hi, please refund order 4432"},
-        {"role": "assistant", "content": "It is done."},
-        {"role": "user", "content": "ok thanks"},
-    ]
+        {"role": "assistant", "content": "It is done."}, {"role": "user", "content": "ok thanks"}]  # fmt: skip
     _, found = cleaned(tables, [
         *(interaction(turns, talk[:turns], "Sure.", session_id="s", minutes=turns) for turns in (1, 3, 5)),
         interaction(6, [hello], "Hello!", session_id="t"),
@@ -332,15 +298,9 @@ ANSWERS = {"refund": "The refund is on its way.", "password": "A link to reset y
 
 def asked(count, first=0):
     kinds = list(ASKED)
-    return [
-        interaction(
-            first + n,
-            f"{('Hi', 'hello,', 'Good morning.', '')[n % 4]} {ASKED[kinds[n % 2]][n // 2 % 3]} {n}",
-            ANSWERS[kinds[n % 2]],
-            session_id=f"s{first + n}",
-        )
-        for n in range(count)
-    ]
+    return [interaction(first + n,
+            f"{('Hi', 'hello,', 'Good morning.', '')[n % 4]} {ASKED[kinds[n % 2]][n // 2 % 3]} {n}", ANSWERS[kinds[n % 2]],
+            session_id=f"s{first + n}") for n in range(count)]  # fmt: skip
 
 
 def test_prompt_shapes_are_what_many_people_ask_for_and_stay_so(tables, monkeypatch):
@@ -378,16 +338,8 @@ def test_prompt_shapes_of_languages_without_spaces_tell_requests_apart_and_stay_
 
     def shapes_of(count, day):
         """What the requests of a day ask for, by the name of their shape."""
-        rows = [
-            interaction(
-                1000 * day + n,
-                frames[n // 4 % 4].format(wanted[n % 4]),
-                answer + wanted[n % 4] * (n % 2),
-                session_id=f"s{day}-{n}",
-                day=day,
-            )
-            for n in range(count)
-        ]
+        rows = [interaction(1000 * day + n, frames[n // 4 % 4].format(wanted[n % 4]), answer + wanted[n % 4] * (n % 2),
+                session_id=f"s{day}-{n}", day=day) for n in range(count)]  # fmt: skip
         shapes = defaultdict(set)
         for name, row in cleaned(tables, rows)[1].items():
             if int(name[1:]) // 1000 == day:
@@ -404,11 +356,8 @@ def test_near_signatures_see_what_is_new_not_the_history(tables):
     long = " ".join(f"word{n}" for n in range(200))
     turn = [{"role": "user", "content": long}]
     later = [*turn, {"role": "assistant", "content": long[::-1]}, {"role": "user", "content": TEXT}]
-    rows = [
-        interaction(1, turn, long[::-1]),
-        interaction(2, later, "It marks and it sweeps"),
-        interaction(3, TEXT, "It marks and it sweeps"),
-    ]
+    rows = [interaction(1, turn, long[::-1]), interaction(2, later, "It marks and it sweeps"),
+        interaction(3, TEXT, "It marks and it sweeps")]  # fmt: skip
     _, found = cleaned(tables, rows)
     assert found["i2"]["signature"] == found["i3"]["signature"]
     assert sum(a == b for a, b in zip(found["i1"]["signature"], found["i2"]["signature"], strict=True)) < 10
@@ -441,11 +390,8 @@ def test_a_day_that_was_found_fresh_is_not_compared_again(tables, monkeypatch):
     settings = CurationSettings()
     store(tables, "interactions", rows)
     compared, original = [], module._stale_rows
-    monkeypatch.setattr(
-        module,
-        "_stale_rows",
-        lambda tables, workload, days, digest: (compared.append(list(days)), original(tables, workload, days, digest))[1],
-    )
+    monkeypatch.setattr(module, "_stale_rows", lambda tables, workload, days,
+        digest: (compared.append(list(days)), original(tables, workload, days, digest))[1])  # fmt: skip
     days = days_of(rows)
     assert stale_days(tables, "tutor", settings) == days
     clean(tables, "tutor", days, settings)
@@ -479,17 +425,10 @@ def corrected(said, of="i1", **about):
 
 
 def test_a_correction_stands_in_place_of_the_answer(tables):
-    rows = [
-        interaction(1, "Who writes to us?", "Nobody, I fear", finish_reason="length", reasoning="No letters today."),
-        interaction(2, "Who else?", "Bert."),
-        interaction(3, "And who calls?", "Carla, at noon."),
-    ]
-    edits = [
-        corrected("Somebody else.", ts=START),
-        corrected("Anna, from anna@example.com."),
-        corrected(" bert. ", of="i2"),
-        corrected("Dora.", of="i3") | {"label": "unchanged"},
-    ]
+    rows = [interaction(1, "Who writes to us?", "Nobody, I fear", finish_reason="length", reasoning="No letters today."),
+        interaction(2, "Who else?", "Bert."), interaction(3, "And who calls?", "Carla, at noon.")]  # fmt: skip
+    edits = [corrected("Somebody else.", ts=START), corrected("Anna, from anna@example.com."), corrected(" bert. ", of="i2"),
+        corrected("Dora.", of="i3") | {"label": "unchanged"}]  # fmt: skip
     _, found = cleaned(tables, rows, feedback=edits)
     row = found["i1"]
     assert json.loads(row["completion"]) == {"role": "assistant", "content": "Anna, from <EMAIL_1>."} and row["status"] == "ok"

@@ -64,16 +64,13 @@ def test_exact_copies_keep_the_best(tables, tmp_path):
     assert set(kept) == {"i3", "i4"} and kept["i3"]["feedback"] == 1
     assert decisions["i1"]["rule"] == "exact_duplicate" and decisions["i1"]["kept_id"] == "i3"
     assert decisions["i2"]["kept_id"] == "i3" and decisions["i2"]["version"] == "v1"
-    assert (report.read, report.kept, report.dropped) == (4, 2, {"exact_duplicate": 2})
+    assert (report.read, report.rows, report.dropped) == (4, 2, {"exact_duplicate": 2})
 
 
 @pytest.mark.parametrize("exact_duplicates", [True, False])
 def test_a_copy_of_an_answer_that_a_person_corrected_is_dropped(tables, tmp_path, exact_duplicates):
-    rows = [
-        interaction(1, "What is a mill?", prose(1)),
-        interaction(2, "What is  a mill?", prose(1).upper(), day=1),
-        interaction(3, "What is a wheel?", prose(1)),
-    ]
+    rows = [interaction(1, "What is a mill?", prose(1)), interaction(2, "What is  a mill?", prose(1).upper(), day=1),
+        interaction(3, "What is a wheel?", prose(1))]  # fmt: skip
     edit = thumb(0, interaction_id="i1", name="correction", label="corrected", comment=prose(2)) | {"value": None}
     settings = CurationSettings(exact_duplicates=exact_duplicates)
     report, decisions, kept = curated(tables, rows, tmp_path / "v1", settings, [edit])
@@ -109,11 +106,8 @@ def test_an_exact_copy_points_at_the_row_that_stayed_in_the_end(tables, tmp_path
 
 def test_the_same_words_asked_and_answered_are_different_examples(tables, tmp_path):
     words = prose(8, 80).split()
-    rows = [
-        interaction(1, "Finish this: " + " ".join(words[:40]), " ".join(words[40:])),
-        interaction(2, "Write it all", " ".join(words)),
-        interaction(3, "Write it all now", " ".join(words)),
-    ]
+    rows = [interaction(1, "Finish this: " + " ".join(words[:40]), " ".join(words[40:])),
+        interaction(2, "Write it all", " ".join(words)), interaction(3, "Write it all now", " ".join(words))]  # fmt: skip
     _, decisions, kept = curated(tables, rows, tmp_path / "v1")
     assert len(kept) == 2 and "i1" in kept and decisions["i2"]["rule"] != decisions["i3"]["rule"]
 
@@ -128,7 +122,7 @@ def test_thumbs_down_even_when_it_came_after_cleaning(tables, tmp_path):
     report = curate(tables, "tutor", tmp_path / "v2", CurationSettings(), None)
     assert report.dropped == {"thumbs_down": 1}
     report = curate(tables, "tutor", tmp_path / "v3", CurationSettings(feedback={"drop_thumbs_down": False}), None)
-    assert report.kept == 2
+    assert report.rows == 2
     assert {row["version"] for row in read(tables, "decisions") if row["stage"] == "curate"} == {"v1", "v2", "v3"}
 
 
@@ -136,14 +130,9 @@ def test_evaluation_items_are_found_wherever_they_stand(tables, tmp_path):
     question, answer = prose(10, 40), prose(11, 30)
     half = " ".join(question.split()[:24])
     little = " ".join(question.split()[:14])
-    items = eval_file(
-        tmp_path / "items.parquet",
-        ("quiz", "1", question, answer),
-        ("quiz", "2", prose(12, 40), "42"),
-        ("short", "1", "Who owns the mill?", None),
-        ("short", "2", "Bread now", None),
-        ("short", "3", "one two three four five six seven eight nine ten", None),
-    )
+    items = eval_file(tmp_path / "items.parquet", ("quiz", "1", question, answer), ("quiz", "2", prose(12, 40), "42"),
+        ("short", "1", "Who owns the mill?", None), ("short", "2", "Bread now", None),
+        ("short", "3", "one two three four five six seven eight nine ten", None))  # fmt: skip
     rows = [
         interaction(1, f"Please answer: {question.upper()}!", "no idea"),
         interaction(2, f"{half} and so on", "no idea"),
@@ -166,7 +155,7 @@ def test_evaluation_items_are_found_wherever_they_stand(tables, tmp_path):
     }
     assert json.loads((tmp_path / "v1" / "decontamination.json").read_text()) == report.suites
     off = CurationSettings(decontamination={"enabled": False})
-    assert curate(tables, "tutor", tmp_path / "v2", off, items).kept == 11
+    assert curate(tables, "tutor", tmp_path / "v2", off, items).rows == 11
 
 
 def test_a_session_goes_with_the_first_user_that_its_requests_name(tables, tmp_path):
@@ -207,7 +196,7 @@ def test_a_row_that_feedback_finds_by_another_name_changes_the_digest(tables, tm
     said = thumb(-1, **{"trace_id" if name == "trace_id" else "request_id": "b"})
     store(tables, "feedback", [said])
     before = slice_digest(tables, "interactions", "tutor")
-    assert curate(tables, "tutor", tmp_path / "v1", CurationSettings(), None).kept == 2
+    assert curate(tables, "tutor", tmp_path / "v1", CurationSettings(), None).rows == 2
     read_again("b")
     assert slice_digest(tables, "interactions", "tutor") != before
     assert curate(tables, "tutor", tmp_path / "v2", CurationSettings(), None).dropped == {"thumbs_down": 1}
@@ -215,7 +204,7 @@ def test_a_row_that_feedback_finds_by_another_name_changes_the_digest(tables, tm
 
 def test_nothing_to_curate_is_an_empty_dataset(tables, tmp_path):
     report = curate(tables, "tutor", tmp_path / "v1", CurationSettings(), None)
-    assert (report.read, report.kept) == (0, 0)
+    assert (report.read, report.rows) == (0, 0)
     assert pq.read_table(tmp_path / "v1" / "curated.parquet").num_rows == 0
 
 
@@ -224,13 +213,9 @@ def test_nothing_to_curate_is_an_empty_dataset(tables, tmp_path):
 @given(data=st.data())
 def test_law_the_order_of_days_and_rows_does_not_matter(data, tmp_path_factory):
     """Texts are drawn from a small set of near and exact copies, so that groups form and chain."""
-    picks = data.draw(
-        st.lists(
-            st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 2), st.sampled_from([None, -1, 1])),
-            min_size=2,
-            max_size=14,
-        )
-    )
+    picks = data.draw(st.lists(
+            st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 2), st.sampled_from([None, -1, 1])), min_size=2,
+            max_size=14))  # fmt: skip
     rows, feedback = [], []
     for number, (text, edit, day, opinion) in enumerate(picks):
         words = prose(text, 40).split()

@@ -168,7 +168,7 @@ def test_other_suites_or_settings_search_again(tables, tmp_path):
     strict = CurationSettings(decontamination={"threshold": 1.0})
     assert curate(tables, "tutor", tmp_path / "v5", strict, one).suites["quiz"]["items_found"] == 1
     off = CurationSettings(decontamination={"enabled": False})
-    assert curate(tables, "tutor", tmp_path / "v6", off, one).kept == 2
+    assert curate(tables, "tutor", tmp_path / "v6", off, one).rows == 2
 
 
 def test_json_in_a_message_is_read_with_its_escapes_undone(tables, tmp_path):

@@ -103,11 +103,8 @@ def test_what_a_name_decides_is_said_with_the_rule_that_says_otherwise(tables):
 ])  # fmt: skip
 def test_the_last_vote_counts_and_may_be_taken_back(tables, votes, value):
     store(tables, "interactions", [interaction(1, "q", "a")])
-    rows = [
-        thumb(0, interaction_id="i1", label=label, source_uri="f.jsonl", source_row=row)
-        | {"value": number, "ts": START + timedelta(minutes=minutes)}
-        for row, (number, label, minutes) in enumerate(votes)
-    ]
+    rows = [thumb(0, interaction_id="i1", label=label, source_uri="f.jsonl", source_row=row) | {"value": number,
+            "ts": START + timedelta(minutes=minutes)} for row, (number, label, minutes) in enumerate(votes)]  # fmt: skip
     store(tables, "feedback", rows)
     assert heard(tables, "tutor").get("i1") == value
 

@@ -158,7 +158,7 @@ def test_scores_are_columns_and_a_low_one_is_a_decision(tables, tmp_path):
         judge(tables, "tutor", curation.judge)
         assert slice_digest(tables, "judgements", "tutor") != before
     report = curate(tables, "tutor", tmp_path / "c1", curation, None)
-    assert (report.read, report.kept, report.dropped) == (5, 1, {"low_quality": 4})
+    assert (report.read, report.rows, report.dropped) == (5, 1, {"low_quality": 4})
     decisions = {row["interaction_id"]: row["detail"] for row in read(tables, "decisions") if row["rule"] == "low_quality"}
     assert decisions.keys() == {"i1", "i2", "i3", "i5"} and decisions["i1"] == "quality 3 of 10"
     everyone = CurationSettings(judge=settings(base_url), near_duplicates={"enabled": False})

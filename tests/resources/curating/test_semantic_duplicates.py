@@ -65,13 +65,9 @@ def test_of_rows_that_mean_the_same_the_best_stays(tmp_path):
     """A stand-in for the worker: the first letter of the answer is what a row means."""
     tables = Tables(LakeLayout.open(tmp_path / "lake"))
     long = "so the miller went down to the river and counted every sack of flour that the carts had brought"
-    rows = [
-        interaction(1, "What happened?", f"a {long} yesterday"),
-        interaction(2, "What happened?", f"a {long} today", minutes=1),
-        interaction(3, "Tell me", "a short one"),
-        interaction(4, "Tell me more", "b is another thing"),
-        interaction(5, "tell ME", "a SHORT one"),
-    ]
+    rows = [interaction(1, "What happened?", f"a {long} yesterday"),
+        interaction(2, "What happened?", f"a {long} today", minutes=1), interaction(3, "Tell me", "a short one"),
+        interaction(4, "Tell me more", "b is another thing"), interaction(5, "tell ME", "a SHORT one")]  # fmt: skip
     store(tables, "interactions", rows)
     store(tables, "feedback", [thumb(1, interaction_id="i3")])
     clean(tables, "tutor", days_of(rows), MEANT)
@@ -82,7 +78,7 @@ def test_of_rows_that_mean_the_same_the_best_stays(tmp_path):
 
     report = curate(tables, "tutor", tmp_path / "v1", MEANT, None, embed)
     decisions = {row["interaction_id"]: row for row in read(tables, "decisions") if row["stage"] == "curate"}
-    assert report.dropped == {"exact_duplicate": 1, "near_duplicate": 1, "semantic_duplicate": 1} and report.kept == 2
+    assert report.dropped == {"exact_duplicate": 1, "near_duplicate": 1, "semantic_duplicate": 1} and report.rows == 2
     assert {name for name, row in decisions.items() if row["kept"]} == {"i3", "i4"}
     assert {row["kept_id"] for name, row in decisions.items() if not row["kept"]} == {"i3"}
     assert next(row["detail"] for row in decisions.values() if row["rule"] == "semantic_duplicate") == "cosine 1.000"

@@ -105,9 +105,6 @@ def test_what_is_remembered_can_be_lost_damaged_or_of_another_way_to_digest(tabl
 
 def test_one_workload_or_way_of_looking_does_not_answer_for_another(tables):
     store(tables, "interactions", _rows(6))
-    found = {
-        slice_digest(tables, "interactions", workload, as_served)
-        for workload in ("tutor", "nobody")
-        for as_served in (False, True)
-    }
+    found = {slice_digest(tables, "interactions", workload,
+            as_served) for workload in ("tutor", "nobody") for as_served in (False, True)}  # fmt: skip
     assert len(found) == 3

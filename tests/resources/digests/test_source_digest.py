@@ -148,17 +148,13 @@ def test_the_code_of_digests_is_no_part_of_one_that_imports_it(project):
 
 
 WORKERS = ("tiny_base", "import_base", "sft", "distill", "quantize", "generate", "speculator", "evaluate", "embed")
-OPERATIONS = {
-    **{name: f"model_ops/operations/{name}.py" for name in WORKERS},
-    "ingest": "resources/reading/ingestion.py",
+OPERATIONS = {**{name: f"model_ops/operations/{name}.py" for name in WORKERS}, "ingest": "resources/reading/ingestion.py",
     "clean": "resources/curating/cleaning.py",
     "judge": "resources/curating/judgements.py",
     "curate": "resources/curating/selection.py",
-    "sft_dataset": "resources/composing/datasets.py",
-    "seeds": "resources/composing/seeds.py",
+    "sft_dataset": "resources/composing/datasets.py", "seeds": "resources/composing/seeds.py",
     "eval_suite": "resources/composing/eval_suite.py",
-    "served_answers": "resources/composing/served_answers.py",
-}
+    "served_answers": "resources/composing/served_answers.py"}  # fmt: skip
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -190,25 +186,13 @@ def test_a_release_depends_on_no_code_that_trains_or_reads_weights():
 
     found = files_used(*RELEASE_SOURCES)
     doors = [file for file in found if file.endswith("/__init__.py")]
-    assert {file for file in found if file.startswith("model_ops/")} - {*doors} == {
-        "model_ops/files/atomic_files.py",
-        "model_ops/files/columns.py",
-        "model_ops/drafting/ngram.py",
-        "model_ops/jobs/errors.py",
-        "model_ops/evaluation/drafting_measurements.py",
-        "model_ops/evaluation/measurement.py",
-        "model_ops/files/file_locks.py",
-        "model_ops/adapters/adapter_base.py",
-        "model_ops/files/template_files.py",
-        "model_ops/serving/lora_flags.py",
-        "model_ops/serving/command.py",
-        "model_ops/drafting/drafts.py",
-        "model_ops/drafting/drafting_choice.py",
-        "model_ops/serving/service.py",
-        "model_ops/jobs/job.py",
-        "model_ops/speculators/serving.py",
-        "model_ops/jobs/wording.py",
-    }
+    assert {file for file in found if file.startswith("model_ops/")} - {*doors} == {"model_ops/files/atomic_files.py",
+        "model_ops/files/columns.py", "model_ops/drafting/ngram.py", "model_ops/jobs/errors.py",
+        "model_ops/evaluation/drafting_measurements.py", "model_ops/evaluation/measurement.py", "model_ops/files/file_locks.py",
+        "model_ops/adapters/adapter_base.py", "model_ops/files/template_files.py", "model_ops/serving/lora_flags.py",
+        "model_ops/serving/command.py", "model_ops/drafting/drafts.py", "model_ops/drafting/drafting_choice.py",
+        "model_ops/serving/service.py", "model_ops/jobs/job.py", "model_ops/speculators/serving.py",
+        "model_ops/jobs/wording.py"}  # fmt: skip
 
 
 def test_a_setting_of_one_operation_is_no_part_of_another():

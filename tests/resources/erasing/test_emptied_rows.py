@@ -96,7 +96,7 @@ def test_rows_that_arrive_late_join_the_emptied_ones(lake, whole, tmp_path):
     (logs / "late.jsonl").write_text("".join(json.dumps(record) + "\n" for record in (late, again)))
     tables = Tables(lake)
     report = ingest(tables, "tutor", {"gateway": SourceSettings(uri=str(logs / "late.jsonl"))})
-    assert (report.total.kept, report.total.repeated) == (1, 1)  # a copy of an emptied row is known
+    assert (report.total.rows, report.total.repeated) == (1, 1)  # a copy of an emptied row is known
     assert remove_old_data(lake, "tutor", RAW_FIRST, NOW).emptied == {}  # not before it was cleaned
     assert len(said(lake, 1)) == 1 and [day.day for day in stale_days(tables, "tutor", CURATION)] == [1]
     clean(tables, "tutor", stale_days(tables, "tutor", CURATION), CURATION)

@@ -307,7 +307,7 @@ def test_an_unseen_user_is_remembered_only_if_asked(lake, whole):
     )
     (lake.root.parent / "new.jsonl").write_text(line + "\n")
     report = ingest(Tables(lake), "tutor", {"new": SourceSettings(uri=str(lake.root.parent / "new.jsonl"))})
-    assert report.total.erased == 1 and report.total.kept == 0
+    assert report.total.erased == 1 and report.total.rows == 0
 
 
 @pytest.mark.parametrize("order", thorough_except(["feedback first"], ["request first", "feedback first", "together"]))

@@ -31,15 +31,11 @@ KILLS_APART = 8
 
 
 def pair(identity, text="hello", ts=1780300000, **changes):
-    return {
-        "timestamp": ts,
+    return {"timestamp": ts,
         "request": {"messages": [{"role": "user", "content": text}]},
-        "response": {
-            "id": identity,
-            "choices": [{"finish_reason": "stop", "message": {"role": "assistant", "content": f"re: {text}"}}],
-        },
-        **changes,
-    }
+        "response": {"id": identity,
+            "choices": [{"finish_reason": "stop", "message": {"role": "assistant", "content": f"re: {text}"}}]},
+        **changes}  # fmt: skip
 
 
 def write(path, *records):
@@ -75,7 +71,7 @@ def test_the_demo_is_read_to_the_last_planted_thing(demo, tables):
     seen = observe(tables, "assistant", sources)
     assert seen.new_objects == seen.unread_objects > 100 and len(seen.days) >= 3
     report = ingest(tables, "assistant", sources).total
-    assert report.kept == planted.interactions and report.repeated == planted.repeated_lines
+    assert report.rows == planted.interactions and report.repeated == planted.repeated_lines
     assert report.quarantined == planted.malformed_lines
     assert report.feedback == planted.feedback["up"] + planted.feedback["down"]
     assert report.read == planted.records + report.feedback
@@ -112,7 +108,7 @@ def test_day_by_day_is_the_same_as_all_at_once(demo, tables, tmp_path):
 def test_days_restrict_what_is_read(demo, tables):
     _, sources, _ = demo
     report = ingest(tables, "assistant", sources, days=[date(2026, 6, 2)])
-    assert report.total.kept > 0
+    assert report.total.rows > 0
     with Ledger.open(tables, "assistant") as ledger:
         assert all(date(2026, 6, 2) in entry.days for entry in ledger.entries() if entry.state == "read")
     assert observe(tables, "assistant", sources).unread_objects > 0
@@ -273,9 +269,9 @@ def test_an_unreadable_object_is_failed_and_tried_again(tables, tmp_path, monkey
 
     monkeypatch.setattr(prefetch, "open_object", shut)
     report = ingest(tables, "w", sources)
-    assert report.total.kept == 1 and report.failed_objects == [str(tmp_path / "logs/a.jsonl")]
+    assert report.total.rows == 1 and report.failed_objects == [str(tmp_path / "logs/a.jsonl")]
     monkeypatch.setattr(prefetch, "open_object", whole)
-    assert ingest(tables, "w", sources).total.kept == 1 and len(content(tables)["interactions"]) == 2
+    assert ingest(tables, "w", sources).total.rows == 1 and len(content(tables)["interactions"]) == 2
 
 
 def test_what_was_erased_does_not_come_back(tables, tmp_path):
@@ -284,17 +280,14 @@ def test_what_was_erased_does_not_come_back(tables, tmp_path):
     ingest(tables, "w", sources)
     rows = {row["request_id"]: row for row in content(tables)["interactions"]}
     erased = [("interaction", keyed_hash(rows[each]["interaction_id"])) for each in "12"]
-    tables.append(
-        "erasures",
+    tables.append("erasures",
         pa.Table.from_pylist(
             [{"workload": "w", "kind": kind, "sha256": sha256, "ts": datetime.now(UTC)} for kind, sha256 in erased],
-            schema=SCHEMAS["erasures"],
-        ),
-    )
+            schema=SCHEMAS["erasures"]))  # fmt: skip
     with (tmp_path / "logs/a.jsonl").open("a") as log:
         log.write("\n")
     report = ingest(tables, "w", sources)
-    assert report.total.erased == 2 and report.total.kept == 1
+    assert report.total.erased == 2 and report.total.rows == 1
     assert [row["request_id"] for row in content(tables)["interactions"]] == ["3"]
     assert {row["rule"] for row in content(tables)["decisions"]} == {"erased"}
 
@@ -333,13 +326,9 @@ def test_feedback_finds_its_interaction_whichever_comes_first(tables, tmp_path):
     )
     thumbs = {"thumbs": SourceSettings(uri=str(tmp_path / "thumbs"))}
     ingest(tables, "w", thumbs)
-    write(
-        tmp_path / "logs/a.jsonl",
-        pair("1", session_id="s"),
-        pair("2", "b", trace_id="t", session_id="s"),
-        pair("3", "c", session_id="s"),
-        pair("4", "d", session_id="another"),
-    )
+    write(tmp_path / "logs/a.jsonl", pair("1", session_id="s"),
+        pair("2", "b", trace_id="t", session_id="s"), pair("3", "c", session_id="s"),
+        pair("4", "d", session_id="another"))  # fmt: skip
     ingest(tables, "w", {**thumbs, "gateway": SourceSettings(uri=str(tmp_path / "logs"))})
     ids = {row["interaction_id"]: row["request_id"] for row in content(tables)["interactions"]}
     assert {ids[identity]: value for identity, value in heard(tables, "w").items()} == {"1": -1.0, "2": -1.0, "3": 1.0}
@@ -383,7 +372,7 @@ def test_tau_bench_conversations(tables):
     sources = {"tau": SourceSettings(uri=str(TAU))}
     report = ingest(tables, "airline", sources)
     turns = sum(message["role"] == "assistant" for each in trajectories for message in each["traj"][1:])
-    assert report.total.kept == report.total.read == turns and report.total.attached_feedback == len(trajectories)
+    assert report.total.rows == report.total.read == turns and report.total.attached_feedback == len(trajectories)
     rows = content(tables, "interactions")["interactions"]
     assert sum(row["finish_reason"] == "tool_calls" for row in rows) == 1164
     assert len({row["session_id"] for row in rows}) == 200
@@ -399,13 +388,8 @@ def test_a_decision_names_the_copy_that_stays_now(tmp_path, order):
     """Two lines of the later object lost to each other before the earlier object, which beats both, was read."""
 
     def line(answer):
-        return json.dumps(
-            {
-                "timestamp": 1780300000,
-                "request": {"messages": [{"role": "user", "content": "q"}]},
-                "response": {"id": SIX, "choices": [{"message": {"role": "assistant", "content": answer}}]},
-            }
-        )
+        return json.dumps({"timestamp": 1780300000, "request": {"messages": [{"role": "user", "content": "q"}]},
+                "response": {"id": SIX, "choices": [{"message": {"role": "assistant", "content": answer}}]}})  # fmt: skip
 
     files = ["\n".join([line("a"), line("b")]), "\n".join([line("b"), line("a")])]
     sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"))}
@@ -434,7 +418,7 @@ def test_many_small_runs_leave_few_files_and_the_same_rows(tmp_path, monkeypatch
             "request": {"messages": [{"role": "user", "content": "q"}]},
             "response": {"id": str(number), "choices": [{"message": {"role": "assistant", "content": "a"}}]},
         }))  # fmt: skip
-        assert ingest(tables, "w", sources).total.kept == 1
+        assert ingest(tables, "w", sources).total.rows == 1
     ingest(whole, "w", sources)
     assert len(tables.files("interactions")) <= 5 and tables.rows_by_day("interactions", "w") == {date(2026, 6, 1): 11}
     found, expected = (
@@ -459,7 +443,7 @@ def test_a_changed_recipe_reads_its_objects_again(tables, tmp_path):
     digests = set()
     for settings in ({}, {"workloads": {"x": "other's"}}, {"workloads": {"y": "third"}}, {"format": "openai_pairs"}):
         total, waits = read(**settings)
-        assert total.kept == 3 and waits.objects == 1 and waits.days
+        assert total.rows == 3 and waits.objects == 1 and waits.days
         digests.add(waits.digest)
         anew = Tables(LakeLayout.open(tmp_path / f"lake{len(digests)}"))
         read(anew, **settings)
@@ -520,7 +504,7 @@ def test_data_sets_whose_ids_begin_anew_in_each_file_keep_all_their_rows(tables,
     (tmp_path / "logs/c.json").write_text(json.dumps(one))  # the same record once more, without a line's end
     total = ingest(tables, "w", {"sets": SourceSettings(uri=str(tmp_path / "logs"))}).total
     rows = content(tables)["interactions"]
-    assert total.kept == len(rows) == 2 * answers and total.repeated == answers
+    assert total.rows == len(rows) == 2 * answers and total.repeated == answers
     assert len({row["session_id"] for row in rows}) == 2 and {row["rule"] for row in content(tables)["decisions"]} == {
         "repeated_record"
     }
@@ -531,12 +515,8 @@ def test_data_sets_whose_ids_begin_anew_in_each_file_keep_all_their_rows(tables,
 
 def test_one_id_with_two_contents_is_a_decision_of_its_own(tables, tmp_path):
     sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"))}
-    write(
-        tmp_path / "logs/a.jsonl",
-        pair("resp_67ccd2bed1ec8190"),
-        pair("resp_67ccd2bed1ec8190"),
-        pair("resp_67ccd2bed1ec8190", "another"),
-    )
+    write(tmp_path / "logs/a.jsonl", pair("resp_67ccd2bed1ec8190"), pair("resp_67ccd2bed1ec8190"),
+        pair("resp_67ccd2bed1ec8190", "another"))  # fmt: skip
     ingest(tables, "w", sources)
     assert {(row["rule"], json.loads(row["detail"])["row"]) for row in content(tables)["decisions"]} == {
         ("repeated_record", 2),
@@ -545,10 +525,7 @@ def test_one_id_with_two_contents_is_a_decision_of_its_own(tables, tmp_path):
     write(tmp_path / "logs/b.jsonl", pair("resp_67ccd2bed1ec8190", "another", ts=1780200000))  # beats them all
     ingest(tables, "w", sources)
     assert sorted((row["rule"], json.loads(row["detail"])["row"]) for row in content(tables)["decisions"]) == [
-        ("repeated_id", 1),
-        ("repeated_id", 2),
-        ("repeated_record", 3),
-    ]
+        ("repeated_id", 1), ("repeated_id", 2), ("repeated_record", 3)]  # fmt: skip
 
 
 def test_of_two_thumbs_of_one_moment_the_lower_holds_whatever_their_order(tmp_path):

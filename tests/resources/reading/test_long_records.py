@@ -26,7 +26,7 @@ def test_long_contexts_are_read_in_bounded_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(staging, "MEMORY_MIB", 320)
     monkeypatch.setattr(extraction, "CALL_BYTES", 3 << 20)
     rows, bad, _, report = read(tmp_path, [long_pair(number, 700_000) for number in range(36)])
-    assert not bad and report.total.kept == 36
+    assert not bad and report.total.rows == 36
     assert {len(json.loads(row["messages"])[0]["content"]) > 690_000 for row in rows} == {True}
 
 

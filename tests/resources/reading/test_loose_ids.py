@@ -39,27 +39,9 @@ def test_an_id_that_names_nothing_is_none(tmp_path, name):
     assert report.total.repeated == 2 and not report.repeated_ids
 
 
-WEAK = [
-    "1",
-    "17",
-    "string",
-    "test",
-    "id",
-    "cmpl-mock",
-    "chatcmpl-mock-id",
-    "mock-response",
-    "chatcmpl-1700000000",
-    "resp_mock",
-    "{{uuid}}",
-    "%REQ(X-REQUEST-ID)%",
-    "${request_id}",
-    "req_1",
-    "example-2b",
-    "resp_67ccd2bed1ec8190",
-    "9b2d7e8a-51f3-4c0e-8f2a-6d1c0b9e7a55",
-    "chatcmpl-AbC9xYz2LmN",
-    "1893726401827364001",
-]
+WEAK = ["1", "17", "string", "test", "id", "cmpl-mock", "chatcmpl-mock-id", "mock-response", "chatcmpl-1700000000", "resp_mock",
+    "{{uuid}}", "%REQ(X-REQUEST-ID)%", "${request_id}", "req_1", "example-2b", "resp_67ccd2bed1ec8190",
+    "9b2d7e8a-51f3-4c0e-8f2a-6d1c0b9e7a55", "chatcmpl-AbC9xYz2LmN", "1893726401827364001"]  # fmt: skip
 
 
 def test_two_records_with_a_weak_id_are_two(tmp_path):
@@ -110,12 +92,8 @@ def test_the_whole_record_of_an_id_stays(tmp_path, order):
 
 def test_an_id_that_comes_back_with_many_contents_identifies_none(tmp_path):
     records = [told(place, "chatcmpl-c0ffee7f31aa", at=place) for place in range(5)]
-    records += [
-        told(2, "chatcmpl-c0ffee7f31aa", at=2, latency_ms=9),
-        told(9, "req_7Hq29xLm4cPz"),
-        told(8, "req_7Hq29xLm4cPz", at=1),
-        told(9, "req_7Hq29xLm4cPz", cost=2),
-    ]
+    records += [told(2, "chatcmpl-c0ffee7f31aa", at=2, latency_ms=9), told(9, "req_7Hq29xLm4cPz"),
+        told(8, "req_7Hq29xLm4cPz", at=1), told(9, "req_7Hq29xLm4cPz", cost=2)]  # fmt: skip
     rows, _, _, report = read(tmp_path, records)
     assert [row["source_row"] for row in rows] == [1, 2, 3, 4, 5, 7]
     assert report.loose_ids == {"gateway": (1, 6)} and report.repeated_ids == {"gateway": 1} and report.total.repeated == 3
@@ -146,16 +124,8 @@ def test_the_order_of_arrival_and_a_second_reading_change_nothing(tmp_path):
 
 
 def test_feedback_in_such_a_record_stays_with_it(tmp_path):
-    records = [
-        {
-            "id": "constant-id",
-            "ask": f"question {place}",
-            "reply": f"answer {place}",
-            "at": 1780300000 + place,
-            "thumb": "up" if place == 1 else "down",
-        }
-        for place in range(3)
-    ]
+    records = [{"id": "constant-id", "ask": f"question {place}", "reply": f"answer {place}", "at": 1780300000 + place,
+            "thumb": "up" if place == 1 else "down"} for place in range(3)]  # fmt: skip
     rows, bad, thumbs, _ = read(
         tmp_path, records, fields={"prompt": "ask", "answer": "reply", "id": "id", "time": "at", "feedback": "thumb"}
     )

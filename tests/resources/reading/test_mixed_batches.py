@@ -61,18 +61,15 @@ def answered(found):
 def test_each_response_finds_the_request_of_its_own_format(tmp_path, one_file):
     if one_file:
         for side in (0, 1):
-            put(
-                tmp_path,
-                f"{('input', 'output')[side]}.jsonl",
-                [line for each in (OPENAI, ANTHROPIC, GEMINI) for line in each[side]],
-            )
+            put(tmp_path, f"{('input', 'output')[side]}.jsonl",
+                [line for each in (OPENAI, ANTHROPIC, GEMINI) for line in each[side]])  # fmt: skip
     else:
         for name, (requests, responses) in {"o": OPENAI, "c": ANTHROPIC, "g": GEMINI}.items():
             put(tmp_path, f"{name}_input.jsonl", requests)
             put(tmp_path, f"{name}_output.jsonl", responses)
     found, report = read(tmp_path)
     assert answered(found) == ANSWERED and not found["quarantine"]
-    assert (report.total.read, report.total.kept) == (6, 6)
+    assert (report.total.read, report.total.rows) == (6, 6)
     assert {row["source_format"] for row in found["interactions"]} == {"openai_pairs", "anthropic", "gemini"}
     again, report = read(tmp_path)
     assert report.total.read == 0 and answered(again) == ANSWERED

@@ -9,11 +9,8 @@ from tests.resources.inspecting.test_survey import PAIR, put
 
 
 def asked(number, workload):
-    return PAIR | {
-        "workload_id": workload,
-        "request": {"model": "m", "messages": [{"role": "user", "content": f"q {number}"}]},
-        "response": PAIR["response"] | {"id": f"r{number}"},
-    }
+    return PAIR | {"workload_id": workload, "request": {"model": "m", "messages": [{"role": "user", "content": f"q {number}"}]},
+        "response": PAIR["response"] | {"id": f"r{number}"}}  # fmt: skip
 
 
 def read(tmp_path, workloads):

@@ -31,16 +31,10 @@ def test_a_word_a_currency_and_a_workload_beside_whole_answers(tmp_path):
     answer = {"message": {"role": "assistant", "content": "yes"}, "finish_reason": "stop"}
     pair = {"request": {"messages": [{"role": "user", "content": "hi"}]}, "response": {"choices": [answer]}}
     records = [{"status": "failed"}, {"cost": 0.2, "currency": "EUR"}, {"cost": 0.2}, {"status_code": 500, "cut": True}]
-    (tmp_path / "logs.jsonl").write_text(
-        "".join(
-            json.dumps(
-                {**pair, "request_id": f"r{n}", "team": "tutor" if n == 2 else "x", **more}
-                | ({"response": {"choices": [{**answer, "finish_reason": None}]}} if "cut" in more else {})
-            )
-            + "\n"
-            for n, more in enumerate(records)
-        )
-    )
+    (tmp_path / "logs.jsonl").write_text("".join(json.dumps({**pair, "request_id": f"r{n}", "team": "tutor" if n == 2 else "x",
+                    **more} | (
+                    {"response": {"choices": [{**answer, "finish_reason": None}]}} if "cut" in more else {})) + "\n" for n,
+            more in enumerate(records)))  # fmt: skip
     tables = Tables(LakeLayout.open(tmp_path / "lake"))
     ingest(
         tables,

@@ -15,18 +15,9 @@ QUESTION, MORE = "Which city is warmer?", "And Rome?"
 CALLS = [("c1", "weather", {"city": "Oslo", "days": 1}), ("c2", "weather", {"city": "Bergen", "days": 2.0})]
 RESULTS = ["15 degrees", "20 degrees"]
 ANSWER, LAST = "Bergen is warmer.", "Rome is warmest."
-CURATED = pa.schema(
-    [
-        (name, pa.string())
-        for name in ("interaction_id", "session_id", "messages", "completion", "reasoning", "request", "text", "tools")
-    ]
-    + [
-        ("token_ids", pa.list_(pa.int32())),
-        ("labels", pa.list_(pa.int32())),
-        ("ts", pa.timestamp("us", tz="UTC")),
-        ("was_cut", pa.bool_()),
-    ]
-)
+CURATED = pa.schema([(name, pa.string()) for name in ("interaction_id", "session_id", "messages", "completion", "reasoning",
+            "request", "text", "tools")] + [("token_ids", pa.list_(pa.int32())), ("labels", pa.list_(pa.int32())),
+        ("ts", pa.timestamp("us", tz="UTC")), ("was_cut", pa.bool_())])  # fmt: skip
 
 
 def anthropic(thoughts=True):
@@ -38,46 +29,27 @@ def anthropic(thoughts=True):
         {"type": "tool_result", "tool_use_id": i, "content": [{"type": "text", "text": text}]}
         for (i, _, _), text in zip(CALLS, RESULTS, strict=True)
     ]
-    talk = [
-        {"role": "user", "content": QUESTION},
-        {"role": "assistant", "content": [*thought("two"), *called]},
-        {"role": "user", "content": results},
+    talk = [{"role": "user", "content": QUESTION},
+        {"role": "assistant", "content": [*thought("two"), *called]}, {"role": "user", "content": results},
         {"role": "assistant", "content": [*thought("hm"), {"type": "text", "text": ANSWER}]},
         {"role": "user", "content": [{"type": "text", "text": MORE, "cache_control": {"type": "ephemeral"}}]},
-        {"role": "assistant", "content": [{"type": "text", "text": LAST}]},
-    ]
-    return [
-        (
-            {"model": "m", "max_tokens": 9, "system": "Be brief.", "messages": talk[:end]},
-            {"type": "message", "role": "assistant", "content": talk[end]["content"], "stop_reason": "end_turn"},
-        )
-        for end in (1, 3, 5)
-    ]
+        {"role": "assistant", "content": [{"type": "text", "text": LAST}]}]  # fmt: skip
+    return [({"model": "m", "max_tokens": 9, "system": "Be brief.", "messages": talk[:end]},
+            {"type": "message", "role": "assistant", "content": talk[end]["content"],
+                "stop_reason": "end_turn"}) for end in (1, 3, 5)]  # fmt: skip
 
 
 def gemini():
-    talk = [
-        {"role": "user", "parts": [{"text": QUESTION}]},
-        {
-            "role": "model",
-            "parts": [
-                {"text": "two", "thought": True},
-                {"text": "I look."},
-                *({"functionCall": {"name": n, "args": a}, "thoughtSignature": "s"} for _, n, a in CALLS),
-            ],
-        },
+    talk = [{"role": "user", "parts": [{"text": QUESTION}]},
+        {"role": "model",
+            "parts": [{"text": "two", "thought": True}, {"text": "I look."},
+                *({"functionCall": {"name": n, "args": a}, "thoughtSignature": "s"} for _, n, a in CALLS)]},
         {"role": "user", "parts": [{"functionResponse": {"name": "weather", "response": {"is": text}}} for text in RESULTS]},
         {"role": "model", "parts": [{"text": "hm", "thought": True}, {"text": ANSWER, "thoughtSignature": "s"}]},
         {"parts": [{"text": MORE}]},
-        {"role": "model", "parts": [{"text": LAST}]},
-    ]
-    return [
-        (
-            {"systemInstruction": {"parts": [{"text": "Be brief."}]}, "contents": talk[:end]},
-            {"candidates": [{"content": talk[end], "finishReason": "STOP"}]},
-        )
-        for end in (1, 3, 5)
-    ]
+        {"role": "model", "parts": [{"text": LAST}]}]  # fmt: skip
+    return [({"systemInstruction": {"parts": [{"text": "Be brief."}]}, "contents": talk[:end]},
+            {"candidates": [{"content": talk[end], "finishReason": "STOP"}]}) for end in (1, 3, 5)]  # fmt: skip
 
 
 def converse():
@@ -93,13 +65,8 @@ def converse():
         {"role": "user", "content": [{"text": MORE}, {"cachePoint": {"type": "default"}}]},
         {"role": "assistant", "content": [{"text": LAST}]},
     ]  # fmt: skip
-    return [
-        (
-            {"modelId": "m", "system": [{"text": "Be brief."}], "messages": talk[:end]},
-            {"output": {"message": talk[end]}, "stopReason": "end_turn"},
-        )
-        for end in (1, 3, 5)
-    ]
+    return [({"modelId": "m", "system": [{"text": "Be brief."}], "messages": talk[:end]},
+            {"output": {"message": talk[end]}, "stopReason": "end_turn"}) for end in (1, 3, 5)]  # fmt: skip
 
 
 def pairs(calls):
@@ -111,11 +78,8 @@ def pairs(calls):
 
 def anthropic_events(content):
     """An answer's blocks as stream events, in small pieces."""
-    deltas = {
-        "text": ("text_delta", "text"),
-        "thinking": ("thinking_delta", "thinking"),
-        "tool_use": ("input_json_delta", "partial_json"),
-    }
+    deltas = {"text": ("text_delta", "text"), "thinking": ("thinking_delta", "thinking"),
+        "tool_use": ("input_json_delta", "partial_json")}  # fmt: skip
     yield {"type": "message_start", "message": {"type": "message", "role": "assistant", "content": []}}
     for index, block in enumerate(content):
         kind, key = deltas[block["type"]]
@@ -149,41 +113,23 @@ def proxied():
             ]
             or None,
         }
-        yield litellm(
-            id=f"l{turn}",
-            trace_id="s",
-            call_type="anthropic_messages",
-            messages=request["messages"],
+        yield litellm(id=f"l{turn}", trace_id="s", call_type="anthropic_messages", messages=request["messages"],
             startTime=1780300000.5 + turn,
             model_parameters={"system": request["system"], "max_tokens": 9},
-            response={"id": f"msg_{turn}", "choices": [{"index": 0, "finish_reason": "stop", "message": message}]},
-        )
+            response={"id": f"msg_{turn}",
+                "choices": [{"index": 0, "finish_reason": "stop", "message": message}]})  # fmt: skip
 
 
-FORMS = {
-    "anthropic": pairs(anthropic()),
-    "without thoughts": pairs(anthropic(thoughts=False)),
-    "streamed": pairs(streamed()),
-    "gemini": pairs(gemini()),
-    "converse": pairs(converse()),
-    "litellm": list(proxied()),
-}
+FORMS = {"anthropic": pairs(anthropic()),
+    "without thoughts": pairs(anthropic(thoughts=False)), "streamed": pairs(streamed()), "gemini": pairs(gemini()),
+    "converse": pairs(converse()), "litellm": list(proxied())}  # fmt: skip
 
 
 def conversations(rows):
     """The rows' training conversations, and which rows another one contains."""
-    curated = [
-        {
-            "interaction_id": row["interaction_id"],
-            "session_id": row["session_id"],
-            "messages": row["messages"],
-            "completion": row["completion"],
-            "reasoning": row["reasoning"],
-            "ts": row["ts"],
-            "was_cut": False,
-        }
-        for row in rows
-    ]
+    curated = [{"interaction_id": row["interaction_id"], "session_id": row["session_id"], "messages": row["messages"],
+            "completion": row["completion"], "reasoning": row["reasoning"], "ts": row["ts"],
+            "was_cut": False} for row in rows]  # fmt: skip
     with workbench() as connection:
         connection.register("curated", pa.Table.from_pylist(curated, CURATED))
         for macro in MACROS:
@@ -192,11 +138,8 @@ def conversations(rows):
         for step in ("conversations", "prefixes", "contained_rows"):
             run(connection, f"composing/datasets/{step}")
         contained = {row["interaction_id"] for row in connection.table("contained_rows").to_arrow_table().to_pylist()}
-        longest = [
-            {"row_id": row["interaction_id"], "origin": "interaction", "copies": 1}
-            for row in curated
-            if row["interaction_id"] not in contained
-        ]
+        longest = [{"row_id": row["interaction_id"], "origin": "interaction",
+                "copies": 1} for row in curated if row["interaction_id"] not in contained]  # fmt: skip
         connection.register("sampled", pa.Table.from_pylist(longest))
         run(connection, "composing/datasets/sampled_texts")
         return [json.loads(row["messages"]) for row in connection.table("sampled_texts").to_arrow_table().to_pylist()]

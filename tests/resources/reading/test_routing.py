@@ -16,11 +16,8 @@ SAID, ANSWER = [{"role": "user", "content": "hi"}], {"role": "assistant", "conte
 
 
 def pair(number):
-    return {
-        "timestamp": 1780300000,
-        "request": {"messages": SAID},
-        "response": {"id": f"p{number}", "choices": [{"finish_reason": "stop", "message": ANSWER}]},
-    }
+    return {"timestamp": 1780300000, "request": {"messages": SAID},
+        "response": {"id": f"p{number}", "choices": [{"finish_reason": "stop", "message": ANSWER}]}}  # fmt: skip
 
 
 def thumb(number):
@@ -28,15 +25,9 @@ def thumb(number):
 
 
 def proxied(number):
-    return {
-        "id": f"l{number}",
-        "call_type": "acompletion",
-        "startTime": 1780300000.5,
-        "endTime": 1780300001.5,
-        "status": "success",
-        "messages": [*SAID, ANSWER, *SAID],
-        "response": {"id": f"l{number}", "choices": [{"message": ANSWER}]},
-    }
+    return {"id": f"l{number}", "call_type": "acompletion", "startTime": 1780300000.5, "endTime": 1780300001.5,
+        "status": "success", "messages": [*SAID, ANSWER, *SAID],
+        "response": {"id": f"l{number}", "choices": [{"message": ANSWER}]}}  # fmt: skip
 
 
 def example(number):
@@ -67,7 +58,7 @@ def test_a_record_of_another_format_becomes_what_it_is(tmp_path, main, other, to
     lines = [KINDS[main](number) for number in range(20)]
     lines.insert(1 if together else 15, KINDS[other](99))
     found, total = read(tmp_path, lines)
-    assert found["quarantine"] == [] and total.kept + total.feedback == 21
+    assert found["quarantine"] == [] and total.rows + total.feedback == 21
     expected = {kind: 20 * (kind == main) + (kind == other) for kind in KINDS}
     assert len(found["feedback"]) == expected.pop("feedback")
     kinds = [row["source_format"] for row in found["interactions"]]
@@ -85,7 +76,7 @@ def test_what_no_format_knows_is_said_so_with_its_keys(tmp_path, together):
     (bad,) = found["quarantine"]
     assert (bad["error_code"], bad["source_row"]) == ("unknown_format", 2 if together else 16)
     assert "event, level" in bad["message"] and json.loads(bad["raw"])["event"] == "started"
-    assert total.kept == 19 and total.read == 20
+    assert total.rows == 19 and total.read == 20
 
 
 def test_a_records_own_fault_keeps_its_own_reason(tmp_path):
@@ -99,14 +90,14 @@ def test_a_records_own_fault_keeps_its_own_reason(tmp_path):
 
 def test_a_named_format_is_held_to_for_every_record(tmp_path):
     found, total = read(tmp_path, [*map(pair, range(10)), thumb(1)], form="openai_pairs")
-    assert total.kept == 10 and total.feedback == 0 and [row["source_row"] for row in found["quarantine"]] == [11]
+    assert total.rows == 10 and total.feedback == 0 and [row["source_row"] for row in found["quarantine"]] == [11]
 
 
 @pytest.mark.parametrize("junk", [8, 30])
 def test_records_behind_others_that_no_format_knows_are_found(tmp_path, junk):
     lines = [*({"level": "info", "n": number} for number in range(junk)), *map(pair, range(20)), thumb(1)]
     found, total = read(tmp_path, lines)
-    assert (total.kept, total.feedback, total.quarantined) == (20, 1, junk)
+    assert (total.rows, total.feedback, total.quarantined) == (20, 1, junk)
     assert [row["source_row"] for row in sorted(found["quarantine"], key=lambda row: row["source_row"])] == list(
         range(1, junk + 1)
     )
@@ -123,7 +114,7 @@ def test_a_file_without_any_known_record_is_one_row_that_says_how_far_it_was_loo
 def test_records_that_are_not_of_the_named_format_are_counted_one_by_one(tmp_path):
     lines = [*({"level": "info", "n": number} for number in range(30)), *map(pair, range(20)), thumb(1), b"{cut"]
     found, total = read(tmp_path, lines, form="openai_pairs")
-    assert (total.kept, total.feedback, total.quarantined) == (20, 0, 32)
+    assert (total.rows, total.feedback, total.quarantined) == (20, 0, 32)
     bad = {row["source_row"]: row for row in found["quarantine"]}
     assert sorted(bad) == [*range(1, 31), 51, 52] and bad[52]["error_code"] == "malformed_json"
     assert bad[51]["message"] == "the record is not of the format openai_pairs; its keys: response_id, timestamp, value"
@@ -132,24 +123,13 @@ def test_records_that_are_not_of_the_named_format_are_counted_one_by_one(tmp_pat
 @pytest.mark.parametrize("form", ["auto", "openai_pairs", "chunks"])
 @pytest.mark.parametrize("first", thorough_except([1], [0, 1, 15]))
 def test_lines_of_streams_between_pairs_are_put_together(tmp_path, form, first):
-    chunks = [
-        {
-            "id": "s",
-            "object": "chat.completion.chunk",
-            "created": 1780300000,
-            "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": finish}],
-        }
-        for word, finish in (("hel", None), ("lo", "stop"))
-    ]
-    lines = [
-        *map(pair, range(first)),
-        {"request": {"messages": SAID}, "id": "s"},
-        chunks[0],
-        *map(pair, range(first, 20)),
-        chunks[1],
-    ]
+    chunks = [{"id": "s", "object": "chat.completion.chunk", "created": 1780300000,
+            "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": finish}]} for word,
+        finish in (("hel", None), ("lo", "stop"))]  # fmt: skip
+    lines = [*map(pair, range(first)), {"request": {"messages": SAID}, "id": "s"}, chunks[0], *map(pair, range(first, 20)),
+        chunks[1]]  # fmt: skip
     found, total = read(tmp_path, lines, form)
-    assert not found["quarantine"] and total.kept == total.read == 21
+    assert not found["quarantine"] and total.rows == total.read == 21
     assert all(json.loads(row["completion"])["content"] == "hello" for row in found["interactions"])
     assert {row["request_id"]: row["source_row"] for row in found["interactions"]}["s"] == first + 2
 
@@ -160,18 +140,12 @@ def test_chunks_pairs_and_feedback_in_one_file_in_many_parts(tmp_path, monkeypat
     monkeypatch.setattr(decompress, "READ_BYTES", 300)
     lines = []
     for number in range(30):
-        stream = [
-            {
-                "id": f"s{number}",
-                "object": "chat.completion.chunk",
-                "created": 1780300000,
-                "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": finish}],
-            }
-            for word, finish in (("hel", None), ("lo", "stop"))
-        ]
+        stream = [{"id": f"s{number}", "object": "chat.completion.chunk", "created": 1780300000,
+                "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": finish}]} for word,
+            finish in (("hel", None), ("lo", "stop"))]  # fmt: skip
         lines += [{**stream[0], "request": {"messages": SAID}}, pair(number), thumb(number), stream[1], {"odd": number}]
     found, total = read(tmp_path, lines)
-    assert (total.kept, total.feedback, total.quarantined) == (60, 30, 30)
+    assert (total.rows, total.feedback, total.quarantined) == (60, 30, 30)
     assert all(json.loads(row["completion"])["content"] == "hello" for row in found["interactions"])
 
 
@@ -181,17 +155,10 @@ def test_strangers_behind_a_batchs_lines(tmp_path, form):
         {"custom_id": f"c{number}", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": SAID}}
         for number in range(10)
     ]
-    answered = [
-        {
-            "id": f"b{number}",
-            "custom_id": f"c{number}",
-            "error": None,
-            "response": {"status_code": 200, "body": pair(number)["response"]},
-        }
-        for number in range(10)
-    ]
+    answered = [{"id": f"b{number}", "custom_id": f"c{number}", "error": None,
+            "response": {"status_code": 200, "body": pair(number)["response"]}} for number in range(10)]  # fmt: skip
     found, total = read(tmp_path, [*asked, *answered, thumb(1), {"odd": 1}, [1]], form)
-    assert total.kept == 10 and total.feedback == (form == "auto") and total.read == 13
+    assert total.rows == 10 and total.feedback == (form == "auto") and total.read == 13
     assert len(found["quarantine"]) == (2 if form == "auto" else 3)
 
 
@@ -199,7 +166,7 @@ def test_feedback_with_words_is_feedback_and_log_lines_with_a_text_are_no_corpus
     said = {"response_id": "p1", "rating": "up", "text": "great thanks"}
     found, total = read(tmp_path, [pair(1), said, {"ts": 1780300000, "level": "info", "text": "GET /health"}])
     (told,), (bad,) = found["feedback"], found["quarantine"]
-    assert (total.kept, told["value"], told["comment"]) == (1, 1, "great thanks")
+    assert (total.rows, told["value"], told["comment"]) == (1, 1, "great thanks")
     assert bad["error_code"] == "unknown_format" and "level, text, ts" in bad["message"]
 
 
@@ -215,5 +182,5 @@ def test_a_file_of_many_kinds_in_many_parts_adds_up(tmp_path, monkeypatch):
     lines = [make(number) for number in range(40) for make in KINDS.values()]
     lines = [*lines[:80], {"odd": 1}, b"\xff", b"[1]", *lines[80:]]
     found, total = read(tmp_path, lines)
-    assert (total.kept, total.feedback, total.quarantined) == (120, 40, 3)
+    assert (total.rows, total.feedback, total.quarantined) == (120, 40, 3)
     assert sorted(row["error_code"] for row in found["quarantine"]) == ["invalid_utf8", "unknown_format", "wrong_type"]

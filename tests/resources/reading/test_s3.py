@@ -45,22 +45,11 @@ def tables(tmp_path):
 
 
 def record(number: int, answer: str = "fine", day: str = "2026-06-01") -> bytes:
-    return (
-        json.dumps(
-            {
-                "timestamp": f"{day}T10:00:00Z",
-                "client_id": "c",
-                "workload_id": "w",
+    return (json.dumps({"timestamp": f"{day}T10:00:00Z", "client_id": "c", "workload_id": "w",
                 "request": {"model": "m", "messages": [{"role": "user", "content": f"question {number}"}]},
-                "response": {
-                    "id": f"chatcmpl-{number}",
-                    "model": "m",
-                    "choices": [{"index": 0, "message": {"role": "assistant", "content": answer}, "finish_reason": "stop"}],
-                },
-            }
-        ).encode()
-        + b"\n"
-    )
+                "response": {"id": f"chatcmpl-{number}", "model": "m",
+                    "choices": [{"index": 0, "message": {"role": "assistant", "content": answer},
+                            "finish_reason": "stop"}]}}).encode() + b"\n")  # fmt: skip
 
 
 def rows_of(tables: Tables, name: str = "interactions") -> list[dict]:
@@ -133,13 +122,13 @@ def test_a_changed_object_replaces_its_rows_and_rereading_or_vanishing_changes_n
     sources = {"g": SourceSettings(uri=f"s3://{bucket}/logs")}
     server.put(bucket, "logs/dt=2026-06-01/a.jsonl", record(1) + record(2))
     server.put(bucket, "logs/dt=2026-06-01/b.jsonl.gz", gzip.compress(record(3)))
-    assert ingest(tables, "w", sources).total.kept == 3
+    assert ingest(tables, "w", sources).total.rows == 3
     before = rows_of(tables)
     assert ingest(tables, "w", sources).total.read == 0 and rows_of(tables) == before
 
     server.put(bucket, "logs/dt=2026-06-01/a.jsonl", record(1, "better") + record(4, day="2026-06-03"))  # late lines
     server.delete(bucket, "logs/dt=2026-06-01/b.jsonl.gz")
-    assert ingest(tables, "w", sources).total.kept == 2
+    assert ingest(tables, "w", sources).total.rows == 2
     kept = {row["request_id"]: row for row in rows_of(tables)}
     assert kept.keys() == {"chatcmpl-1", "chatcmpl-3", "chatcmpl-4"}
     assert "better" in kept["chatcmpl-1"]["completion"] and kept["chatcmpl-4"]["dt"] == date(2026, 6, 3)
@@ -161,11 +150,11 @@ def test_an_object_that_changes_between_listing_and_reading_is_read_next_time(se
 
     monkeypatch.setattr(module.Staging, "batches", meanwhile)
     first = ingest(tables, "w", sources)
-    assert first.total.kept == 1 and first.failed_objects == [f"s3://{bucket}/logs/a.jsonl"]
+    assert first.total.rows == 1 and first.failed_objects == [f"s3://{bucket}/logs/a.jsonl"]
     assert first.first_failure == f"s3://{bucket}/logs/a.jsonl: {rows_of(tables, 'objects')[0]['problem']}"
     assert "the object changed after it was listed" in first.first_failure
     monkeypatch.setattr(module.Staging, "batches", whole)
-    assert ingest(tables, "w", sources).total.kept == 2
+    assert ingest(tables, "w", sources).total.rows == 2
     etags = {row["uri"]: row["etag"] for row in rows_of(tables, "objects") if not row["problem"]}
     assert etags == {item.uri: item.etag for item in objects_after("g", sources["g"])}
 
@@ -357,10 +346,10 @@ def test_an_endpoint_that_stops_answering_half_way_costs_the_rest_only_and_not_i
     monkeypatch.setattr(s3, "_content", silent)
     monkeypatch.setattr(prefetch, "AT_ONCE", 4)
     report = ingest(tables, "w", sources)
-    assert report.total.kept == 9 and len(report.failed_objects) == 21
+    assert report.total.rows == 9 and len(report.failed_objects) == 21
     assert len(asked) < 25  # ten to seventeen did not answer: those after them were left alone
     monkeypatch.setattr(s3, "_content", content)
-    assert ingest(tables, "w", sources).total.kept == 21 and len(rows_of(tables)) == 30
+    assert ingest(tables, "w", sources).total.rows == 21 and len(rows_of(tables)) == 30
 
 
 def test_bytes_in_flight_are_bounded_and_the_order_is_that_given(server, bucket, monkeypatch):

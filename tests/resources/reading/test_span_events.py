@@ -30,38 +30,17 @@ def any_value(value):
 
 def span(number, begin=1_780_300_000, **more):
     """A chat span without content, as opentelemetry-instrumentation-openai-v2 writes it."""
-    return {
-        "traceId": TRACE,
-        "spanId": f"{number:016x}",
-        "name": "chat m",
-        "kind": 3,
-        "startTimeUnixNano": f"{begin}000000000",
-        "endTimeUnixNano": f"{begin + 2}000000000",
-        "status": {},
-        "attributes": attributes(
-            gen_ai__operation__name="chat",
-            gen_ai__system="openai",
-            gen_ai__request__model="m",
-            gen_ai__response__model="m-1",
-            gen_ai__response__id=f"chatcmpl-{number}",
-            gen_ai__usage__input_tokens=7,
-            gen_ai__response__finish_reasons=["stop"],
-        ),
-        **more,
-    }
+    return {"traceId": TRACE, "spanId": f"{number:016x}", "name": "chat m", "kind": 3, "startTimeUnixNano": f"{begin}000000000",
+        "endTimeUnixNano": f"{begin + 2}000000000", "status": {},
+        "attributes": attributes(gen_ai__operation__name="chat", gen_ai__system="openai", gen_ai__request__model="m",
+            gen_ai__response__model="m-1", gen_ai__response__id=f"chatcmpl-{number}", gen_ai__usage__input_tokens=7,
+            gen_ai__response__finish_reasons=["stop"]), **more}  # fmt: skip
 
 
 def event(number, name, after=0, body=None, **more):
     """A log record of the older conventions; its time is that of its observation."""
-    return {
-        "observedTimeUnixNano": f"1780300000{after:09}",
-        "eventName": name,
-        "traceId": TRACE,
-        "spanId": f"{number:016x}",
-        "attributes": attributes(gen_ai__system="openai"),
-        "body": any_value(body or {}),
-        **more,
-    }
+    return {"observedTimeUnixNano": f"1780300000{after:09}", "eventName": name, "traceId": TRACE, "spanId": f"{number:016x}",
+        "attributes": attributes(gen_ai__system="openai"), "body": any_value(body or {}), **more}  # fmt: skip
 
 
 def messages(number, question, answer):
@@ -75,22 +54,13 @@ def messages(number, question, answer):
 
 def details(number, question, answer, **more):
     """The event of the newer conventions, with structured messages."""
-    return {
-        "timeUnixNano": "1780300002000000000",
-        "eventName": "gen_ai.client.inference.operation.details",
-        "traceId": TRACE,
-        "spanId": f"{number:016x}",
-        "body": {},
-        "attributes": attributes(
-            gen_ai__operation__name="chat",
-            gen_ai__request__model="m",
+    return {"timeUnixNano": "1780300002000000000",
+        "eventName": "gen_ai.client.inference.operation.details", "traceId": TRACE, "spanId": f"{number:016x}", "body": {},
+        "attributes": attributes(gen_ai__operation__name="chat", gen_ai__request__model="m",
             gen_ai__input__messages=[{"role": "user", "parts": [{"type": "text", "content": question}]}],
             gen_ai__output__messages=[
-                {"role": "assistant", "finish_reason": "stop", "parts": [{"type": "text", "content": answer}]}
-            ],
-        ),
-        **more,
-    }
+                {"role": "assistant", "finish_reason": "stop", "parts": [{"type": "text", "content": answer}]}]),
+        **more}  # fmt: skip
 
 
 def traces(*spans):
@@ -139,18 +109,14 @@ def test_message_events_in_another_object_give_the_span_its_content(tmp_path):
     assert (row["model"], row["latency_ms"], row["prompt_tokens"], row["finish_reason"]) == ("m-1", 2000, 7, "stop")
     assert row["client"] == "shop" and row["source_uri"].endswith("traces/a.jsonl") and row["source_row"] == 1
     assert row["alias_id"] == f"{TRACE}-{2:016x}"
-    assert dropped == {"otlp_call_without_content": 1} and (report.total.read, report.total.kept) == (3, 2)
+    assert dropped == {"otlp_call_without_content": 1} and (report.total.read, report.total.rows) == (3, 2)
 
 
 @pytest.mark.parametrize("first", thorough_except(["events/b.jsonl"], ["traces/a.jsonl", "events/b.jsonl"]))
 def test_the_order_in_which_the_objects_come_does_not_matter(tmp_path, first):
-    files = {
-        "traces/a.jsonl": traces(span(1)),
-        "events/b.jsonl": logs(*messages(1, "one?", "1")),
-        "events/c.jsonl": logs(
-            event(1, "gen_ai.choice", 4, {"index": 1, "finish_reason": "length", "message": {"content": "or 2"}})
-        ),
-    }
+    files = {"traces/a.jsonl": traces(span(1)), "events/b.jsonl": logs(*messages(1, "one?", "1")),
+        "events/c.jsonl": logs(event(1, "gen_ai.choice", 4,
+                {"index": 1, "finish_reason": "length", "message": {"content": "or 2"}}))}  # fmt: skip
     put(tmp_path, first, files.pop(first))
     early, _, dropped, _ = read(tmp_path)
     if first.startswith("traces"):
@@ -181,13 +147,13 @@ def test_a_call_that_would_exhaust_the_memory_goes_to_quarantine_alone(tmp_path,
     rows, (bad,), dropped, report = read(tmp_path)
     assert set(rows) == {"chatcmpl-2"} and not dropped
     assert bad["error_code"] == "too_long" and "more than 16 MiB" in bad["message"] and len(bad["raw"]) <= 4096
-    assert report.total.read == report.total.kept + report.total.quarantined == 2
+    assert report.total.read == report.total.rows + report.total.quarantined == 2
 
 
 def test_details_are_joined_with_their_span_and_read_without_it(tmp_path):
     put(tmp_path, "a.jsonl", logs(details(1, "one?", "1"), details(2, "two?", "2")), traces(span(1)))
     rows, bad, dropped, report = read(tmp_path)
-    assert not bad and not dropped and (report.total.read, report.total.kept) == (2, 2)
+    assert not bad and not dropped and (report.total.read, report.total.rows) == (2, 2)
     assert told(rows["chatcmpl-1"]) == ([("user", "one?")], "1") and rows["chatcmpl-1"]["latency_ms"] == 2000
     alone = rows[f"{TRACE}-{2:016x}"]
     assert told(alone) == ([("user", "two?")], "2") and (alone["model"], alone["latency_ms"]) == ("m", None)
@@ -195,18 +161,13 @@ def test_details_are_joined_with_their_span_and_read_without_it(tmp_path):
 
 def test_tool_calls_and_failures(tmp_path):
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
-    put(
-        tmp_path,
-        "a.jsonl",
+    put(tmp_path, "a.jsonl",
         traces(span(1), span(2, status={"code": 2, "message": "timed out"})),
-        logs(
-            event(1, "gen_ai.user.message", 1, {"content": "go"}),
+        logs(event(1, "gen_ai.user.message", 1, {"content": "go"}),
             event(1, "gen_ai.assistant.message", 2, {"tool_calls": [call]}),
             event(1, "gen_ai.tool.message", 3, {"id": "c1", "content": "7"}),
             event(1, "gen_ai.choice", 4, {"index": 0, "finish_reason": "tool_calls", "message": {}, "tool_calls": [call]}),
-            event(2, "gen_ai.user.message", 1, {"content": "lost"}),
-        ),
-    )
+            event(2, "gen_ai.user.message", 1, {"content": "lost"})))  # fmt: skip
     rows, bad, _, _ = read(tmp_path)
     asked = json.loads(rows["chatcmpl-1"]["messages"])
     assert asked[1]["tool_calls"] == [call] and asked[2] == {"role": "tool", "content": "7", "tool_call_id": "c1"}
@@ -221,16 +182,9 @@ def test_log_records_that_say_nothing_give_no_row(tmp_path):
         "finish_reason": "tool_calls",
         "message": {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f"}}]},
     }
-    put(
-        tmp_path,
-        "a.jsonl",
-        traces(span(1), span(2)),
-        logs(
-            event(1, "gen_ai.user.message", 1),
-            event(1, "gen_ai.choice", 2, silent),
-            event(3, "gen_ai.user.message", 1, {"content": "a question without span and answer"}),
-        ),
-    )
+    put(tmp_path, "a.jsonl", traces(span(1), span(2)),
+        logs(event(1, "gen_ai.user.message", 1), event(1, "gen_ai.choice", 2, silent),
+            event(3, "gen_ai.user.message", 1, {"content": "a question without span and answer"})))  # fmt: skip
     rows, bad, dropped, report = read(tmp_path)
     assert not rows and not bad and dropped == {"otlp_call_without_content": 2, "otlp_message_event": 1}
     assert (report.total.read, report.total.skipped) == (3, 3)
@@ -241,16 +195,13 @@ def test_log_records_that_were_sent_twice_count_once(tmp_path):
     put(tmp_path, "b.jsonl", traces(span(1)), logs(*messages(1, "one?", "1")))
     rows, bad, dropped, report = read(tmp_path)
     assert told(rows["chatcmpl-1"]) == ([("system", "Be brief."), ("user", "one?")], "1")
-    assert not bad and dropped == {"otlp_call_without_content": 1} and (report.total.read, report.total.kept) == (2, 1)
+    assert not bad and dropped == {"otlp_call_without_content": 1} and (report.total.read, report.total.rows) == (2, 1)
 
 
 def test_a_joined_record_that_fails_a_check_is_quarantined_once(tmp_path):
-    put(
-        tmp_path,
-        "a.jsonl",
-        traces(span(1), span(2)),
-        logs(event(1, "gen_ai.user.message", 1, {"content": "q"}), event(2, "gen_ai.user.message", 1, {"content": "q"})),
-    )
+    put(tmp_path, "a.jsonl", traces(span(1), span(2)),
+        logs(event(1, "gen_ai.user.message", 1, {"content": "q"}),
+            event(2, "gen_ai.user.message", 1, {"content": "q"})))  # fmt: skip
     rows, bad, _, report = read(tmp_path)
     assert not rows and [row["error_code"] for row in bad] == ["missing_field"] * 2 and report.total.quarantined == 2
 

@@ -35,20 +35,10 @@ def test_each_kind_of_id_ties_and_what_is_not_one_interaction_says_why(tables):
     ])  # fmt: skip
     elsewhere = interaction(9, "a", "b", workload="other", request_id="r9")
     tables.append("interactions", pa.Table.from_pylist([elsewhere], schema=SCHEMAS["interactions"]))
-    about = [
-        {"interaction_id": "i1"},
-        {"request_id": "r1"},
-        {"request_id": "gw1"},
-        {"trace_id": "t1"},
-        {"session_id": "s3"},
-        {"request_id": "r2"},
-        {"trace_id": "t2"},
-        {"session_id": "s1"},
-        {"request_id": "nobody"},
-        {"request_id": "r9"},
+    about = [{"interaction_id": "i1"}, {"request_id": "r1"}, {"request_id": "gw1"}, {"trace_id": "t1"}, {"session_id": "s3"},
+        {"request_id": "r2"}, {"trace_id": "t2"}, {"session_id": "s1"}, {"request_id": "nobody"}, {"request_id": "r9"},
         {"interaction_id": "gone", "request_id": "r1"},
-        {"request_id": "nobody", "session_id": "s3"},
-    ]
+        {"request_id": "nobody", "session_id": "s3"}]  # fmt: skip
     store(tables, "feedback", [thumb(1, comment=str(place), **ids) for place, ids in enumerate(about)])
     before = slice_digest(tables, "feedback", "tutor")
     found = tie(tables, {"tutor"})
@@ -97,23 +87,16 @@ def test_only_days_that_changed_are_written_and_the_interactions_own_id_stays_as
 @pytest.mark.slow
 def test_whatever_the_order_of_reading_the_ties_are_the_same(tmp_path):
     def pair(identity, **changes):
-        return {
-            "timestamp": 1780300000,
-            "request": {"messages": [{"role": "user", "content": identity}]},
-            **changes,
-            "response": {"id": identity, "choices": [{"message": {"role": "assistant", "content": "yes"}}]},
-        }
+        return {"timestamp": 1780300000,
+            "request": {"messages": [{"role": "user", "content": identity}]}, **changes,
+            "response": {"id": identity, "choices": [{"message": {"role": "assistant", "content": "yes"}}]}}  # fmt: skip
 
-    files = {
-        "gateway": [pair("1", session_id="s"), pair("2", trace_id="t")],
+    files = {"gateway": [pair("1", session_id="s"), pair("2", trace_id="t")],
         "late": [pair("3", session_id="s"), pair("1", session_id="s")],
-        "thumbs": [
-            {"response_id": "1", "value": 1, "timestamp": 1780300009},
+        "thumbs": [{"response_id": "1", "value": 1, "timestamp": 1780300009},
             {"session_id": "s", "value": -1, "timestamp": 1780400000},
             {"trace_id": "t", "value": 1, "timestamp": 1780300009},
-            {"response_id": "4", "value": 1, "timestamp": 1780300009},
-        ],
-    }
+            {"response_id": "4", "value": 1, "timestamp": 1780300009}]}  # fmt: skip
     seen = []
     for number, order in enumerate([*permutations(files)][::2]):
         home = tmp_path / str(number)
@@ -130,15 +113,10 @@ def test_whatever_the_order_of_reading_the_ties_are_the_same(tmp_path):
 
 
 def test_feedback_of_no_workload_is_tied_where_its_interaction_is(tables, tmp_path):
-    records = [
-        {
-            "timestamp": 1780300000,
-            "workload_id": "b",
+    records = [{"timestamp": 1780300000, "workload_id": "b",
             "request": {"messages": [{"role": "user", "content": "x"}]},
-            "response": {"id": "1", "choices": [{"message": {"role": "assistant", "content": "yes"}}]},
-        },
-        {"response_id": "1", "value": 1, "timestamp": 1780300009},
-    ]
+            "response": {"id": "1", "choices": [{"message": {"role": "assistant", "content": "yes"}}]}},
+        {"response_id": "1", "value": 1, "timestamp": 1780300009}]  # fmt: skip
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     ingest(tables, "w", {"g": SourceSettings(uri=str(tmp_path / "log.jsonl"), workloads={"b": "other"})})
     assert {row["workload"]: row["tie"] for row in read(tables, "feedback")} == {"w": "elsewhere", "other": "request"}

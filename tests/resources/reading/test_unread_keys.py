@@ -26,16 +26,11 @@ OPENAI = {
     "time": "2026-06-01T12:00:00Z", "conversation_id": "c1", "user": "U2", "user_id": "U9", "duration_ms": 1200,
     "thumb": "up", "cost_usd": 0.01, "region": "eu", "request": ASKED, "response": SAID,
 }  # fmt: skip
-ANTHROPIC = {
-    "request": {**ASKED, "max_tokens": 5, "system": "x", "customer_ref": "U7"},
-    "thumb": "down",
-    "durationMs": 5,
+ANTHROPIC = {"request": {**ASKED, "max_tokens": 5, "system": "x", "customer_ref": "U7"}, "thumb": "down", "durationMs": 5,
     "http": {"status": 503},
-    "metadata": {"userId": "U2", "sessionId": "s9"},
-    "time": "2026-06-01T12:00:00Z",
-    "actor": {"login": "bob"},
-    "response": {"id": "msg_1234567", "type": "message", "role": "assistant", "content": [{"type": "text", "text": "hi"}]},
-}
+    "metadata": {"userId": "U2", "sessionId": "s9"}, "time": "2026-06-01T12:00:00Z", "actor": {"login": "bob"},
+    "response": {"id": "msg_1234567", "type": "message", "role": "assistant",
+        "content": [{"type": "text", "text": "hi"}]}}  # fmt: skip
 MAPPED = {"q": "hi you", "a": "hello", "n_in": 4, "price": "$0.2", "took": "1.5s", "rating": 4, "squad": "x"}
 
 
@@ -98,32 +93,20 @@ def test_attributes_of_spans(tmp_path):
 
 
 def test_runs_of_langsmith_and_pairs_of_a_batch(tmp_path):
-    run = {
-        "id": "r1",
-        "run_type": "llm",
-        "session_id": "a-project",
-        "start_time": "2026-06-01T12:00:00",
+    run = {"id": "r1", "run_type": "llm", "session_id": "a-project", "start_time": "2026-06-01T12:00:00",
         "end_time": "2026-06-01T12:00:01.500000",
-        "first_token_time": "2026-06-01T12:00:00.250000",
-        "total_cost": 0.02,
-        "name": "ChatOpenAI",
+        "first_token_time": "2026-06-01T12:00:00.250000", "total_cost": 0.02, "name": "ChatOpenAI",
         "dotted_order": "20260601T120000Zr1",
         "extra": {"metadata": {"user_id": "U2", "ls_provider": "openai", "tier": "gold"}, "runtime": {"sdk": "js"}},
-        "inputs": ASKED,
-        "outputs": SAID,
-    }
+        "inputs": ASKED, "outputs": SAID}  # fmt: skip
     (row,), bad, _, report = read(tmp_path, [run, {**run, "id": "r2", "run_type": "chain", "crew": "x"}])
     assert (row["user_hash"], row["session_id"], row["cost"]) == (keyed_hash("U2"), None, 0.02) and not bad
     assert (row["latency_ms"], row["ttft_ms"]) == (1500, 250)
     assert [(key.path, key.records) for key in report.unread_keys["gateway"]] == [("extra.metadata.tier", 1)]
     body = {**ASKED, "metadata": {"customerId": "U2", "tier": "gold"}}
     request = {"custom_id": "c1", "method": "POST", "url": "/v1/chat/completions", "body": body}
-    response = {
-        "id": "b1",
-        "custom_id": "c1",
-        "response": {"status_code": 200, "request_id": "q1", "body": SAID},
-        "error": None,
-    }
+    response = {"id": "b1", "custom_id": "c1", "response": {"status_code": 200, "request_id": "q1", "body": SAID},
+        "error": None}  # fmt: skip
     (row,), bad, _, report = read(tmp_path / "batch", [request, response])
     assert row["user_hash"] == keyed_hash("U2") and not bad
     assert [(key.path, key.records) for key in report.unread_keys["gateway"]] == [("request.metadata.tier", 1)]
@@ -144,11 +127,8 @@ def test_fields_beside_a_known_format_and_names_beside_fields(tmp_path):
 
 
 def test_the_sentence_has_the_line_that_reads_them():
-    keys = [
-        UnreadKey(path="actor.login", field="user", records=300),
-        UnreadKey(path="who", field="user", records=2),
-        *(UnreadKey(path=f"k{number}", field="", records=1) for number in range(12)),
-    ]
+    keys = [UnreadKey(path="actor.login", field="user", records=300), UnreadKey(path="who", field="user", records=2),
+        *(UnreadKey(path=f"k{number}", field="", records=1) for number in range(12))]  # fmt: skip
     said = unread_text(keys, {"cost": "billing.amount"})
     assert said.startswith("14 keys are read by nothing: actor.login (300 records), who (2 records), k0 (1 record)")
     assert "and 2 more" in said and said.endswith("fields: {user: actor.login, cost: billing.amount} would read actor.login")
@@ -156,17 +136,10 @@ def test_the_sentence_has_the_line_that_reads_them():
 
 def test_a_user_is_found_in_the_logs_however_they_are_written(tmp_path, monkeypatch):
     log = tmp_path / "a.jsonl"
-    log.write_text(
-        "".join(
-            json.dumps(record, ensure_ascii=is_ascii) + "\n"
-            for record, is_ascii in (
-                ({"tags": [{"key": "actor", "value": "Jörg"}]}, True),
-                ({"tags": [{"key": "actor", "value": "Jörg"}]}, False),
-                ({"crew": ["Ann", "Jörg"]}, True),
-                ({"note": "Jörg"}, True),
-            )
-        )
-    )
+    log.write_text("".join(json.dumps(record, ensure_ascii=is_ascii) + "\n" for record,
+            is_ascii in (({"tags": [{"key": "actor", "value": "Jörg"}]}, True),
+                ({"tags": [{"key": "actor", "value": "Jörg"}]}, False), ({"crew": ["Ann", "Jörg"]}, True),
+                ({"note": "Jörg"}, True))))  # fmt: skip
     keys = json.dumps([["tags.actor", "", 2], ["crew", "", 1]])
     rows = [{"source": "app", "uri": str(log), "etag": "", "bytes": 9, "unread_keys": keys}] * 2  # of two workloads
     objects = pa.Table.from_pylist(rows)

@@ -25,12 +25,8 @@ def test_a_call_without_arguments_calls_a_tool_without_parameters(tmp_path):
     ]  # fmt: skip
     spoken = {"role": "assistant", "content": None, "tool_calls": calls}
     older = {"role": "assistant", "content": None, "function_call": {"name": "now"}}
-    asked = [
-        {"role": "user", "content": 'say "function": {"arguments": "x"}'},
-        spoken,
-        older,
-        {"role": "user", "content": "and?"},
-    ]
+    asked = [{"role": "user", "content": 'say "function": {"arguments": "x"}'}, spoken, older,
+        {"role": "user", "content": "and?"}]  # fmt: skip
     record = pair(request={"model": "m", "messages": asked})
     record["response"]["choices"][0]["message"] = spoken
     [row], bad, _, _ = read(tmp_path, [record])
@@ -58,45 +54,24 @@ def test_a_template_is_given_empty_arguments(form, given):
     assert message["tool_calls"][0]["function"]["arguments"] == ({} if form == "object" else "{}")
 
 
-TIMES = [
-    ("2026-06-01 12:00:00,123", MILLIS),
-    ("2026-06-01T12:00:00.123456789Z", MILLIS.replace(microsecond=123_456)),
-    ("2026-06-01T12:00:00z", NOON),
+TIMES = [("2026-06-01 12:00:00,123", MILLIS),
+    ("2026-06-01T12:00:00.123456789Z", MILLIS.replace(microsecond=123_456)), ("2026-06-01T12:00:00z", NOON),
     ("2026-06-01 14:00:00 +0200", NOON),
-    ("2026-06-01T14:00:00+02:00[Europe/Rome]", NOON),
-    ("20260601T120000Z", NOON),
-    ("20260601120000", NOON),
-    ("2026/06/01 12:00:00.123", MILLIS),
-    ("Mon, 01 Jun 2026 12:00:00 GMT", NOON),
-    ("Mon, 1 Jun 2026 05:00:00 -0700 (PDT)", NOON),
-    ("Monday, 01-Jun-26 12:00:00 GMT", NOON),
-    ("01/Jun/2026:14:00:00 +0200", NOON),
-    ("[01/Jun/2026:12:00:00 +0000]", NOON),
-    ("Mon Jun  1 12:00:00 2026", NOON),
-    ("Mon Jun  1 12:00:00 UTC 2026", NOON),
-    ("01 Jun 2026 12:00:00,123", MILLIS),
-    ("Mon Jun 01 2026 14:00:00 GMT+0200 (Central European Summer Time)", NOON),
-    ("Jun 1, 2026, 12:00:00 PM", NOON),
-    ({"$date": "2026-06-01T12:00:00Z"}, NOON),
-    ({"$date": EPOCH * 1000}, NOON),
-    ({"$date": {"$numberLong": f"{EPOCH}000"}}, NOON),
-    ({"seconds": EPOCH, "nanos": 0}, NOON),
-    (f"/Date({EPOCH}000)/", NOON),
-    ([2026, 6, 1, 12, 0, 0, 123_000_000], MILLIS),
-    (EPOCH, NOON),
-    (f"{EPOCH}", NOON),
-    (EPOCH * 10**3, NOON),
-    (f"{EPOCH}000000", NOON),
-    (EPOCH * 10**9, NOON),
-    (f"{EPOCH},123", MILLIS),
+    ("2026-06-01T14:00:00+02:00[Europe/Rome]", NOON), ("20260601T120000Z", NOON), ("20260601120000", NOON),
+    ("2026/06/01 12:00:00.123", MILLIS), ("Mon, 01 Jun 2026 12:00:00 GMT", NOON),
+    ("Mon, 1 Jun 2026 05:00:00 -0700 (PDT)", NOON), ("Monday, 01-Jun-26 12:00:00 GMT", NOON),
+    ("01/Jun/2026:14:00:00 +0200", NOON), ("[01/Jun/2026:12:00:00 +0000]", NOON), ("Mon Jun  1 12:00:00 2026", NOON),
+    ("Mon Jun  1 12:00:00 UTC 2026", NOON), ("01 Jun 2026 12:00:00,123", MILLIS),
+    ("Mon Jun 01 2026 14:00:00 GMT+0200 (Central European Summer Time)", NOON), ("Jun 1, 2026, 12:00:00 PM", NOON),
+    ({"$date": "2026-06-01T12:00:00Z"}, NOON), ({"$date": EPOCH * 1000}, NOON),
+    ({"$date": {"$numberLong": f"{EPOCH}000"}}, NOON), ({"seconds": EPOCH, "nanos": 0}, NOON), (f"/Date({EPOCH}000)/", NOON),
+    ([2026, 6, 1, 12, 0, 0, 123_000_000], MILLIS), (EPOCH, NOON), (f"{EPOCH}", NOON), (EPOCH * 10**3, NOON),
+    (f"{EPOCH}000000", NOON), (EPOCH * 10**9, NOON), (f"{EPOCH},123", MILLIS),
     ("06/13/2026 12:00:00 PM", NOON + timedelta(days=12)),
     ("13.06.2026 12:00", NOON + timedelta(days=12)),
-    ("2026-06-01 12:00:00.123 +0000 UTC m=+0.012", MILLIS),
-    ("2026-06-01 14:00:00 +0200 CEST", NOON),
-    ("Jun 1, 2026 @ 12:00:00.123", MILLIS),
-    ("01-JUN-26 12.00.00.123000 PM", MILLIS),
-    ("2026-W23-1T12:00:00Z", NOON),
-]
+    ("2026-06-01 12:00:00.123 +0000 UTC m=+0.012", MILLIS), ("2026-06-01 14:00:00 +0200 CEST", NOON),
+    ("Jun 1, 2026 @ 12:00:00.123", MILLIS), ("01-JUN-26 12.00.00.123000 PM", MILLIS),
+    ("2026-W23-1T12:00:00Z", NOON)]  # fmt: skip
 
 
 def test_a_time_is_read_in_the_forms_that_loggers_write(tmp_path):

@@ -45,15 +45,8 @@ def test_calls_in_a_row_are_one_turn_and_results_answer_them_in_order(tmp_path, 
 
 
 def test_a_second_round_of_calls_has_ids_of_its_own_and_a_text_before_a_call_is_in_its_turn(tmp_path):
-    turns = [
-        ASKED,
-        _turn("gpt", "I look."),
-        _turn("function_call", _call("Oslo")),
-        RESULTS[0],
-        _turn("function_call", _call("Rome")),
-        RESULTS[1],
-        SAID,
-    ]
+    turns = [ASKED, _turn("gpt", "I look."), _turn("function_call", _call("Oslo")), RESULTS[0],
+        _turn("function_call", _call("Rome")), RESULTS[1], SAID]  # fmt: skip
     rows, bad, _, _ = read(tmp_path, [{"conversations": turns}])
     told = json.loads(rows[2]["messages"])
     assert not bad and [message["role"] for message in told] == ["user", "assistant", "tool", "assistant", "tool"]

@@ -141,15 +141,10 @@ def test_rows_are_given_before_the_rest_is_read(monkeypatch):
 
 
 def test_rows_of_a_known_format_are_read_by_it_with_values_of_their_kind(tmp_path):
-    pair = {
-        "timestamp": "2026-06-01 10:00:00",
-        "request": json.dumps({"messages": ASKED, "temperature": 0.5}),
-        "cache_hit": "true",
+    pair = {"timestamp": "2026-06-01 10:00:00",
+        "request": json.dumps({"messages": ASKED, "temperature": 0.5}), "cache_hit": "true",
         "response": json.dumps({"id": "r1", "choices": [{"index": 0, "finish_reason": "stop", "message": SAID}]}),
-        "latency_ms": "12.5",
-        "session_id": "",
-        "user_id": "7",
-    }
+        "latency_ms": "12.5", "session_id": "", "user_id": "7"}  # fmt: skip
     content = written([pair, {**pair, "request": '{"messages": '}]).encode()
     (row,), (bad,), _, report = read(tmp_path, content, name="pairs.csv")
     assert json.loads(row["messages"]) == ASKED and json.loads(row["completion"])["content"] == "yes"
@@ -158,13 +153,8 @@ def test_rows_of_a_known_format_are_read_by_it_with_values_of_their_kind(tmp_pat
 
 
 def test_other_columns_are_read_by_fields(tmp_path):
-    content = written(
-        [
-            {"No.": "1", "Question": "hé, you?", "Answer": "yes", "meta": '{"who": "ann"}', "Stars": "dislike"},
-            {"No.": "2", "Question": "hé, all?", "Answer": "no", "meta": "", "Stars": ""},
-        ],
-        ";",
-    ).encode("utf-16")
+    content = written([{"No.": "1", "Question": "hé, you?", "Answer": "yes", "meta": '{"who": "ann"}', "Stars": "dislike"},
+            {"No.": "2", "Question": "hé, all?", "Answer": "no", "meta": "", "Stars": ""}], ";").encode("utf-16")  # fmt: skip
     fields = {"prompt": "Question", "answer": "Answer", "id": '["No."]', "user": "meta.who", "feedback": "Stars"}
     rows, bad, (thumb,), _ = read(tmp_path, content, name="export.csv", fields=fields)
     assert [(row["request_id"], row["source_row"], row["user_hash"] is None) for row in rows] == [

@@ -67,11 +67,8 @@ def test_an_edit_with_a_prompt_and_no_request_is_a_preference_line(tmp_path):
 def call(number, said, **more):
     asked = [{"role": "user", "content": f"question {number}"}]
     choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": said}}
-    return {
-        "request": {"model": "m", "messages": asked},
-        "response": {"id": f"chatcmpl-{number}x7f", "choices": [choice]},
-        **more,
-    }
+    return {"request": {"model": "m", "messages": asked}, "response": {"id": f"chatcmpl-{number}x7f", "choices": [choice]},
+        **more}  # fmt: skip
 
 
 def test_edits_are_tied_by_id_or_by_what_was_said(tmp_path):
@@ -164,11 +161,8 @@ def test_an_edit_is_named_whole_and_without_a_request(fields):
 
 
 def test_texts_that_share_their_words_are_proposed_as_an_edit():
-    said = [
-        "the museum opens at nine on each day but monday",
-        "tea is served in the garden from four to six",
-        "the last boat goes at ten",
-    ]
+    said = ["the museum opens at nine on each day but monday", "tea is served in the garden from four to six",
+        "the last boat goes at ten"]  # fmt: skip
     edits = [{"bot": text, "we": f"{text}, as we all know", "no": f"n{number}"} for number, text in enumerate(said)]
     assert proposed_fields(edits).items() >= {"original": "bot", "correction": "we"}.items()
     chats = [{"one": text, "two": f"{text[::-1]} {number}"} for number, text in enumerate(said)]

@@ -91,13 +91,9 @@ def test_every_dialect_of_preferences_gives_two_choices_and_what_was_preferred(t
         prompts.setdefault(row["source_row"], []).append(said(row["messages"]))
     assert all(first == second for first, second in prompts.values())
     asked = [prompts[number][0] for number in sorted(prompts)]
-    assert asked[2:7] == [
-        [("user", "swift?")],
-        [("user", "strings?")],
-        [("system", "Be kind."), ("user", "lists?")],
-        [("user", "implicit?")],
-        [("user", "whole conversations?")],
-    ]
+    assert asked[2:7] == [[("user", "swift?")], [("user", "strings?")],
+        [("system", "Be kind."), ("user", "lists?")], [("user", "implicit?")],
+        [("user", "whole conversations?")]]  # fmt: skip
     assert asked[7] == [("user", "transcripts?"), ("assistant", "Yes."), ("user", "And?")]
     assert asked[8:] == [[("user", "llama-factory?")], [("user", "Sum.\n\n1 2")]]
 
@@ -196,20 +192,15 @@ def test_rows_of_the_same_ids_and_other_labels_are_two(tmp_path):
 
 
 def test_token_rows_that_do_not_hold_together_are_quarantined(tmp_path):
-    cases = [
-        ({"token_ids": [1, 2, 3], "labels": [1, 2]}, "3 token ids, but 2 labels"),
+    cases = [({"token_ids": [1, 2, 3], "labels": [1, 2]}, "3 token ids, but 2 labels"),
         ({"token_ids": [1, 2], "loss_mask": [1]}, "a mask of 1"),
-        ({"token_ids": [1, 2], "attention_mask": [1]}, "of 1"),
-        ({"token_ids": []}, "not a list"),
-        ({"token_ids": [1, -2]}, "whole number"),
-        ({"token_ids": [1, 2.5]}, "whole number"),
+        ({"token_ids": [1, 2], "attention_mask": [1]}, "of 1"), ({"token_ids": []}, "not a list"),
+        ({"token_ids": [1, -2]}, "whole number"), ({"token_ids": [1, 2.5]}, "whole number"),
         ({"token_ids": [1, "x"]}, "whole number"),
-        ({"token_ids": [1, 2**40]}, "whole number"),
-        ({"token_ids": [[1, 2]]}, "whole number"),
+        ({"token_ids": [1, 2**40]}, "whole number"), ({"token_ids": [[1, 2]]}, "whole number"),
         ({"token_ids": [1, 2], "labels": [2, -100]}, "not shifted"),
         ({"token_ids": [1, 2], "labels": [-100, -100]}, "nothing to learn"),
-        ({"token_ids": [1, 2, 3], "attention_mask": [1, 0, 1]}, "between"),
-    ]
+        ({"token_ids": [1, 2, 3], "attention_mask": [1, 0, 1]}, "between")]  # fmt: skip
     rows, bad, _, _ = read(tmp_path, [row for row, _ in cases])
     assert not rows and len(bad) == len(cases)
     for each, (row, words) in zip(bad, cases, strict=True):
@@ -268,11 +259,8 @@ def test_labels_of_unpaired_preferences_are_feedback_on_their_answer(tmp_path):
         {"messages": [asked], "label": True},
     ])  # fmt: skip
     found = {row["interaction_id"]: row["source_row"] for row in rows}
-    assert [(found[row["interaction_id"]], row["value"], row["name"]) for row in feedback] == [
-        (1, 1, "preference"),
-        (2, -1, "preference"),
-        (6, -1, "preference"),
-    ]
+    assert [(found[row["interaction_id"]], row["value"], row["name"]) for row in feedback] == [(1, 1, "preference"),
+        (2, -1, "preference"), (6, -1, "preference")]  # fmt: skip
     last = next(row for row in rows if row["interaction_id"] == feedback[2]["interaction_id"])
     assert json.loads(last["completion"])["content"] == "b" and [row["source_row"] for row in bad] == [5]
     assert report.total.attached_feedback == 3 and report.total.read == 8
@@ -281,12 +269,8 @@ def test_labels_of_unpaired_preferences_are_feedback_on_their_answer(tmp_path):
 @pytest.mark.parametrize("key", ["label", "Label", "kto_label", "kto_tag", "is_desirable", "desirable"])
 def test_a_label_of_any_key_is_feedback_but_not_the_class_that_a_short_answer_names(tmp_path, key):
     classes = [("toxic", "toxic"), ("No", "no"), ("It is false.", False), ("Irrelevant", "irrelevant"), ("1", 1)]
-    verdicts = [
-        ("It is toxic of them to say so, and no reader should see it.", "toxic"),
-        ("yes", False),
-        ("Nothing", "no"),
-        ("11", 1),
-    ]
+    verdicts = [("It is toxic of them to say so, and no reader should see it.", "toxic"), ("yes", False), ("Nothing", "no"),
+        ("11", 1)]  # fmt: skip
     lines = [{"prompt": f"q{n}", "completion": said, key: label} for n, (said, label) in enumerate(classes + verdicts)]
     rows, bad, feedback, report = read(tmp_path, lines)
     assert not bad and len(rows) == 9 and report.unread_keys == {}

@@ -11,11 +11,8 @@ from resources.records.formats import FORMATS
 from resources.records.mapped_records import mapped_format
 from resources.sources.sources import SourceSettings
 
-ANSWER = {
-    "choices": [{"index": 0, "finish_reason": "length", "message": {"role": "assistant", "content": "yes"}}],
-    "model": "m-1",
-    "usage": {"prompt_tokens": 3, "completion_tokens": 2},
-}
+ANSWER = {"choices": [{"index": 0, "finish_reason": "length", "message": {"role": "assistant", "content": "yes"}}],
+    "model": "m-1", "usage": {"prompt_tokens": 3, "completion_tokens": 2}}  # fmt: skip
 ASKED = [{"role": "user", "content": "hé"}]
 
 
@@ -51,19 +48,9 @@ def test_request_and_answer_in_any_shape(record, fields):
 
 
 def test_everything_beside_them(tmp_path):
-    record = {
-        "uuid": 17,
-        "at": "2026-06-01T10:00:00Z",
-        "who": {"mail": "ann@example.org"},
-        "chat": "s1",
-        "engine": "m-9",
-        "app": "desk",
-        "sys": "Be brief.",
-        "q": "hé",
-        "a": "yes",
-        "tools": '[{"type":"function","function":{"name":"look"}}]',
-        "stars": "dislike",
-    }
+    record = {"uuid": 17, "at": "2026-06-01T10:00:00Z", "who": {"mail": "ann@example.org"}, "chat": "s1", "engine": "m-9",
+        "app": "desk", "sys": "Be brief.", "q": "hé", "a": "yes",
+        "tools": '[{"type":"function","function":{"name":"look"}}]', "stars": "dislike"}  # fmt: skip
     fields = {
         "prompt": "q", "answer": "a", "system": "sys", "tools": "tools", "id": "uuid", "time": "at", "user": "who.mail",
         "session": "chat", "model": "engine", "workload": "app", "feedback": "stars",
@@ -79,11 +66,8 @@ def test_everything_beside_them(tmp_path):
 
 def test_a_whole_conversation_has_a_row_for_each_answer_and_feedback_on_each(tmp_path):
     turns = [*ASKED, {"role": "assistant", "content": "yes"}, *ASKED, {"role": "assistant", "content": "no"}]
-    rows, _, thumbs, report = read(
-        tmp_path,
-        [{"c": {"turns": turns}, "u": "ann", "ok": False}],
-        fields={"messages": "c.turns", "user": "u", "feedback": "ok"},
-    )
+    rows, _, thumbs, report = read(tmp_path, [{"c": {"turns": turns}, "u": "ann", "ok": False}],
+        fields={"messages": "c.turns", "user": "u", "feedback": "ok"})  # fmt: skip
     assert [said(row)[1] for row in rows] == ["yes", "no"] and len({row["session_id"] for row in rows}) == 1
     assert {row["given_id"] for row in thumbs} == {row["interaction_id"] for row in rows} and {
         row["value"] for row in thumbs
@@ -163,14 +147,9 @@ def test_a_streamed_answer_is_joined_and_broken_lines_keep_their_reason(tmp_path
         {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": end}]}
         for word, end in (("ye", None), ("s", "stop"))
     ]
-    lines = b"\n".join(
-        [
-            json.dumps({"q": "hé", "a": chunks}).encode(),
-            b'{"q": ',
+    lines = b"\n".join([json.dumps({"q": "hé", "a": chunks}).encode(), b'{"q": ',
             json.dumps({"q": "ho", "a": "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks)}).encode(),
-            b"[1, 2]",
-        ]
-    )
+            b"[1, 2]"])  # fmt: skip
     rows, bad, _, _ = read(tmp_path, lines, fields={"request": "q", "response": "a"})
     assert [said(row)[1] for row in rows] == ["yes", "yes"]
     assert [(row["source_row"], row["error_code"]) for row in bad] == [(2, "malformed_json"), (4, "wrong_type")]

@@ -11,30 +11,16 @@ from resources.reading.ingestion import ingest
 from resources.sources.sources import SourceSettings
 from tests.resources.records.test_formats import read
 
-WANTED = {
-    "user_hash": keyed_hash(VALUES["user"]),
-    "session_id": VALUES["session"],
-    "model": VALUES["model"],
-    "provider": VALUES["provider"],
-    "status": "failure",
-    "cost": 0.125,
-    "latency_ms": 321.0,
-    "ttft_ms": 12.0,
-    "prompt_tokens": 71,
-    "completion_tokens": 93,
-    "workload_name": "w1",
-}
+WANTED = {"user_hash": keyed_hash(VALUES["user"]), "session_id": VALUES["session"], "model": VALUES["model"],
+    "provider": VALUES["provider"], "status": "failure", "cost": 0.125, "latency_ms": 321.0, "ttft_ms": 12.0,
+    "prompt_tokens": 71, "completion_tokens": 93, "workload_name": "w1"}  # fmt: skip
 NO_CHATS = {"feedback", "langfuse_scores"}
 
 
 def read_marked(tmp_path, names, but=()):
     write_marked(tmp_path / "logs", names)
-    sources = {
-        name.partition(".")[0]: SourceSettings(
-            uri=str(tmp_path / "logs" / name.partition(".")[0]), fields=fields_of(name, but), workloads={"w1": "tutor"}
-        )
-        for name in names
-    }
+    sources = {name.partition(".")[0]: SourceSettings(uri=str(tmp_path / "logs" / name.partition(".")[0]),
+            fields=fields_of(name, but), workloads={"w1": "tutor"}) for name in names}  # fmt: skip
     tables = Tables(LakeLayout.open(tmp_path / "lake"))
     ingest(tables, "tutor", sources)
     opened = [tables.open(name) for name in ("interactions", "feedback")]

@@ -36,12 +36,9 @@ def _sse(events):
     return "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
 
 
-WRITTEN = {
-    "list": list,
-    "text": _sse,
+WRITTEN = {"list": list, "text": _sse,
     "wrapped": lambda events: [{"event": event["type"], "data": event} for event in events],
-    "texts": lambda events: [{"event": event["type"], "data": json.dumps(event)} for event in events],
-}
+    "texts": lambda events: [{"event": event["type"], "data": json.dumps(event)} for event in events]}  # fmt: skip
 
 
 @pytest.mark.parametrize("written", WRITTEN)
@@ -132,25 +129,11 @@ def test_a_name_or_an_id_with_every_piece_begins_none():
 
 
 def test_blocks_of_one_index_are_blocks_of_their_own():
-    start = [
-        {
-            "type": "content_block_start",
-            "index": 0,
-            "content_block": {"type": "tool_use", "id": name, "name": name, "input": {}},
-        }
-        for name in "ab"
-    ]
+    start = [{"type": "content_block_start", "index": 0,
+            "content_block": {"type": "tool_use", "id": name, "name": name, "input": {}}} for name in "ab"]  # fmt: skip
     delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": '{"x":1}'}}
-    said = provider_joined(
-        [
-            {"type": "message_start", "message": {}},
-            start[0],
-            delta,
-            start[1],
-            delta,
-            {"type": "message_delta", "delta": {"stop_reason": "tool_use"}},
-        ]
-    )
+    said = provider_joined([{"type": "message_start", "message": {}}, start[0], delta, start[1], delta,
+            {"type": "message_delta", "delta": {"stop_reason": "tool_use"}}])  # fmt: skip
     assert [(block["id"], block["input"]) for block in said["content"]] == [("a", {"x": 1}), ("b", {"x": 1})]
     tool = [
         {"contentBlockStart": {"contentBlockIndex": 0, "start": {"toolUse": {"toolUseId": name, "name": name}}}}
@@ -165,14 +148,8 @@ def test_lines_of_two_answers_with_one_id_are_two_answers(tmp_path):
     for place in range(2):
         lines.append({"request": {"messages": [{"role": "user", "content": f"q{place}"}]}, "timestamp": 1780300000 + place})
         for delta, end in (({"content": f"a{place}"}, None), ({}, "stop")):
-            lines.append(
-                {
-                    "id": "chatcmpl-373",
-                    "object": "chat.completion.chunk",
-                    "created": 1780300000 + place,
-                    "choices": [{"index": 0, "delta": delta, "finish_reason": end}],
-                }
-            )
+            lines.append({"id": "chatcmpl-373", "object": "chat.completion.chunk", "created": 1780300000 + place,
+                    "choices": [{"index": 0, "delta": delta, "finish_reason": end}]})  # fmt: skip
         lines.append(
             {"id": "chatcmpl-373", "object": "chat.completion.chunk", "choices": [], "usage": {"completion_tokens": 7}}
         )

@@ -4,13 +4,8 @@ import pytest
 
 from resources.records.json_paths import path_of, steps_of, value_at
 
-RECORD = {
-    "payload": '{"request": {"messages": [{"content": "hé"}, {"content": "b"}]}}',
-    "user.id": 7,
-    "a b": {"c": False},
-    "items": [{"x": [1, 2]}],
-    "n": None,
-}
+RECORD = {"payload": '{"request": {"messages": [{"content": "hé"}, {"content": "b"}]}}', "user.id": 7, "a b": {"c": False},
+    "items": [{"x": [1, 2]}], "n": None}  # fmt: skip
 
 
 @pytest.mark.parametrize(("path", "value"), [

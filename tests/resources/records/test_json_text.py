@@ -46,16 +46,12 @@ def answered(**message):
 
 PICTURE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(bytes(99)).decode()}"}}
 CALL = {"id": "t", "type": "function", "function": {"name": "f", "arguments": {"q": "x\ud83d"}}}
-HALVES = {
-    "answer": [answered(content="x\ud83d")],
-    "arguments": [answered(tool_calls=[CALL])],
+HALVES = {"answer": [answered(content="x\ud83d")], "arguments": [answered(tool_calls=[CALL])],
     "beside a picture": [
-        pair(request={"messages": [{"role": "user", "content": [{"type": "text", "text": "x\ud83d"}, PICTURE]}]})
-    ],
+        pair(request={"messages": [{"role": "user", "content": [{"type": "text", "text": "x\ud83d"}, PICTURE]}]})],
     "events": [pair(response=events([chunk(delta={"content": "x\ud83d"}), chunk(finish="stop")]))],
     "chunks": [chunk(delta={"content": "x\ud83d"}, request=pair()["request"]), chunk(finish="stop")],
-    "other format": [pair(), {"response_id": "r1", "value": "up", "comment": "x\ud83d"}],
-}
+    "other format": [pair(), {"response_id": "r1", "value": "up", "comment": "x\ud83d"}]}  # fmt: skip
 
 
 @pytest.mark.parametrize("place", thorough_except(["arguments", "chunks", "other format"], HALVES))

@@ -70,11 +70,8 @@ def test_a_text_of_a_run_without_a_place_is_said(tmp_path):
 
 
 def test_feedback_stats_are_feedback(tmp_path):
-    stats = {
-        "user_score": {"n": 2, "avg": 0.5, "comments": ["meh"]},
-        "tone": {"n": 1, "avg": None, "values": {"rude": 1}},
-        "x": {"n": 0},
-    }
+    stats = {"user_score": {"n": 2, "avg": 0.5, "comments": ["meh"]}, "tone": {"n": 1, "avg": None, "values": {"rude": 1}},
+        "x": {"n": 0}}  # fmt: skip
     run = {**RUN, "inputs": {"messages": USER}, "outputs": {"output": A}, "feedback_stats": stats}
     chain = {**RUN, "run_type": "chain", "id": "t2", "trace_id": "t2", "feedback_stats": {"thumb": {"n": 1, "avg": 1.0}}}
     call = {**run, "id": "a1b9", "trace_id": "t2", "inputs": {"messages": [*USER, *USER]}, "feedback_stats": json.dumps({})}
@@ -92,24 +89,12 @@ def test_an_export_of_feedback_is_tied_to_its_runs_and_keeps_its_keys(tmp_path, 
         RUN | {"id": f"run-{n}", "trace_id": f"t-{n}"} | {"inputs": {"input": "Why?"}, "outputs": {"output": A}}
         for n in range(4)
     ]
-    votes = [
-        ("run-0", "user_score", 0, None),
-        ("run-1", "Hallucination", 1, None),
-        ("run-2", "verdict", None, "bad"),
-        ("run-3", "n", 1, None),
-    ]
-    unsaid = {
-        "modified_at": "2026-06-02T10:00:00+00:00",
-        "comment": None,
-        "correction": None,
-        "feedback_source": {"type": "api"},
-    }
-    feedback = [
-        {"id": f"f-{n}", "created_at": "2026-06-02T10:00:00+00:00", "run_id": run, "key": key, "score": score, "value": value}
-        | unsaid
-        | ids
-        for n, (run, key, score, value) in enumerate(votes)
-    ]
+    votes = [("run-0", "user_score", 0, None), ("run-1", "Hallucination", 1, None), ("run-2", "verdict", None, "bad"),
+        ("run-3", "n", 1, None)]  # fmt: skip
+    unsaid = {"modified_at": "2026-06-02T10:00:00+00:00", "comment": None, "correction": None,
+        "feedback_source": {"type": "api"}}  # fmt: skip
+    feedback = [{"id": f"f-{n}", "created_at": "2026-06-02T10:00:00+00:00", "run_id": run, "key": key, "score": score,
+            "value": value} | unsaid | ids for n, (run, key, score, value) in enumerate(votes)]  # fmt: skip
     assert detect(feedback).name == "feedback"
     assert FORMATS["feedback"].recognises({"run_id": "r", "key": "k", "score": 1})
     assert not FORMATS["feedback"].recognises({"run_id": "r", "score": 1})
@@ -125,9 +110,5 @@ def test_a_correction_in_an_export_of_feedback_is_an_edit(tmp_path):
     score = {"run_id": "a1b2", "key": "user_score", "score": 0, "correction": None}
     correction = score | {"key": "correctness", "correction": {"output": "Because of rain."}}
     _, bad, found, _ = read(tmp_path, [score, *[score | {"key": "n"}] * 40, correction], name="feedback.jsonl")
-    assert not bad and {(row["name"], row["comment"]) for row in found} == {
-        ("user_score", None),
-        ("n", None),
-        ("correctness", None),
-        ("correction", "Because of rain."),
-    }
+    assert not bad and {(row["name"], row["comment"]) for row in found} == {("user_score", None), ("n", None),
+        ("correctness", None), ("correction", "Because of rain.")}  # fmt: skip

@@ -34,13 +34,9 @@ def small(monkeypatch):
     monkeypatch.setattr(log_reader, "RECORD_BYTES", 200)
 
 
-objects = st.lists(
-    st.dictionaries(
-        st.text(max_size=4), st.text(max_size=60) | st.lists(st.integers(), max_size=3) | st.none(), min_size=1, max_size=3
-    ).filter(lambda value: len(json.dumps(value, ensure_ascii=False).encode()) < 190),
-    min_size=1,
-    max_size=12,
-)
+objects = st.lists(st.dictionaries(st.text(max_size=4), st.text(max_size=60) | st.lists(st.integers(), max_size=3) | st.none(),
+        min_size=1, max_size=3).filter(lambda value: len(json.dumps(value, ensure_ascii=False).encode()) < 190), min_size=1,
+    max_size=12)  # fmt: skip
 
 
 @given(
@@ -50,14 +46,11 @@ objects = st.lists(
 def test_every_form_gives_the_same_records_in_pieces_of_any_size(values, size, form):
     texts = [json.dumps(value, ensure_ascii=False) for value in values]
     indented = [json.dumps(value, ensure_ascii=False, indent=1) for value in values]
-    content = {
-        "lines": "\n".join(texts),
-        "array": f"[{','.join(texts)}]",
-        "array of lines": "[\n" + ",\n".join(texts) + "\n]\n",
-        "indented": "\n".join(indented),
+    content = {"lines": "\n".join(texts), "array": f"[{','.join(texts)}]",
+        "array of lines": "[\n" + ",\n".join(texts) + "\n]\n", "indented": "\n".join(indented),
         "indented array": json.dumps(values, ensure_ascii=False, indent=2),
-        "arrays": "\n".join(json.dumps(values[at : at + 2], ensure_ascii=False) for at in range(0, len(values), 2)),
-    }[form]
+        "arrays": "\n".join(
+            json.dumps(values[at : at + 2], ensure_ascii=False) for at in range(0, len(values), 2))}[form]  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log_reader, "HEAD_BYTES", 300)
         patch.setattr(log_reader, "CHUNK_BYTES", 50)

@@ -26,24 +26,14 @@ FIXTURES = Path(__file__).resolve().parents[2] / "fixtures/formats"
 
 def chunk(identity="c1", delta=None, finish=None, index=0, **changes):
     choice = {"index": index, "delta": delta or {}, "finish_reason": finish}
-    return {
-        "id": identity,
-        "object": "chat.completion.chunk",
-        "created": 1780300000,
-        "model": "m-1",
-        "choices": [choice],
-        **changes,
-    }
+    return {"id": identity, "object": "chat.completion.chunk", "created": 1780300000, "model": "m-1", "choices": [choice],
+        **changes}  # fmt: skip
 
 
 def stream(identity="c1", words=("Hel", "lo"), **end):
-    return [
-        chunk(identity, {"role": "assistant", "content": ""}),
-        *[chunk(identity, {"content": word}) for word in words],
-        chunk(identity, finish="stop"),
-        chunk(identity, choices=[], usage={"prompt_tokens": 3, "completion_tokens": 2}),
-        *([end] if end else []),
-    ]
+    return [chunk(identity, {"role": "assistant", "content": ""}),
+        *[chunk(identity, {"content": word}) for word in words], chunk(identity, finish="stop"),
+        chunk(identity, choices=[], usage={"prompt_tokens": 3, "completion_tokens": 2}), *([end] if end else [])]  # fmt: skip
 
 
 def events(chunks, done=True):
@@ -64,16 +54,13 @@ def test_a_pair_with_a_streamed_response_is_the_pair_with_its_answer(tmp_path, w
 
 def test_streamed_tool_calls_thoughts_token_ids_and_choices(tmp_path):
     call = {"index": 0, "id": "t", "type": "function", "function": {"name": "f", "arguments": ""}}
-    pieces = [
-        chunk(delta={"role": "assistant", "reasoning_content": "Let me "}, prompt_token_ids=[1, 2]),
+    pieces = [chunk(delta={"role": "assistant", "reasoning_content": "Let me "}, prompt_token_ids=[1, 2]),
         chunk(delta={"reasoning_content": "see."}),
-        chunk(delta={"content": "other"}, index=1, finish="length"),
-        chunk(delta={"tool_calls": [call]}),
+        chunk(delta={"content": "other"}, index=1, finish="length"), chunk(delta={"tool_calls": [call]}),
         chunk(delta={"tool_calls": [{"index": 1, "id": "u", "function": {"name": "g", "arguments": "{}"}}]}),
         chunk(delta={"tool_calls": [{"index": 0, "function": {"arguments": '{"x":'}}]}),
         chunk(delta={"tool_calls": [{"index": 0, "function": {"arguments": " 1}"}}]}),
-        chunk(finish="tool_calls"),
-    ]
+        chunk(finish="tool_calls")]  # fmt: skip
     for number, piece in enumerate(pieces):
         if piece["choices"][0]["index"] == 0:
             piece["choices"][0]["token_ids"] = [number]
@@ -165,16 +152,10 @@ def test_inline_media_become_references_and_urls_stay(tmp_path):
 def test_inline_media_inside_json_texts_become_references(tmp_path):
     encoded = base64.b64encode(PICTURE).decode()
     digest = f"sha256:{hashlib.sha256(PICTURE).hexdigest()}"
-    asked = [
-        {
-            "role": "user",
-            "content": [
-                {"type": "text", "text": "hé"},
+    asked = [{"role": "user",
+            "content": [{"type": "text", "text": "hé"},
                 {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{encoded}"}},
-                {"type": "input_audio", "input_audio": {"data": encoded, "format": "wav"}},
-            ],
-        }
-    ]
+                {"type": "input_audio", "input_audio": {"data": encoded, "format": "wav"}}]}]  # fmt: skip
     parts = [{"role": "user", "parts": [{"type": "blob", "modality": "image", "mime_type": "image/png", "content": encoded}]}]
     said = [{"role": "assistant", "parts": [{"type": "text", "content": "yes"}]}]
 
@@ -187,14 +168,8 @@ def test_inline_media_inside_json_texts_become_references(tmp_path):
             "attributes": [{"key": key, "value": {"stringValue": value if isinstance(value, str) else json.dumps(value)}} for key, value in attributes.items()],
         }  # fmt: skip
 
-    observation = {
-        "id": "g",
-        "trace_id": "t",
-        "type": "GENERATION",
-        "start_time": "2026-06-01 10:00:00",
-        "input": json.dumps(asked),
-        "output": "a",
-    }
+    observation = {"id": "g", "trace_id": "t", "type": "GENERATION", "start_time": "2026-06-01 10:00:00",
+        "input": json.dumps(asked), "output": "a"}  # fmt: skip
     found = json.dumps({"screen": f"data:image/png;base64,{encoded}", "n": [1]}, indent=1)
     tool = {"role": "tool", "tool_call_id": "c", "content": found}
     prose = f"[see data:image/png;base64,{encoded[:80]}"
@@ -281,16 +256,9 @@ MIXED = (
 def test_parquet_gives_the_same_rows_as_json_lines(tmp_path, name, as_text):
     records = [json.loads(line) for line in (FIXTURES / name).read_text().splitlines()]
     if as_text or name in MIXED:
-        records = [
-            {
-                key: value
-                if isinstance(value, str | int | float | None)
-                or key in ("token_ids", "input_ids", "labels", "attention_mask", "loss_mask")
-                else json.dumps(value)
-                for key, value in record.items()
-            }
-            for record in records
-        ]
+        records = [{key: value if isinstance(value, str | int | float | None) or key in ("token_ids", "input_ids", "labels",
+                    "attention_mask", "loss_mask") else json.dumps(value) for key,
+                value in record.items()} for record in records]  # fmt: skip
     own = next(form for form in sorted(FORMATS, key=len, reverse=True) if name.startswith(form))
     found = {}
     for place, content in (("lines", (FIXTURES / name).read_bytes()), ("parquet", as_parquet(records))):
@@ -346,12 +314,9 @@ def test_a_text_file_is_text_only_where_the_recipe_says_so(tmp_path):
     (tmp_path / "b").mkdir()
     rows, (bad,), _, _ = read(tmp_path / "b", prose, name="page.md")
     assert not rows and bad["error_code"] == "unknown_format"
-    cases = [
-        (b'{"text": "broken', "broken.jsonl", "malformed_json"),
-        (b"\xff\x80\x00", "a.txt", "invalid_utf8"),
+    cases = [(b'{"text": "broken', "broken.jsonl", "malformed_json"), (b"\xff\x80\x00", "a.txt", "invalid_utf8"),
         ("hé".encode("utf-16")[:-1], "b.txt", "damaged_file"),
-        (gzip.compress(prose)[:-9], "a.txt.gz", "damaged_file"),
-    ]
+        (gzip.compress(prose)[:-9], "a.txt.gz", "damaged_file")]  # fmt: skip
     for number, (content, name, code) in enumerate(cases):
         (tmp_path / f"c{number}").mkdir()
         rows, (bad,), _, _ = read(tmp_path / f"c{number}", content, name=name, format="text")
@@ -375,13 +340,7 @@ def test_texts_of_people_that_are_json_stay_texts_in_parquet(tmp_path):
     assert not bad and json.loads(row["completion"])["content"] == json.loads(row["messages"])[0]["content"] == said
     (tmp_path / "c").mkdir()
     talk = [{"role": "user", "content": said}, {"role": "assistant", "content": said}]
-    observation = {
-        "id": "g",
-        "trace_id": "t",
-        "type": "GENERATION",
-        "start_time": "2026-06-01 10:00:00",
-        "input": json.dumps(talk[:1]),
-        "output": json.dumps(talk[1]),
-    }
+    observation = {"id": "g", "trace_id": "t", "type": "GENERATION", "start_time": "2026-06-01 10:00:00",
+        "input": json.dumps(talk[:1]), "output": json.dumps(talk[1])}  # fmt: skip
     (row,), bad, _, _ = read(tmp_path / "c", as_parquet([observation]), name="a.parquet")
     assert not bad and json.loads(row["messages"]) == talk[:1] and json.loads(row["completion"]) == talk[1]

@@ -27,25 +27,17 @@ def pair(question, answer, **request):
 
 
 def test_placeholders_of_loggers_are_no_text(tmp_path):
-    hidden = [
-        pair("redacted-by-litellm", "a"),
-        pair("q", "redacted-by-litellm"),
-        pair("default-message-value", "a"),
-        pair("q", "[REDACTED]"),
-        pair("... <Truncated in logs> ...", "a"),
-        pair("[Filtered]", "a"),
-        pair("q", "***"),
+    hidden = [pair("redacted-by-litellm", "a"), pair("q", "redacted-by-litellm"), pair("default-message-value", "a"),
+        pair("q", "[REDACTED]"), pair("... <Truncated in logs> ...", "a"), pair("[Filtered]", "a"), pair("q", "***"),
         pair("__REDACTED__", "a"),
-        pair([{"type": "text", "text": "<redacted by policy>"}], "a"),
-        pair("q", "[Scrubbed due to 'password']"),
+        pair([{"type": "text", "text": "<redacted by policy>"}], "a"), pair("q", "[Scrubbed due to 'password']"),
         pair("begin... (litellm_truncated 120 chars) ...", "a"),
         pair("[This value has been dropped because this span's size exceeds the 5MB size limit.]", "a"),
         pair("q", "[object Object]"),
         pair("<truncated due to size exceeding limit>", "a"),
         pair("You are... <Truncated in logs> ...nces.\n", "a"),
         pair("Tell me of the sea ... (litellm_truncated 1234 chars) ...and the end", "a"),
-        pair("The sea<Truncated in logs>", "a"),
-    ]
+        pair("The sea<Truncated in logs>", "a")]  # fmt: skip
     tool = {"type": "tool_use", "id": "t1", "name": "note", "input": {"text": "***"}}
     shown = [
         pair("What does [REDACTED] mean?", "That a word was removed."),
@@ -73,15 +65,9 @@ def test_structures_in_a_text_are_not_what_somebody_said(tmp_path):
         pair("q", "content='x' additional_kwargs={} response_metadata={}"),
         pair(json.dumps({"messages": [{"role": "user", "content": "hi"}]}), "a"),
     ]
-    meant = [
-        pair("q", json.dumps(answer))
-        for answer in (
-            {"candidates": [{"name": "Ann", "score": 7}]},
-            {"candidates": ["Ann"]},
-            {"choices": ["a", "b"]},
-            {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]},
-        )
-    ]
+    meant = [pair("q", json.dumps(answer)) for answer in ({"candidates": [{"name": "Ann", "score": 7}]},
+            {"candidates": ["Ann"]}, {"choices": ["a", "b"]},
+            {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]})]  # fmt: skip
     rows, bad, _, _ = read(tmp_path, meant)
     assert len(rows) == len(meant) and not bad
     rows, bad, _, _ = read(tmp_path, [*refused, pair('{"city": "Oslo"}', '{"role": "user", "age": 7}'), pair("q", "[1, 2]")])
@@ -89,11 +75,8 @@ def test_structures_in_a_text_are_not_what_somebody_said(tmp_path):
 
 
 def test_custom_tools_and_older_functions_are_tools(tmp_path):
-    called = {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "run", "input": "print(1)"}}],
-    }
+    called = {"role": "assistant", "content": None,
+        "tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "run", "input": "print(1)"}}]}  # fmt: skip
     older = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
     rows, bad, _, _ = read(tmp_path, [
         pair("a", called, tools=[{"type": "custom", "custom": {"name": "run", "description": "d", "format": {"type": "text"}}}]),

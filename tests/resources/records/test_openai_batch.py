@@ -21,37 +21,21 @@ KILLS_APART = 4
 
 
 def request(custom_id, text):
-    return {
-        "custom_id": custom_id,
-        "method": "POST",
-        "url": "/v1/chat/completions",
-        "body": {"model": "m", "messages": [{"role": "user", "content": text}], "temperature": 0.1},
-    }
+    return {"custom_id": custom_id, "method": "POST", "url": "/v1/chat/completions",
+        "body": {"model": "m", "messages": [{"role": "user", "content": text}], "temperature": 0.1}}  # fmt: skip
 
 
 def response(custom_id, text, name="b"):
-    body = {
-        "id": f"chatcmpl-{name}-{custom_id}",
-        "object": "chat.completion",
-        "created": 1780300000,
-        "model": "m-1",
+    body = {"id": f"chatcmpl-{name}-{custom_id}", "object": "chat.completion", "created": 1780300000, "model": "m-1",
         "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}],
-        "usage": {"prompt_tokens": 3, "completion_tokens": 2},
-    }
-    return {
-        "id": f"batch_req_{name}_{custom_id}",
-        "custom_id": custom_id,
-        "error": None,
-        "response": {"status_code": 200, "request_id": f"req_{name}_{custom_id}", "body": body},
-    }
+        "usage": {"prompt_tokens": 3, "completion_tokens": 2}}  # fmt: skip
+    return {"id": f"batch_req_{name}_{custom_id}", "custom_id": custom_id, "error": None,
+        "response": {"status_code": 200, "request_id": f"req_{name}_{custom_id}", "body": body}}  # fmt: skip
 
 
-FAILED = {
-    "id": "batch_req_3",
-    "custom_id": "c",
-    "response": None,
-    "error": {"code": "batch_expired", "message": "This request could not be executed before the batch expired."},
-}
+FAILED = {"id": "batch_req_3", "custom_id": "c", "response": None,
+    "error": {"code": "batch_expired",
+        "message": "This request could not be executed before the batch expired."}}  # fmt: skip
 REFUSED = {
     "id": "batch_req_4",
     "custom_id": "d",
@@ -100,14 +84,11 @@ def test_requests_and_responses_become_pairs(tmp_path):
         place: (json.loads(row["messages"])[0]["content"], row["completion"] and json.loads(row["completion"])["content"])
         for place, row in rows.items()
     }
-    assert told == {
-        ("day1/b1_output.jsonl", 1): ("two", "2"),
-        ("day1/b1_output.jsonl", 2): ("one", "1"),
+    assert told == {("day1/b1_output.jsonl", 1): ("two", "2"), ("day1/b1_output.jsonl", 2): ("one", "1"),
         ("day1/b1_errors.jsonl", 1): ("three", None),
         ("day1/b1_errors.jsonl", 2): ("four", None),
         ("day1/b2_output.jsonl", 1): ("other", "other answer"),
-        ("day2/output/x.jsonl", 1): ("third", "third answer"),
-    }
+        ("day2/output/x.jsonl", 1): ("third", "third answer")}  # fmt: skip
     assert rows["day1/b1_errors.jsonl", 2]["error"] == "too long" and rows["day1/b1_errors.jsonl", 1]["status"] == "failure"
     row = rows["day1/b1_output.jsonl", 2]
     assert row["params"] == '{"temperature":0.1}' and row["prompt_tokens"] == 3 and str(row["dt"]) == "2026-06-01"
@@ -115,7 +96,7 @@ def test_requests_and_responses_become_pairs(tmp_path):
         ("unpaired", 3, "no request for the custom_id stranger in this folder"),
         ("unpaired", 5, "no response for the custom_id late in this folder"),
     ]
-    assert (report.total.read, report.total.kept, report.total.quarantined) == (8, 6, 2)
+    assert (report.total.read, report.total.rows, report.total.quarantined) == (8, 6, 2)
 
 
 def test_pairs_are_read_page_by_page_to_the_last(tmp_path, monkeypatch):
@@ -128,7 +109,7 @@ def test_pairs_are_read_page_by_page_to_the_last(tmp_path, monkeypatch):
     said = {
         (json.loads(row["messages"])[0]["content"], json.loads(row["completion"])["content"]) for row in found["interactions"]
     }
-    assert said == {(f"ask {place}", f"say {place}") for place in places} and report.total.kept == report.total.read == 10
+    assert said == {(f"ask {place}", f"say {place}") for place in places} and report.total.rows == report.total.read == 10
 
 
 @pytest.mark.parametrize("order", thorough_except(ORDERS[:1], ORDERS))

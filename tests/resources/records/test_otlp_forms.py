@@ -9,11 +9,8 @@ from resources.records.synonyms import Reader
 
 TEXT = [{"role": "user", "parts": [{"type": "text", "content": "Why?"}]}]
 SAID = [{"role": "assistant", "parts": [{"type": "text", "content": "Because."}], "finish_reason": "stop"}]
-CALLED = [
-    *TEXT,
-    {"role": "assistant", "parts": [{"type": "tool_call", "id": "c1", "name": "look", "arguments": {"at": "it"}}]},
-    {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "content": "blue"}]},
-]
+CALLED = [*TEXT, {"role": "assistant", "parts": [{"type": "tool_call", "id": "c1", "name": "look", "arguments": {"at": "it"}}]},
+    {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "content": "blue"}]}]  # fmt: skip
 
 
 def pair(key, value):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resources.records.plain_text import escaped_json, finalize, visible
+from resources.records.plain_text import escaped_json, page_environment, visible
 
 
 @pytest.mark.parametrize(("text", "shown"), [
@@ -24,9 +24,10 @@ def test_what_steers_or_hides_is_spelt_out_and_all_else_stays(text, shown):
     assert visible(visible(text)) == shown
 
 
-def test_lines_stay_where_a_paragraph_is_meant():
-    assert visible("a\nb\x1b", lines=True) == "a\nb\\x1b" == finalize("a\nb\x1b")
-    assert finalize(3) == 3
+def test_lines_stay_where_a_paragraph_is_meant(tmp_path):
+    (tmp_path / "page.html.j2").write_text("{{ text }}{{ 3 }}")
+    page = page_environment(tmp_path).get_template("page.html.j2").render(text="a\nb\x1b<")
+    assert visible("a\nb\x1b", lines=True) == "a\nb\\x1b" and page == "a\nb\\x1b&lt;3"
 
 
 @settings(max_examples=50)

@@ -46,22 +46,11 @@ def test_a_name_without_a_word_that_tells_is_unknown_and_taken_as_praise():
 
 
 def test_words_are_thumbs_and_labels_are_true_or_false_or_a_number():
-    assert [thumb_of(word) for word in ("Thumbs Up", "thumbs-down", "FALSE", "not helpful", "removed", "sports", None)] == [
-        1,
-        -1,
-        -1,
-        -1,
-        None,
-        None,
-        None,
-    ]
-    labels = {
-        "true": ("True", "true", "yes", "y", "T", "desirable", "good", "chosen", "not wrong"),
+    assert [thumb_of(word) for word in ("Thumbs Up", "thumbs-down", "FALSE", "not helpful", "removed", "sports",
+            None)] == [1, -1, -1, -1, None, None, None]  # fmt: skip
+    labels = {"true": ("True", "true", "yes", "y", "T", "desirable", "good", "chosen", "not wrong"),
         "false": ("False", "undesirable", "undesired", "not desirable", "non-desirable", "n", "f", "bad", "Rejected"),
-        "0": ("0", "0.0"),
-        "1": ("1", "1.0"),
-        "3": ("3",),
-        None: ("maybe", "sports", "positive", "excellent", "", "nan", "0.3", None),
-    }
+        "0": ("0", "0.0"), "1": ("1", "1.0"), "3": ("3",),
+        None: ("maybe", "sports", "positive", "excellent", "", "nan", "0.3", None)}  # fmt: skip
     for label, spellings in labels.items():
         assert {label_of(each) for each in spellings} == {label}

@@ -37,10 +37,7 @@ def test_ollama_chat_generate_and_streams(tmp_path):
 def test_completions_and_their_templates(tmp_path):
     rows, bad, _, _ = fixture(tmp_path, "completions.jsonl")
     assert not bad and [(row["choice_index"], row["completion"]["content"], row["finish_reason"]) for row in rows] == [
-        (0, "This is.", "length"),
-        (1, "A test.", "stop"),
-        (0, "Hello.", "stop"),
-    ]
+        (0, "This is.", "length"), (1, "A test.", "stop"), (0, "Hello.", "stop")]  # fmt: skip
     assert said(rows[0]["messages"]) == [("user", "Say this is a test")] and rows[0]["params"] == {"max_tokens": 7, "n": 2}
     assert said(rows[2]["messages"]) == [("system", "Be brief."), ("user", "Hi.")] and rows[0]["prompt_tokens"] == 5
 

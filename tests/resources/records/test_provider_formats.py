@@ -42,12 +42,9 @@ def test_records_of_other_formats_are_not_taken():
         path for path in FIXTURES.iterdir() if path.stem.removesuffix("_completions") not in NAMES and path.suffix == ".jsonl"
     ]
     records = [(path.stem, record) for path in others for record in jsonl(path.name)]
-    records += [
-        ("pairs", pair()),
-        ("litellm", litellm()),
+    records += [("pairs", pair()), ("litellm", litellm()),
         ("failed", pair(response={"error": {"message": "x"}})),
-        ("parts", pair(request={"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]})),
-    ]
+        ("parts", pair(request={"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]}))]  # fmt: skip
     assert len(records) > 40
     for stem, record in records:
         assert not [name for name in NAMES if FORMATS[name].recognises(record)], (stem, sorted(record))
@@ -86,12 +83,9 @@ def test_anthropic_tools_thoughts_and_results(tmp_path):
     assert tokens(first) == [17, 7, 5, 3] and first["latency_ms"] == 812.5 and first["workload_name"] == "w"
     assert [tool["function"]["name"] for tool in first["tools"]] == ["get_weather"]
     assert first["tools"][0]["function"]["parameters"]["required"] == ["location"]
-    assert first["params"] == {
-        "max_tokens": 1024,
-        "thinking": {"type": "enabled", "budget_tokens": 1024},
-        "tool_choice": "auto",
-        "left_out": ["web_search_20250305"],
-    }
+    assert first["params"] == {"max_tokens": 1024,
+        "thinking": {"type": "enabled", "budget_tokens": 1024}, "tool_choice": "auto",
+        "left_out": ["web_search_20250305"]}  # fmt: skip
     assert first["session_id"] == "550e8400-e29b-41d4-a716-446655440000" and first["user_hash"] and "abc123" not in str(first)
     assert [message["role"] for message in second["messages"]] == ["system", "user", "assistant", "tool", "tool", "user"]
     assert second["messages"][2]["reasoning_content"] == first["reasoning"]
@@ -150,22 +144,10 @@ def test_anthropic_media_prefill_remote_tools_refusals_and_errors(tmp_path):
 
 def test_a_claude_code_user_is_not_the_session(tmp_path):
     record = jsonl("anthropic.jsonl")[0]
-    records = [
-        {
-            **record,
-            "request": {**record["request"], "metadata": {"user_id": user}},
-            "response": {**record["response"], "id": f"m{place}"},
-        }
-        for place, user in enumerate(
-            (
-                "user_abc123_account__session_1",
-                "user_abc123_account__session_2",
-                "someone",
-                json.dumps({"device_id": "d", "account_uuid": "", "session_id": "s"}),
-                '{"a": 1}',
-            )
-        )
-    ]
+    records = [{**record, "request": {**record["request"], "metadata": {"user_id": user}},
+            "response": {**record["response"], "id": f"m{place}"}} for place,
+        user in enumerate(("user_abc123_account__session_1", "user_abc123_account__session_2", "someone",
+                json.dumps({"device_id": "d", "account_uuid": "", "session_id": "s"}), '{"a": 1}'))]  # fmt: skip
     hashes = [(row["session_id"], row["user_hash"]) for row in read(tmp_path, records)[0]]
     assert [session for session, _ in hashes] == ["1", "2", None, "s", None]
     assert hashes[0][1] == hashes[1][1] and len({user for _, user in hashes}) == 4
@@ -174,11 +156,8 @@ def test_a_claude_code_user_is_not_the_session(tmp_path):
 def test_anthropic_batches_are_pairs(tmp_path):
     rows, bad, _, report = fixture(tmp_path, "anthropic_batch.jsonl")
     told = {(row["messages"][-1]["content"], row["completion"] and row["completion"]["content"], row["error"]) for row in rows}
-    assert told == {
-        ("Hi again, friend", "Hello again! It's nice to see you.", None),
-        ("Hello, world", None, "max_tokens: required"),
-        ("late", None, "expired"),
-    }
+    assert told == {("Hi again, friend", "Hello again! It's nice to see you.", None),
+        ("Hello, world", None, "max_tokens: required"), ("late", None, "expired")}  # fmt: skip
     assert not bad and report.total.read == 3 and {row["source_format"] for row in rows} == {"anthropic"}
     assert {row["source_row"] for row in rows} == {4, 5, 6}
     (tmp_path / "alone").mkdir()
@@ -193,24 +172,13 @@ def test_gemini_tools_thoughts_and_results(tmp_path):
     assert said(first["messages"]) == [("system", "You are a DJ."), ("user", "Turn this place into a party!")]
     assert first["reasoning"] == "Lights and a ball." and first["completion"]["content"] is None
     calls = arguments(first["completion"])
-    assert [(name, given) for _, name, given in calls] == [
-        ("dim_lights", {"brightness": 0.5}),
-        ("power_disco_ball", {"power": True}),
-        ("dim_lights", {"brightness": 0.3}),
-    ]
+    assert [(name, given) for _, name, given in calls] == [("dim_lights", {"brightness": 0.5}),
+        ("power_disco_ball", {"power": True}), ("dim_lights", {"brightness": 0.3})]  # fmt: skip
     assert len({each for each, _, _ in calls}) == 3 and first["finish_reason"] == "tool_calls"
     assert [tool["function"].get("parameters", {}).get("type") for tool in first["tools"]] == ["object", "object"]
     assert first["tools"][0]["function"]["parameters"]["properties"] == {"power": {"type": "boolean"}}
-    assert first["params"] == {
-        "temperature": 0.5,
-        "top_p": 0.9,
-        "max_tokens": 100,
-        "stop": ["x"],
-        "tool_choice": "required",
-        "thinking": {"includeThoughts": True},
-        "left_out": ["googleSearch"],
-        "context": {"hidden": True},
-    }
+    assert first["params"] == {"temperature": 0.5, "top_p": 0.9, "max_tokens": 100, "stop": ["x"], "tool_choice": "required",
+        "thinking": {"includeThoughts": True}, "left_out": ["googleSearch"], "context": {"hidden": True}}  # fmt: skip
     assert tokens(first) == [10, 7, 2, 3] and first["session_id"] == "s1" and first["user_hash"]
     history = second["messages"]
     assert {**history[2], "reasoning_content": None} == {**first["completion"], "reasoning_content": None}
@@ -227,11 +195,8 @@ def test_gemini_tools_thoughts_and_results(tmp_path):
 def test_gemini_streams_sdk_dumps_media_and_blocks(tmp_path):
     rows, (bad,), _, report = fixture(tmp_path, "gemini.jsonl")
     found = by_id(rows)
-    assert (found["g3", 0]["completion"]["content"], found["g3", 0]["reasoning"], tokens(found["g3", 0])[:2]) == (
-        "AI works.",
-        "hm",
-        [4, 5],
-    )
+    assert (found["g3", 0]["completion"]["content"], found["g3", 0]["reasoning"],
+        tokens(found["g3", 0])[:2]) == ("AI works.", "hm", [4, 5])  # fmt: skip
     assert found["g4", 0]["completion"]["content"] == "By numbers." and found["g4", 0]["status"] == "success"
     sdk = found["g5", 0]
     assert said(sdk["messages"]) == [("system", "Be brief."), ("user", "Hello")] and sdk["model"] == "gemini-2.5-pro"
@@ -287,20 +252,11 @@ def test_bedrock_converse_and_its_streams(tmp_path):
 def test_bedrock_logs_hold_bodies_of_any_api(tmp_path):
     rows, bad, _, report = fixture(tmp_path, "bedrock.jsonl")
     by_row = {row["source_row"]: row for row in rows}
-    told = {
-        place: (row["messages"][-1]["content"], row["completion"] and row["completion"]["content"], row["finish_reason"])
-        for place, row in by_row.items()
-        if place in (4, 5, 6, 7, 8, 9, 10)
-    }
-    assert told == {
-        4: ("Summarize the following call transcript: ...", "A call.", "stop"),
-        5: ("Hello", "Hello!", "stop"),
-        6: ("hi", "hey", "length"),
-        7: ("hi", "hello", "stop"),
-        8: ("and now?", "c", "stop"),
-        9: ("Roses are red, violets are", "blue\n", "stop"),
-        10: ("Hello world", None, None),
-    }
+    told = {place: (row["messages"][-1]["content"], row["completion"] and row["completion"]["content"],
+            row["finish_reason"]) for place, row in by_row.items() if place in (4, 5, 6, 7, 8, 9, 10)}  # fmt: skip
+    assert told == {4: ("Summarize the following call transcript: ...", "A call.", "stop"), 5: ("Hello", "Hello!", "stop"),
+        6: ("hi", "hey", "length"), 7: ("hi", "hello", "stop"), 8: ("and now?", "c", "stop"),
+        9: ("Roses are red, violets are", "blue\n", "stop"), 10: ("Hello world", None, None)}  # fmt: skip
     assert said(by_row[8]["messages"]) == [("user", "a"), ("assistant", "b"), ("user", "and now?")]
     assert [tokens(by_row[place])[:2] for place in (6, 7, 8, 9)] == [[7, 2], [1, 2], [11, 12], [8, 3]]
     assert by_row[10]["error"] == "bad request" and by_row[11]["error"] == "ThrottlingException"
@@ -322,16 +278,11 @@ def test_bedrock_logs_of_prompts_and_their_completions_also_in_chunks(tmp_path):
         for place, row in found.items()
     }
     hi = [("user", "hi")]
-    assert told == {
-        1: (hi, "Hello", "stop", [7, 3], 512),
-        2: ([("user", "User: hi\nBot:")], "Good day", "length", [5, 2], 512),
-        3: (hi, "Bonjour", "stop", [9, 4], 512),
-        4: ([("user", "weather?")], "Let me look.", "tool_calls", [9, 4], 512),
-        5: (hi, "Hel", None, [7, 1], None),
-        6: (hi, "Salut", "length", [9, 4], None),
-        7: (hi, "Hello", "stop", [5, 2], None),
-        8: (hi, "Bonjour", "stop", [9, 4], None),
-    }
+    assert told == {1: (hi, "Hello", "stop", [7, 3], 512),
+        2: ([("user", "User: hi\nBot:")], "Good day", "length", [5, 2], 512), 3: (hi, "Bonjour", "stop", [9, 4], 512),
+        4: ([("user", "weather?")], "Let me look.", "tool_calls", [9, 4], 512), 5: (hi, "Hel", None, [7, 1], None),
+        6: (hi, "Salut", "length", [9, 4], None), 7: (hi, "Hello", "stop", [5, 2], None),
+        8: (hi, "Bonjour", "stop", [9, 4], None)}  # fmt: skip
     assert not bad and found[5]["status"] == "failure" and found[5]["error"].startswith("stream_cut")
     assert arguments(found[4]["completion"]) == [("c1", "weather", {"city": "Oslo"})] and found[4]["tools"]
     assert found[2]["params"] == {"maxTokenCount": 10, "temperature": 0} and found[1]["model"] == "meta.llama3-8b-instruct-v1:0"
@@ -339,16 +290,10 @@ def test_bedrock_logs_of_prompts_and_their_completions_also_in_chunks(tmp_path):
 
 def test_gemini_batches_are_pairs(tmp_path):
     rows, bad, _, report = fixture(tmp_path, "gemini_batch.jsonl")
-    assert [(row["source_row"], row["source_format"], row["request_id"]) for row in rows] == [
-        (4, "gemini", "gb2"),
-        (5, "gemini", "gb1"),
-        (6, "gemini", None),
-    ]
-    assert [row["completion"] and row["completion"]["content"] for row in rows] == [
-        "Tomatoes, mozzarella, basil.",
-        "Light becomes sugar.",
-        None,
-    ]
+    assert [(row["source_row"], row["source_format"], row["request_id"]) for row in rows] == [(4, "gemini", "gb2"),
+        (5, "gemini", "gb1"), (6, "gemini", None)]  # fmt: skip
+    assert [row["completion"] and row["completion"]["content"] for row in rows] == ["Tomatoes, mozzarella, basil.",
+        "Light becomes sugar.", None]  # fmt: skip
     assert tokens(rows[1])[:2] == [8, 5] and rows[1]["params"] == {"temperature": 0.7} and not bad
     assert rows[2]["status"] == "failure" and "token count" in rows[2]["error"] and report.total.read == 3
     (tmp_path / "alone").mkdir()
@@ -403,13 +348,8 @@ def test_litellm_calls_of_other_apis(tmp_path):
     parameters = {key: first["request"][key] for key in ("system", "tools", "max_tokens")}
 
     def passed(number, body, response):
-        return litellm(
-            id=f"l{number}",
-            call_type="pass_through_endpoint",
-            model_parameters={},
-            response=response,
-            messages=[{"role": "user", "content": json.dumps(body)}],
-        )
+        return litellm(id=f"l{number}", call_type="pass_through_endpoint", model_parameters={}, response=response,
+            messages=[{"role": "user", "content": json.dumps(body)}])  # fmt: skip
 
     rows, bad, _, report = read(tmp_path, [
         litellm(id="l1", call_type="anthropic_messages", messages=second["request"]["messages"], model_parameters=parameters, response=answer),
@@ -448,12 +388,8 @@ def test_litellm_calls_of_other_apis(tmp_path):
             else [*roles, "user"]
         )
     names = {name: [tool["function"]["name"] for tool in json.loads(row["tools"])] for (name, _), row in found.items()}
-    assert names == {
-        **{key: ["get_weather"] for key in ("l1", "l2", "l4", "l9")},
-        "l6": ["top_song"],
-        "l8": ["f"],
-        **{key: ["power_disco_ball", "dim_lights"] for key in ("l3", "l5")},
-    }
+    assert names == {**{key: ["get_weather"] for key in ("l1", "l2", "l4", "l9")}, "l6": ["top_song"], "l8": ["f"],
+        **{key: ["power_disco_ball", "dim_lights"] for key in ("l3", "l5")}}  # fmt: skip
     assert (
         json.loads(found["l2", 0]["completion"])["content"] == "New York: 20 degrees."
         and found["l2", 0]["request_id"] == "msg_02"

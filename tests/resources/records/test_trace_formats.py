@@ -52,11 +52,8 @@ def test_langfuse_tools_in_the_openai_shape(tmp_path):
 
 def test_langfuse_latency_in_seconds_or_milliseconds(tmp_path):
     found = by_id(fixture(tmp_path, "langfuse_observations.jsonl")[0])
-    assert [(found[f"gen-{n}", 0]["latency_ms"], found[f"gen-{n}", 0]["ttft_ms"]) for n in (1, 2, 9)] == [
-        (1500, 250),
-        (1500, 250),
-        (2000, 500),
-    ]
+    assert [(found[f"gen-{n}", 0]["latency_ms"],
+            found[f"gen-{n}", 0]["ttft_ms"]) for n in (1, 2, 9)] == [(1500, 250), (1500, 250), (2000, 500)]  # fmt: skip
 
 
 def test_langfuse_ttft_in_seconds_where_the_first_token_has_no_time(tmp_path):

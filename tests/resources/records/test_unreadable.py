@@ -21,11 +21,8 @@ from resources.reading.ingestion import ingest
 from resources.records.objects.log_reader import RecordProblem, read_records
 from resources.sources.sources import SourceSettings
 
-RECORD = {
-    "timestamp": 1780300000,
-    "request": {"messages": [{"role": "user", "content": "Wie heißt der Müller, 水車の粉屋は"}]},
-    "response": {"id": "1", "choices": [{"message": {"role": "assistant", "content": "Er heißt Müller."}}]},
-}
+RECORD = {"timestamp": 1780300000, "request": {"messages": [{"role": "user", "content": "Wie heißt der Müller, 水車の粉屋は"}]},
+    "response": {"id": "1", "choices": [{"message": {"role": "assistant", "content": "Er heißt Müller."}}]}}  # fmt: skip
 LINES = (json.dumps(RECORD, ensure_ascii=False) + "\n") * 3
 WESTERN = LINES.replace("水車の粉屋は", "“so”")
 JAPANESE = LINES.replace("ß", "ss").replace("ü", "ue") + "水車のある川の粉屋\n" * 3

@@ -59,7 +59,7 @@ def test_requests_and_responses_of_several_versions(tmp_path):
     }  # fmt: skip
     assert "VLLM_LOGGING_LEVEL=DEBUG" in bad[0]["message"] and "--enable-log-outputs" in bad[2]["message"]
     assert decided(tmp_path) == {"vllm_chatter": 6, "vllm_delta": 1, "vllm_params": 1}
-    assert (report.total.kept, report.total.quarantined, report.total.skipped, report.total.read) == (4, 4, 8, 16)
+    assert (report.total.rows, report.total.quarantined, report.total.skipped, report.total.read) == (4, 4, 8, 16)
 
 
 def test_a_rotated_log_is_joined_whichever_part_arrives_first(tmp_path):
@@ -68,7 +68,7 @@ def test_a_rotated_log_is_joined_whichever_part_arrives_first(tmp_path):
     logs.mkdir()
     source = {"engine": SourceSettings(uri=str(logs))}
     (logs / "server.log").write_text("".join(lines[8:]))
-    assert ingest(tables, "w", source).total.kept == 2
+    assert ingest(tables, "w", source).total.rows == 2
     (logs / "server.log.1").write_text("".join(lines[:8]))
     ingest(tables, "w", source)
     rows = tables.open("interactions").to_pyarrow_table().to_pylist()
@@ -91,16 +91,9 @@ def test_cut_prompts_are_quarantined_and_the_others_stay(tmp_path, prompts):
 
 
 def test_answers_of_the_length_of_a_cut_prompt_and_prompts_as_long_as_their_token_ids_are_cut(tmp_path):
-    lines = [
-        request(0, chatml("much longer than the limit")[:32]),
-        response(0, "a"),
-        request(1, chatml("b")),
-        response(1, "c" * 32),
-        request(2, chatml("d")),
-        response(2, "e" * 31),
-        request(3, "x" * 40, list(range(40))),
-        response(3, "f"),
-    ]
+    lines = [request(0, chatml("much longer than the limit")[:32]), response(0, "a"), request(1, chatml("b")),
+        response(1, "c" * 32), request(2, chatml("d")), response(2, "e" * 31), request(3, "x" * 40, list(range(40))),
+        response(3, "f")]  # fmt: skip
     rows, bad, _, _ = read(tmp_path, "\n".join(lines).encode(), name="server.log")
     assert [row["request_id"] for row in rows] == [name(2)] and len(bad) == 3
 

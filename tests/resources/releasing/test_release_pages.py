@@ -171,7 +171,7 @@ def page(lake, make_release, tmp_path):
     facts = facts_of(lake, release, directory.name, served, champion.name)
     summary = Summary(
         workload="tutor",
-        records=RecordCounts(read=5, kept=4, dropped={"clean: error": 1}, quarantined={}),
+        records=RecordCounts(read=5, rows=4, dropped={"clean: error": 1}, quarantined={}),
         dataset={},
         evaluation=deepcopy(REPORT),
         models={},

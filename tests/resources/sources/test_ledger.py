@@ -177,20 +177,10 @@ def test_a_renamed_source_takes_its_objects_over(tables, tmp_path):
 def test_a_lake_of_before_a_column_was_added_gets_it(tables, monkeypatch):
     whole = SCHEMAS["objects"]
     monkeypatch.setitem(SCHEMAS, "objects", whole.remove(whole.get_field_index("format")))
-    tables.append(
-        "objects",
-        pa.table(
-            {name: pa.nulls(1, whole.field(name).type) for name in whole.names if name != "format"}
-            | {
-                "workload": ["w"],
-                "source": ["g"],
-                "uri": ["s3://logs/a"],
-                "etag": ["1"],
-                "bytes": pa.array([10], pa.int64()),
-                "state": ["read"],
-            }
-        ),
-    )
+    tables.append("objects",
+        pa.table({name: pa.nulls(1, whole.field(name).type) for name in whole.names if name != "format"} | {"workload": ["w"],
+                "source": ["g"], "uri": ["s3://logs/a"], "etag": ["1"], "bytes": pa.array([10], pa.int64()),
+                "state": ["read"]}))  # fmt: skip
     monkeypatch.setitem(SCHEMAS, "objects", whole)
     with Ledger.open(tables, "w") as ledger:
         assert ledger.notice("g", listed("b"))[0] == 1

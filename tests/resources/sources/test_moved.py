@@ -84,7 +84,7 @@ def copied(old: Path, new: Path) -> None:
 @pytest.mark.parametrize("move", thorough_except([shutil.move], [shutil.move, copied]))
 def test_recipe_and_traffic_moved_together_are_read_once(tables, tmp_path, move):
     first = read(tables, product(tmp_path / "here"))
-    assert first.total.kept == 4 and first.total.repeated == 2 and first.total.quarantined == 2
+    assert first.total.rows == 4 and first.total.repeated == 2 and first.total.quarantined == 2
     move(tmp_path / "here", tmp_path / "backup-2026-07-09/there")
     place = tmp_path / "backup-2026-07-09/there/w.yaml"
     again = read(tables, place)
@@ -115,15 +115,8 @@ def test_decisions_of_other_stages_stay_as_they_are_when_objects_move(tables, tm
     assert str(tmp_path / "here") not in str(rows)
 
 
-SPELLINGS = [
-    "../here/traffic",
-    "{}/here/./traffic//",
-    "{}/link/traffic",
-    "file://{}/here/traffic",
-    "file://localhost{}/here/%74raffic",
-    "{}/here/../link/traffic/",
-    "{}/he[r]e/traffic/",
-]
+SPELLINGS = ["../here/traffic", "{}/here/./traffic//", "{}/link/traffic", "file://{}/here/traffic",
+    "file://localhost{}/here/%74raffic", "{}/here/../link/traffic/", "{}/he[r]e/traffic/"]  # fmt: skip
 
 
 @pytest.mark.parametrize("spelled", thorough_except(SPELLINGS[-2:], SPELLINGS))
@@ -179,7 +172,7 @@ def test_another_content_of_the_same_name_and_size_is_no_move(tables, tmp_path):
     sources = {day: {"g": SourceSettings(uri=f"{tmp_path}/logs/dt=2026-06-0{day}")} for day in (1, 2)}
     ingest(tables, "w", sources[1])
     second = ingest(tables, "w", sources[2])
-    assert second.moved_objects == 0 and second.total.kept == 1
+    assert second.moved_objects == 0 and second.total.rows == 1
 
 
 def test_a_renamed_object_is_known_by_its_content_and_a_changed_one_is_read(tables, tmp_path):
@@ -189,7 +182,7 @@ def test_a_renamed_object_is_known_by_its_content_and_a_changed_one_is_read(tabl
     (day / "part-0.jsonl").rename(day / "gateway e\u0301.jsonl")
     write(tmp_path / "here/traffic/dt=2026-06-02/part-1.jsonl", pair("e"))
     again = read(tables, place)
-    assert again.moved_objects == 1 and again.total.read == 1 and again.total.kept == 1
+    assert again.moved_objects == 1 and again.total.read == 1 and again.total.rows == 1
     rows = tables.open("interactions").to_pyarrow_table().to_pylist()
     assert {Path(row["source_uri"]).name for row in rows if row["request_id"] in "ab"} == {"gateway e\u0301.jsonl"}
 
@@ -199,7 +192,7 @@ def test_a_moved_object_under_other_settings_is_read_again_in_place_of_its_rows(
     read(tables, place)
     shutil.move(tmp_path / "here/traffic", tmp_path / "there")
     again = ingest(tables, "w", {"gateway": SourceSettings(uri=str(tmp_path / "there"), workloads={"x": "w"})})
-    assert again.moved_objects == 5 and again.total.kept == 4 and again.total.repeated == 2
+    assert again.moved_objects == 5 and again.total.rows == 4 and again.total.repeated == 2
     assert len(tables.open("interactions").to_pyarrow_table()) == 4 and len(tables.open("decisions").to_pyarrow_table()) == 2
 
 
@@ -231,12 +224,8 @@ def test_many_moved_objects_take_a_look_and_no_reading(tables, monkeypatch):
     monkeypatch.setattr(moved_module, "prefetched", lambda items: (_ for item in items for _ in (1 / 0,)))
 
     def listing(bucket):
-        return (
-            LogObject(
-                "g", f"s3://{bucket}/{number // 100}/part-{number % 100}.gz", 0 if number % 2 else number, f"{number}", NOW
-            )
-            for number in range(3_000)
-        )
+        return (LogObject("g", f"s3://{bucket}/{number // 100}/part-{number % 100}.gz", 0 if number % 2 else number,
+                f"{number}", NOW) for number in range(3_000))  # fmt: skip
 
     with Ledger.open(tables, "w") as ledger:
         ledger.notice("g", listing("old"), READ_AS)

@@ -57,7 +57,7 @@ def objects(tables):
 
 def test_a_file_on_a_web_server_is_read_and_one_that_is_not_there_is_told_from_a_refusal(web, tmp_path):
     tables = Tables(LakeLayout.open(tmp_path / "lake"))
-    assert ingest(tables, "w", {"g": SourceSettings(uri=f"{web}/a.jsonl")}).total.kept == 1
+    assert ingest(tables, "w", {"g": SourceSettings(uri=f"{web}/a.jsonl")}).total.rows == 1
     with pytest.raises(SourceError, match="no log objects under"):
         list_objects("g", SourceSettings(uri=f"{web}/missing.jsonl"))
     with pytest.raises(SourceError, match=r"cannot be listed: the server refused \(403\)"):
@@ -90,7 +90,7 @@ def test_an_error_of_a_librarys_own_while_reading_fails_the_object_and_not_the_r
     monkeypatch.setattr(type(memory), "_open", breaking)
     tables = Tables(LakeLayout.open(tmp_path / "lake"))
     report = ingest(tables, "w", {"g": SourceSettings(uri="memory://own-errors")})
-    assert report.total.kept == 1
+    assert report.total.rows == 1
     assert [(row["state"], row["problem"]) for row in objects(tables)] == [("read", ""), ("failed", "the server refused (503)")]
     monkeypatch.undo()
     ingest(tables, "w", {"g": SourceSettings(uri="memory://own-errors")})

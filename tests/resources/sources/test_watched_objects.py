@@ -114,12 +114,9 @@ def test_an_object_whose_records_are_of_an_earlier_day_is_asked_for_again_by_tha
     today = datetime.now(UTC).date()
     yesterday = today - timedelta(days=1)
     (tmp_path / "late").mkdir()
-    record = {
-        "timestamp": f"{yesterday}T23:59:00Z",
-        "request_id": "r1",
+    record = {"timestamp": f"{yesterday}T23:59:00Z", "request_id": "r1",
         "request": {"messages": [{"role": "user", "content": "hi"}]},
-        "response": {"choices": [{"message": {"role": "assistant", "content": "ho"}, "finish_reason": "stop"}]},
-    }
+        "response": {"choices": [{"message": {"role": "assistant", "content": "ho"}, "finish_reason": "stop"}]}}  # fmt: skip
     (tmp_path / "late" / "new-1.jsonl").write_text(json.dumps(record) + "\n")
     sources = {"gateway": SourceSettings(uri=str(tmp_path / "late"))}
 

@@ -1,7 +1,6 @@
 """Settings of a job: what assets hand to a worker is read there again."""
 
 import pytest
-from pydantic import ValidationError
 
 from model_ops.jobs.job import Job
 from model_ops.operations.distill_settings import StudentSettings
@@ -9,8 +8,6 @@ from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.operations.table import OPERATIONS
 from resources.workshop.training_job import counted_settings
-
-DISTIL_BY_LORA = {"enabled": True, "method": "lora", "lora": {"rank": 4}}
 
 
 @pytest.mark.parametrize(
@@ -21,18 +18,12 @@ DISTIL_BY_LORA = {"enabled": True, "method": "lora", "lora": {"rank": 4}}
         ("distill", StudentSettings(base="/models/small")),
         ("quantize", QuantizeSettings()),
         ("quantize", QuantizeSettings(scheme="w4a16", distil={"enabled": True})),
-        ("quantize", QuantizeSettings(scheme="w4a16", distil=DISTIL_BY_LORA)),
     ],
 )
 def test_a_job_with_every_setting_named_is_read_as_the_recipe_was(tmp_path, operation, settings):
     config = settings.resolved().model_dump(mode="json")
     job = Job(operation=operation, output=tmp_path, settings=config)
     assert job.settings_as(OPERATIONS[operation]).model_dump(mode="json") == config
-
-
-def test_adapters_beside_another_method_are_refused():
-    with pytest.raises(ValidationError, match="lora is for method lora"):
-        QuantizeSettings(distil={"enabled": True, "lora": {"rank": 4}})
 
 
 def test_settings_that_change_no_result_make_no_new_version_also_within_an_operation():

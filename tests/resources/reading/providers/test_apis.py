@@ -15,12 +15,8 @@ from resources.records.providers.streams import joined
 
 arguments = st.dictionaries(st.text(max_size=4), st.none() | st.integers(-9, 9) | st.text(max_size=4), max_size=3)
 words = st.text(min_size=1, max_size=6)
-blocks = st.lists(
-    st.tuples(st.just("text"), words)
-    | st.tuples(st.just("thought"), words)
-    | st.tuples(st.just("call"), st.tuples(st.sampled_from(["f", "g"]), arguments)),
-    max_size=6,
-)
+blocks = st.lists(st.tuples(st.just("text"), words) | st.tuples(st.just("thought"), words) | st.tuples(st.just("call"),
+        st.tuples(st.sampled_from(["f", "g"]), arguments)), max_size=6)  # fmt: skip
 
 
 def anthropic(said):
@@ -34,11 +30,8 @@ def anthropic(said):
 
 
 def gemini(said):
-    kinds = {
-        "text": lambda text: {"text": text},
-        "thought": lambda text: {"text": text, "thought": True},
-        "call": lambda call: {"functionCall": {"name": call[0], "args": call[1]}},
-    }
+    kinds = {"text": lambda text: {"text": text}, "thought": lambda text: {"text": text, "thought": True},
+        "call": lambda call: {"functionCall": {"name": call[0], "args": call[1]}}}  # fmt: skip
     parts = [kinds[kind](value) for kind, value in said]
     return gemini_api.chat({"contents": "q"}, {"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]})
 
@@ -87,61 +80,13 @@ def test_a_stream_gives_what_the_whole_response_gives(said):
     assert found["choices"] == anthropic(said)["choices"] and found["error"] is None
 
 
-values = st.recursive(
-    st.none() | st.integers() | st.text(max_size=6),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                [
-                    "type",
-                    "role",
-                    "content",
-                    "text",
-                    "parts",
-                    "input",
-                    "toolUse",
-                    "toolResult",
-                    "functionCall",
-                    "functionResponse",
-                    "name",
-                    "source",
-                    "messages",
-                    "contents",
-                    "candidates",
-                    "output",
-                    "message",
-                    "usage",
-                    "tools",
-                    "system",
-                    "config",
-                    "error",
-                ]
-            ),
-            inner,
-            max_size=3,
-        )
-    ),
-    max_leaves=10,
-)
-records = st.dictionaries(
-    st.sampled_from(
-        [
-            "request",
-            "response",
-            "input",
-            "output",
-            "modelInput",
-            "messages",
-            "call_type",
-            "parameters",
-            "operation",
-            "timestamp",
-        ]
-    ),
-    values,
-    max_size=4,
-)
+values = st.recursive(st.none() | st.integers() | st.text(max_size=6),
+    lambda inner: (st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["type", "role", "content", "text", "parts",
+                    "input", "toolUse", "toolResult", "functionCall", "functionResponse", "name", "source", "messages",
+                    "contents", "candidates", "output", "message", "usage", "tools", "system", "config", "error"]), inner,
+            max_size=3)), max_leaves=10)  # fmt: skip
+records = st.dictionaries(st.sampled_from(["request", "response", "input", "output", "modelInput", "messages", "call_type",
+            "parameters", "operation", "timestamp"]), values, max_size=4)  # fmt: skip
 
 
 @given(records)
@@ -184,12 +129,8 @@ def test_results_of_one_name_answer_the_calls_of_that_name_in_their_order():
     results = [
         {"functionResponse": {"name": name, "response": {"n": number}}} for number, name in ((1, "g"), (0, "f"), (2, "f"))
     ]
-    contents = [
-        {"role": "model", "parts": calls[:2]},
-        {"role": "function", "parts": results[:2]},
-        {"role": "model", "parts": calls[2:]},
-        {"role": "user", "parts": results[2:]},
-    ]
+    contents = [{"role": "model", "parts": calls[:2]}, {"role": "function", "parts": results[:2]},
+        {"role": "model", "parts": calls[2:]}, {"role": "user", "parts": results[2:]}]  # fmt: skip
     messages = gemini_api.chat({"contents": [{"parts": [{"text": "q"}]}, *contents]}, {})["messages"]
     asked = {call["id"]: call["function"]["arguments"] for message in messages for call in message.get("tool_calls", [])}
     assert {message["tool_call_id"]: message["content"] for message in messages if message["role"] == "tool"} == asked
@@ -215,12 +156,9 @@ def test_reasons_why_a_model_stopped(given_reason, calls, expected):
 
 
 def test_a_message_with_results_and_texts_is_several_messages_and_a_system_block_stays_the_systems():
-    content = [
-        {"type": "tool_result", "tool_use_id": "a", "content": "1"},
-        {"type": "text", "text": "one"},
+    content = [{"type": "tool_result", "tool_use_id": "a", "content": "1"}, {"type": "text", "text": "one"},
         {"type": "text", "text": "two"},
-        {"type": "mid_conv_system", "content": [{"type": "text", "text": "now be kind"}]},
-    ]
+        {"type": "mid_conv_system", "content": [{"type": "text", "text": "now be kind"}]}]  # fmt: skip
     assert anthropic_api.turn("user", content).messages() == [
         {"role": "tool", "tool_call_id": "a", "content": "1"},
         {"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]},
