@@ -37,6 +37,7 @@ RFT_WATCH, RFT_SCHEDULES = "model_ops/test_rollout_watch.py", "model_ops/test_rf
 RESCORE, ROLLOUT_SECTION = "pipelines/asking/test_rescore_command.py", "resources/releasing/test_rollout_section.py"
 EXAMPLE_PROMPTS = "resources/records/test_example_prompts.py"
 REJECTION = "resources/composing/test_rejection_sampling.py"
+ENDPOINT = "model_ops/answering/test_endpoint.py"
 SANDBOX, OPENAI_GRADER = "model_ops/test_sandbox.py", "model_ops/graders/test_openai_grader.py"
 STAND_INS, TWO_SIDES = "model_ops/test_stand_ins.py", "model_ops/tasks/two_sides.py"
 STAGE_SECONDS = "pipelines/planning/test_stage_seconds.py"
@@ -189,6 +190,17 @@ CHANGES = {
         "heard * sum(batch.on_host[1]))}",
         "heard * (sum(batch.on_host[1]) + 3))}",
         ("model_ops/speculators/test_training_loss.py",),
+    ),
+    # servers that answer
+    "a refused key is one bad reply": Change(
+        "model_ops/answering/endpoint.py", "if reply.status in REFUSED:", "if False:", (ENDPOINT,)
+    ),
+    "a pause holds nobody back": Change("model_ops/answering/endpoint.py", "self.pace.hold(pause_s)", "pass", (ENDPOINT,)),
+    "a killed evaluation pays again": Change(
+        "model_ops/evaluation/own_answers.py", '{each}" not in log}', '{each}" not in ()}', ("model_ops/test_task_scores.py",)
+    ),
+    "an interval without width is unknown": Change(
+        "model_ops/evaluation/scored_pairs.py", "or reach is None:", "or not reach:", (SCORED_PAIRS,)
     ),
     # chat
     "a paste is several messages": Change(
