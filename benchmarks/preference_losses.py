@@ -45,16 +45,10 @@ from model_ops.preferences.preference_documents import answer_masks, read_prefer
 PAIRS = 8
 TRL: dict[str, dict[str, Any]] = {
     "dpo": {"kind": "dpo", "settings": {"beta": 0.1}},
-    "dpo_norm": {"kind": "dpo", "settings": {"beta": 5.0, "loss_type": ["sigmoid_norm"]}},
     "ipo": {"kind": "dpo", "settings": {"beta": 0.1, "loss_type": ["ipo"]}},
     "robust_dpo": {"kind": "dpo", "settings": {"beta": 0.1, "loss_type": ["robust"], "label_smoothing": 0.1}},
-    "ld_dpo": {"kind": "dpo", "settings": {"beta": 0.1, "ld_alpha": 0.5}},
-    "wpo": {"kind": "dpo", "settings": {"beta": 0.1, "use_weighting": True}},
-    "rpo": {"kind": "dpo", "settings": {"beta": 0.01, "loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, 0.005]}},
     "apo_zero": {"kind": "dpo", "settings": {"beta": 0.1, "loss_type": ["apo_zero"]}},
-    "apo_down": {"kind": "dpo", "settings": {"beta": 0.1, "loss_type": ["apo_down"]}},
     "bco": {"kind": "dpo", "settings": {"beta": 0.1, "loss_type": ["bco_pair"]}},
-    "cpo": {"kind": "cpo", "settings": {"beta": 0.1, "loss_type": "sigmoid", "cpo_alpha": 1.0}},
     "simpo": {"kind": "cpo", "settings": {"beta": 2.5, "loss_type": "simpo", "cpo_alpha": 0.0, "simpo_gamma": 1.375}},
     "orpo": {"kind": "orpo", "settings": {"beta": 0.1}},
     "kto": {"kind": "kto", "settings": {"beta": 0.1, "loss_type": "kto"}},

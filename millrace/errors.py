@@ -1,7 +1,5 @@
 """The errors of the public module, with the sentences that the command line prints."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps

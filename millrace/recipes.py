@@ -1,7 +1,5 @@
 """Recipes and runs: load a recipe from a file, a text or values, and submit it to a lake."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path

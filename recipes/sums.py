@@ -31,8 +31,8 @@ class Sums:
 
     def reward(self, messages):
         """Each part is stored for every attempt; `score` is what is learnt from."""
-        found = NUMBER.findall(messages[-1].get("content") or "")
-        right = bool(found) and number(found[-1]) == self.answer
+        numbers = NUMBER.findall(messages[-1].get("content") or "")
+        right = bool(numbers) and number(numbers[-1]) == self.answer
         return {"score": float(right), "calls": self.calls}
 
 

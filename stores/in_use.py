@@ -2,8 +2,6 @@
 in it, exclusive for its removal; the kernel frees it when the process ends.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -7,8 +7,6 @@ with the remedy.
     with open_stream("s3://logs/gateway/big.jsonl.gz", etag, size) as file: file.read(4 << 20)
 """
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import io

@@ -12,13 +12,16 @@ from tests.command import PROJECT
 WORDS = {"found", "made", "kept", "told"}
 NOT_YET = tuple(
     """
-    model_ops/answering/ model_ops/answers/ model_ops/chat_apis/ model_ops/environments/ model_ops/evaluation/
-    model_ops/graders/ model_ops/operations/ model_ops/preferences/ model_ops/reinforcement/ model_ops/rewards/
-    model_ops/serving/ model_ops/tasks/ pipelines/asking/ recipes/sums.py resources/composing/ resources/curating/
-    resources/monitoring/ resources/reading/ resources/releases/ resources/releasing/
+    model_ops/answers/ model_ops/environments/ model_ops/operations/ model_ops/preferences/ model_ops/reinforcement/
+    model_ops/rewards/
     """.split()  # noqa: SIM905
 )
 """Folders and files that still hold such names. The list only shrinks."""
+STORED = {
+    "resources/releases/settings.py": {"accuracy_kept", "accuracy_kept_each"},
+    "resources/monitoring/alerts/outbox.py": {"told"},
+}
+"""Keys of recipes and of files in a lake, which keep their names."""
 
 
 def names(text: str) -> Iterator[str]:
@@ -41,7 +44,8 @@ def empty_names(package: str) -> dict[str, list[str]]:
         path.relative_to(PROJECT).as_posix(): [*filter(says_nothing, (path.stem, *names(path.read_text(encoding="utf-8"))))]
         for path in sorted((PROJECT / package).rglob("*.py"))
     }
-    return {file: names for file, names in of_files.items() if names}
+    other = {file: [name for name in names if name not in STORED.get(file, ())] for file, names in of_files.items()}
+    return {file: names for file, names in other.items() if names}
 
 
 @pytest.mark.parametrize("name", ["found", "kept_rows", "KeptRows", "is_made", "_told"])

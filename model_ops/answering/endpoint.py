@@ -35,7 +35,7 @@ RETRYABLE = (408, 425, 429, 500, 502, 503, 504)
 REFUSED = (401, 403, 404, 405)
 """HTTP statuses that no other chat request to the server would change."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
-MOST_BYTES = 16 << 20
+MOST_BYTES = 64 << 20
 """A longer reply is not read."""
 BYTES_PER_TOKEN = 3
 """To foresee a prompt's tokens for the rate limit; the reply's usage corrects it."""

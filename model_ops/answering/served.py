@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -62,16 +63,9 @@ class ServedAcceptance:
 
     def since(self, before: ServedAcceptance) -> ServedAcceptance:
         """The counters minus earlier ones."""
-        longest = max(len(self.accepted_at), len(before.accepted_at))
-        return ServedAcceptance(
-            self.drafts - before.drafts,
-            self.drafted - before.drafted,
-            self.accepted - before.accepted,
-            [
-                now - then
-                for now, then in zip(_padded(self.accepted_at, longest), _padded(before.accepted_at, longest), strict=True)
-            ],
-        )
+        accepted_at = [now - then for now, then in zip_longest(self.accepted_at, before.accepted_at, fillvalue=0)]
+        drafts, drafted = self.drafts - before.drafts, self.drafted - before.drafted
+        return ServedAcceptance(drafts, drafted, self.accepted - before.accepted, accepted_at)
 
 
 @dataclass(frozen=True)
@@ -279,7 +273,3 @@ def read_counters(metrics: str) -> ServedAcceptance | None:
         int(totals["accepted_tokens"]),
         [int(positions.get(position, 0)) for position in range(max(positions, default=-1) + 1)],
     )
-
-
-def _padded(counts: list[int], length: int) -> list[int]:
-    return [*counts, *[0] * (length - len(counts))]

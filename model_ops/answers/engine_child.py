@@ -5,6 +5,10 @@
 The first line is an EngineStart. Then a request is {prompts, names, seed}, and its reply a line for each answer as it ends,
 then {"done": true}. Between them stands {"version", "gap", "exact"} when it took other weights. {"refused": "why"} is its last
 line. It ends with the process that started it, whose environment it has.
+
+The engine takes new weights between two steps of decoding. What was computed of the tokens so far is kept, as in vLLM's mode
+`keep`: a token after an exchange has the distribution of the new weights over keys and values of the old ones, which is that of
+neither version. Its log-probability is that of exactly this sampler, and the only right denominator of its ratio.
 """
 
 from __future__ import annotations
@@ -14,15 +18,19 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor, nn
 
-from model_ops.answers.in_flight import InFlightEngine
-from model_ops.answers.policy_file import PolicyFile
-from model_ops.answers.rollout import Sampled
+from model_ops.answers.in_process import InProcessEngine
+from model_ops.answers.policy_file import PolicyFile, PolicyProbe
+from model_ops.answers.rollout import Sampled, SamplingSettings
+from model_ops.decoding import Completion
 from model_ops.jobs import ModelError
 from model_ops.training import TuningSettings, load_to_tune
 
@@ -43,6 +51,68 @@ class EngineStart:
     batch_size: int
     threads: int
     device: str
+
+
+class InFlightEngine(InProcessEngine):
+    """model: the one that the training began with; it takes the weights of the file. As runner of `decode` it looks for new
+    weights before each forward. on_exchange: told of each exchange: version, gap (largest difference of log-probability to the
+    trainer over the probe), exact (Engine.exact)."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        eos_ids: Collection[int],
+        settings: SamplingSettings,
+        policy: PolicyFile,
+        on_exchange: Callable[..., None],
+    ):
+        super().__init__(model, eos_ids, settings)
+        self._policy, self._on_exchange = policy, on_exchange
+
+    def __getattr__(self, name: str) -> Any:
+        """What else a runner has."""
+        return getattr(self.runner, name)
+
+    def forward(self, ids: Tensor, cache: Any, capture: Sequence[int] = ()) -> tuple[Tensor, Tensor | None]:
+        """As Runner.forward, with the newest weights."""
+        if self._exchange() and hasattr(cache, "graphs"):
+            cache.graphs.clear()  # they compute with the weights before
+        return self.runner.forward(ids, cache, capture)
+
+    def answer(
+        self, prompts: Sequence[Sequence[int]], names: Sequence[str], seed: int, on_answer: Callable[[int, Sampled], None]
+    ) -> None:
+        """Answers each prompt; on_answer hears of each answer with its prompt's place. Raises ModelError as `decode` does."""
+        self._exchange()
+        versions: list[list[int]] = [[] for _ in prompts]
+
+        def note_versions(place: int, tokens: list[int], accepted: int) -> None:
+            versions[place] += [self._version] * len(tokens)
+
+        def pass_on(place: int, answer: Completion) -> None:
+            each = np.array(versions[place], np.int64)
+            tokens, log_probs = np.array(answer.tokens, np.int32), np.array(answer.log_probs, np.float32)
+            on_answer(place, Sampled(tokens, log_probs, int(each[0]), answer.finish_reason == "stop", each))
+
+        self._decoded(prompts, names, seed, runner=self, on_tokens=note_versions, on_answer=pass_on)
+
+    def _exchange(self) -> bool:
+        """Whether there were new weights, which are taken."""
+        read = self._policy.read_into(self.model)
+        if read is None:
+            return False
+        version, probe = read
+        self.sync(version)
+        self._on_exchange(version=version, gap=self._gap(probe), exact=self.exact)
+        return True
+
+    @torch.no_grad()
+    def _gap(self, probe: PolicyProbe) -> float:
+        """Largest difference of the engine's log-probabilities of the probe's tokens to the trainer's."""
+        ids = probe.ids.to(self.runner.device)
+        hidden, _ = self.runner.forward(ids[None], self.runner.new_cache(1))
+        logs = (self.runner.logits(hidden[0, :-1]) / self.settings.temperature).log_softmax(dim=-1)
+        return float((logs.gather(1, ids[1:, None]).squeeze(1).cpu() - probe.log_probs).abs().max())
 
 
 def main() -> None:

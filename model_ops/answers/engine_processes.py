@@ -1,10 +1,5 @@
 """Engines in processes of their own, which sample while the model is in training. Together they are one Engine.
 
-    engines = EngineProcesses(model, start, count=1, probe_ids=prompts[0].ids, folder=work)
-    engines.sync(version=3)                      # publishes the weights; running answers go on with them
-    engines.sample(prompts, names, seed=0)       # from any thread; calls take turns, and each call is shared among the engines
-    engines.close()
-
 An engine that ends is started again and asked for the answers that it has not given; what it gave is kept. One that ends
 MOST_ENDS times in a row without an answer stops the training. After each exchange of weights the engine reads a probe; where
 both sides compute in float32 on a CPU, a difference to the trainer above `most_gap` is an error, and no answer since then is
@@ -60,17 +55,22 @@ class EngineProcess:
                 self._process = subprocess.Popen(
                     self.COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
                 )
-            with suppress(BrokenPipeError):  # its output says that it has ended
-                self._process.stdin.write(self._first_line)
-                self._process.stdin.flush()
+            self._send(self._first_line)
         return self._process
+
+    def _send(self, line: str) -> None:
+        stdin = None if self._process is None else self._process.stdin
+        if stdin is not None:
+            with suppress(BrokenPipeError):  # its output says that it has ended
+                stdin.write(line)
+                stdin.flush()
 
     def sample(self, prompts: Sequence[Tokens], names: Sequence[str], seed: int) -> list[Sampled]:
         """Answers in the order of the prompts. Raises ModelError where the engine cannot work."""
-        found: dict[int, Sampled] = {}
+        answers: dict[int, Sampled] = {}
         ends = 0
-        while len(found) < len(prompts):
-            left, before = [place for place in range(len(prompts)) if place not in found], len(found)
+        while len(answers) < len(prompts):
+            left, before = [place for place in range(len(prompts)) if place not in answers], len(answers)
             request = {
                 "prompts": [prompts[place].tolist() for place in left],
                 "names": [names[place] for place in left],
@@ -81,26 +81,24 @@ class EngineProcess:
                     self._check(reply)
                 else:
                     place = left[reply.pop("place")]
-                    found[place] = _sampled(**reply)
-            if len(found) < len(prompts):
+                    answers[place] = _sampled(**reply)
+            if len(answers) < len(prompts):
                 self.end()
-                ends = ends + 1 if len(found) == before else 0
+                ends = ends + 1 if len(answers) == before else 0
             if ends == MOST_ENDS:
                 raise ModelError(
                     f"the engine's process ended {MOST_ENDS} times in a row without an answer: {self._log} has what it wrote; "
                     "where memory is short, lower batch_size or set max_staleness to 0"
                 )
-        return [found[place] for place in range(len(prompts))]
+        return [answers[place] for place in range(len(prompts))]
 
     def _replies(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """What it says up to the end of the request, or up to its own end. Raises Stopped once it is closed."""
         if self.closed:
             raise Stopped
         process = self.begin()
-        with suppress(BrokenPipeError):
-            process.stdin.write(json.dumps(request) + "\n")
-            process.stdin.flush()
-        for line in process.stdout:
+        self._send(json.dumps(request) + "\n")
+        for line in process.stdout or ():
             reply = (
                 json.loads(line) if line.endswith("\n") else {"done": True}
             )  # the process was killed in the middle of a line
@@ -127,9 +125,10 @@ class EngineProcess:
         if process is not None:
             process.kill()
             process.wait()
-            with suppress(BrokenPipeError):
-                process.stdin.close()
-            process.stdout.close()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with suppress(BrokenPipeError):
+                        pipe.close()
 
     def close(self) -> None:
         """Kills the process, from any thread; a request that waits for it raises Stopped."""

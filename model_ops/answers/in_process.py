@@ -1,9 +1,5 @@
 """The engine that decodes in the training process, with a copy of the model in training.
 
-    engine = InProcessEngine(model, eos_ids, settings)
-    engine.sync(version=3)
-    engine.sample(prompts, names, seed=0)      # Sampled, with log-probabilities
-
 The copy is refreshed by `sync`, its adapters merged, in the dtype and with the caches of decoding. With a drafter it answers
 faster, and its answers have the same distribution and log-probabilities (`model_ops.decoding.sampling`).
 """
@@ -50,7 +46,14 @@ class InProcessEngine:
 
     @property
     def exact(self) -> bool:
-        return self._runner.dtype == torch.float32 and torch.device(self._runner.device).type == "cpu"
+        return self.runner.dtype == torch.float32 and torch.device(self.runner.device).type == "cpu"
+
+    @property
+    def runner(self) -> Runner:
+        """Of the weights of the last `sync`."""
+        if self._runner is None:
+            raise RuntimeError("the engine has no weights before its first sync")
+        return self._runner
 
     @torch.no_grad()
     def sync(self, version: int) -> None:
@@ -81,12 +84,13 @@ class InProcessEngine:
         names: Sequence[str],
         seed: int,
         runner: Runner | None = None,
-        **heard: Callable[..., None],
+        on_tokens: Callable[[int, list[int], int], None] | None = None,
+        on_answer: Callable[[int, Completion], None] | None = None,
     ) -> list[Completion]:
-        """runner: in place of the engine's own. heard: who hears of tokens or answers as they come (decode)."""
+        """runner: in place of the engine's own. on_tokens, on_answer: as of `decode`."""
         drafting = self.drafting
         return decode(
-            runner or self._runner,
+            runner or self.runner,
             prompts,
             names,
             eos_ids=self.eos_ids,
@@ -95,10 +99,11 @@ class InProcessEngine:
             batch_size=self.settings.batch_size,
             seed=seed,
             log_probs=True,
-            drafter=drafting and drafting.open(self._runner),
+            drafter=drafting.open(self.runner) if drafting else None,
             num_speculative_tokens=drafting.most if drafting else 0,
             draft_cost=drafting.cost if drafting else None,
-            **heard,
+            on_tokens=on_tokens,
+            on_answer=on_answer,
         )
 
 

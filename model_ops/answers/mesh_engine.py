@@ -1,8 +1,4 @@
-"""The engine of a mesh: each process answers its share of the prompts, with its own copy of the whole weights.
-
-engine = MeshEngine(InProcessEngine(model, eos_ids, settings), world)      # on every process
-world.conduct(lambda: a_round(engine))              # the first process syncs and samples, the others take part
-"""
+"""The engine of a mesh: each process answers its share of the prompts, with its own copy of the whole weights."""
 
 from __future__ import annotations
 

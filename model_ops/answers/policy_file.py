@@ -1,9 +1,5 @@
 """The weights of a policy in training as one file, for engines in other processes.
 
-    PolicyFile(path).write(model, version=3, probe=probe)         # in the process of the training
-    file = PolicyFile(path)                                       # in an engine's
-    file.read_into(model)                                         # (3, probe); None where the file is the one of the last call
-
 The file holds the trained weights only, so with adapters it is as small as they are. Each version replaces the file by a rename
 once it is complete: an engine reads a whole version or the one before, never a part.
 """

@@ -1,8 +1,5 @@
 """Prompts that a model in training answers, with what a grader needs to know of each row.
 
-    prompts, counts = read_sampled_prompts(dataset, tokenizer, longest=1_024)
-    prompts[0].ids, prompts[0].columns["answer"]
-
 Rows are those of `preference_dataset` (prompt, chosen, rejected) or `rl_prompts` (messages, verifier). A prompt that several
 rows have is asked once, unless each has a record of its own. Prompts that the template refuses, or that leave no room for
 answers, are left out and counted.
@@ -55,11 +52,11 @@ def read_sampled_prompts(
         rows = pq.read_table(path).to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise ModelError(f"{path} cannot be read as Parquet: make the dataset again") from error
-    template, encoder, found = ChatTemplate.of(tokenizer), TurnEncoder(tokenizer), {}
+    template, encoder, prompts = ChatTemplate.of(tokenizer), TurnEncoder(tokenizer), dict[str, SampledPrompt]()
     for record in rows:
         row, columns = _parsed(record, path)
         key = json.dumps([row.messages, row.tools, columns.get("record")], sort_keys=True)
-        if key in found:
+        if key in prompts:
             counts["repeated_prompts"] += 1
             continue
         try:
@@ -71,13 +68,13 @@ def read_sampled_prompts(
         if not 0 < len(ids) <= longest:
             counts["long_prompts"] += 1
             continue
-        found[key] = SampledPrompt(row.row_id, text, ids, row.messages, row.tools, columns)
-    if not found:
-        said = ", ".join(f"{name} {count}" for name, count in counts.items()) or "there are no rows"
+        prompts[key] = SampledPrompt(row.row_id, text, ids, row.messages, row.tools, columns)
+    if not prompts:
+        left_out = ", ".join(f"{name} {count}" for name, count in counts.items()) or "there are no rows"
         raise ModelError(
-            f"{path} has no prompt that leaves room for answers ({said}): raise max_length, or lower max_new_tokens"
+            f"{path} has no prompt that leaves room for answers ({left_out}): raise max_length, or lower max_new_tokens"
         )
-    return list(found.values()), {name: counts[name] for name in ("repeated_prompts", "unrenderable_prompts", "long_prompts")}
+    return list(prompts.values()), {name: counts[name] for name in ("repeated_prompts", "unrenderable_prompts", "long_prompts")}
 
 
 def _parsed(record: dict[str, Any], path: Path) -> tuple[Row, dict[str, Any]]:

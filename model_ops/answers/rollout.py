@@ -38,10 +38,15 @@ OfAttempt = TypeVar("OfAttempt", bound=HasAttempt)
 class SamplingSettings(Protocol):
     """How answers are sampled. Neither top-p nor penalties: what is learnt must have the sampler's own distribution."""
 
-    temperature: float
-    max_new_tokens: int
-    batch_size: int
-    """Answers that are sampled at once."""
+    @property
+    def temperature(self) -> float: ...
+
+    @property
+    def max_new_tokens(self) -> int: ...
+
+    @property
+    def batch_size(self) -> int:
+        """Answers that are sampled at once."""
 
 
 @dataclass(frozen=True)

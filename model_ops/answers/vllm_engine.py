@@ -1,10 +1,5 @@
 """The engine that asks vLLM servers: token ids in, token ids out, with the sampler's log-probability of each.
 
-    servers = [VllmServer("http://127.0.0.1:8000")]
-    engine = VllmEngine(servers, write, folder, eos_ids, settings, adapters=False)
-    engine.sync(version=3)                       # writes the weights, and every server takes them
-    engine.sample(prompts, names, seed=0)        # Sampled, with log-probabilities
-
 Weights pass by files that the servers read. Whole weights are reloaded; an adapter is loaded under a name that was never used,
 because a server that knows a name goes on with its old weights, and the one before the last is unloaded. The cache of prompts
 is salted by the sync, so that keys and values of other weights are never read.

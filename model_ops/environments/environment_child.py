@@ -80,11 +80,11 @@ class Tool:
     def read(self, arguments):
         """The arguments in the types of the hints. Raises ValueError with a text for the model."""
         try:
-            found = self.arguments.model_validate(arguments)
+            values = self.arguments.model_validate(arguments)
         except ValidationError as error:
             wrong = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_url=False)]
             raise ValueError("; ".join(wrong)) from error
-        return {name: getattr(found, field) for field, name in self.names.items() if field in found.model_fields_set}
+        return {name: getattr(values, field) for field, name in self.names.items() if field in values.model_fields_set}
 
 
 def documented(text):
@@ -94,9 +94,9 @@ def documented(text):
     for line in rest.splitlines()[1:]:
         if line.strip() and not line.startswith(" "):
             break
-        if found := re.match(r" {1,4}(\w+)(?: \([^)]*\))?: *(.*)", line):
-            name, said = found.groups()
-            arguments[name] = said.strip()
+        if match := re.match(r" {1,4}(\w+)(?: \([^)]*\))?: *(.*)", line):
+            name, text_of_argument = match.groups()
+            arguments[name] = text_of_argument.strip()
         elif name and line.strip():
             arguments[name] += f" {line.strip()}"
     return re.split(r"\n(?:Returns|Raises|Yields|Example)s?:", head)[0].strip(), arguments
@@ -115,8 +115,8 @@ def bare(schema):
     }
 
 
-class Held:
-    """One object, and what is done with it."""
+class EnvironmentObject:
+    """Dispatches requests to the user's object. Raises Refused for a class that cannot be one."""
 
     def __init__(self, make, runner):
         self.thing, self.runner = make(), runner
@@ -171,7 +171,7 @@ def finished(runner, said):
 
 def serve(channel, make, path):
     """Answers the requests for one object."""
-    held, stream = None, channel.makefile("rwb")
+    environment, stream = None, channel.makefile("rwb")
     with asyncio.Runner() as runner:
         stream.write(json.dumps({"ready": os.getpid()}).encode() + b"\n")
         stream.flush()
@@ -184,8 +184,8 @@ def serve(channel, make, path):
                 if what == "run":
                     said = finished(runner, make(**given))
                 else:
-                    held = held or Held(make, runner)
-                    said = getattr(held, what)(given)
+                    environment = environment or EnvironmentObject(make, runner)
+                    said = getattr(environment, what)(given)
                 reply = json.dumps({"said": said}, default=float)
             except Refused as error:
                 reply = json.dumps({"refused": str(error)})

@@ -101,7 +101,11 @@ class EnvironmentProcesses:
         self._control, other = socket.socketpair()
         with other:
             self._process = subprocess.Popen(
-                self._command, stdin=other, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+                self._command,
+                stdin=other.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
             )
         loaded = Child(self._control.fileno())
         loaded.limit_s = max(loaded.limit_s, self.seconds)
@@ -171,7 +175,8 @@ class EnvironmentProcesses:
             for child, reply in heard(busy):
                 if "refused" in reply:
                     raise ModelError(f"the {self.name} {reply['refused']}")
-                place = child.request
+                if (place := child.request) is None:
+                    raise RuntimeError(f"the {self.name} replied to no request: {reply}")
                 environment, request = asked[place]
                 if "said" in reply and not environment.is_constructed and "run" not in request:
                     environment.is_constructed = True

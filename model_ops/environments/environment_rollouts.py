@@ -1,8 +1,5 @@
 """Attempts of several turns: the policy acts, the environment answers, until the attempt is over.
 
-    maker = EnvironmentRollouts(processes, tokenizer, log, progress, answers=8, max_turns=8, longest_context=3_584)
-    maker.rollouts(prompts, names, engine, seed=0)         # a RolloutMaker
-
 All attempts of a call are sampled together, turn by turn: those that go on make one batch of the engine. An attempt is over
 when the policy calls no tool and a simulated user has nothing more to say; a limit of tokens or turns cuts it. Then the
 environment grades it. An environment that raises, hangs or ends its process leaves no grade, which is never 0: it is counted by
@@ -55,6 +52,13 @@ class EnvironmentAttempt:
         parts = self.talk.parts if self.talk is not None else [ConversationPart(self.prompt.ids)]
         return [part.rollout(self.ended, grade, self.number) for part in parts]
 
+    @property
+    def conversation(self) -> Conversation:
+        """Raises RuntimeError before the environment is reset."""
+        if self.talk is None:
+            raise RuntimeError(f"attempt {self.name} has no conversation before its reset")
+        return self.talk
+
     def stop(self, ended: bool = False, problem: str = "") -> None:
         self.over, self.ended, self.problem = True, ended, problem
 
@@ -62,7 +66,7 @@ class EnvironmentAttempt:
         """Goes on with messages for the policy. Where the template takes no reply to a call that it does not see, a user gives
         it."""
         try:
-            self.talk.hear(messages)
+            self.conversation.hear(messages)
         except Unrenderable:
             if messages != (UNREADABLE,):
                 return self.stop(problem="said what the chat template refuses")
@@ -105,14 +109,14 @@ class EnvironmentRollouts(AttemptMaker):
         active = self._going_on(begun)
         for turn in range(self._max_turns):
             for attempt in active:
-                if len(attempt.talk.context) > self._longest_context:
+                if len(attempt.conversation.context) > self._longest_context:
                     attempt.stop()
             active = self._going_on(active)
             if not active:
                 return
             self._progress.stop_if_requested()
             self._progress.part("rollouts", turn, self._max_turns, "turns")
-            contexts = [np.array(attempt.talk.context, np.int32) for attempt in active]
+            contexts = [np.array(attempt.conversation.context, np.int32) for attempt in active]
             self._turn(active, engine.sample(contexts, [f"{attempt.name}:{turn}" for attempt in active], seed))
             active = self._going_on(active)
         for attempt in active:
@@ -138,7 +142,7 @@ class EnvironmentRollouts(AttemptMaker):
         """What the policy said, and what the environment answers to it."""
         calling, speaking = [], []
         for attempt, answer in zip(attempts, sampled, strict=True):
-            message, problem = attempt.talk.say(answer)
+            message, problem = attempt.conversation.say(answer)
             if not answer.ended:
                 attempt.stop()
             elif problem == UNREADABLE_CALL:
@@ -153,7 +157,7 @@ class EnvironmentRollouts(AttemptMaker):
             calling, "a tool", lambda attempt: {"calls": [_read(call) for call in _calls(attempt)]}
         ):
             attempt.hear(*(_result(call, text) for call, text in zip(_calls(attempt), texts, strict=True)))
-        for attempt, said in self._asked(speaking, "reply", lambda attempt: {"reply": attempt.talk.messages[-1]}):
+        for attempt, said in self._asked(speaking, "reply", lambda attempt: {"reply": attempt.conversation.messages[-1]}):
             if said is None:
                 attempt.stop(ended=True)
             elif isinstance(said, str):
@@ -166,7 +170,9 @@ class EnvironmentRollouts(AttemptMaker):
         over = [attempt for attempt in attempts if attempt.over]
         grades = {}
         for attempt, said in self._asked(
-            [attempt for attempt in over if not attempt.problem], "reward", lambda attempt: {"reward": attempt.talk.messages}
+            [attempt for attempt in over if not attempt.problem],
+            "reward",
+            lambda attempt: {"reward": attempt.conversation.messages},
         ):
             grades[attempt.name] = Grade.of(said)
         for attempt in over:
@@ -212,7 +218,7 @@ def seed_of(name: str, seed: int) -> str:
 
 
 def _calls(attempt: EnvironmentAttempt) -> list[dict[str, Any]]:
-    return attempt.talk.messages[-1]["tool_calls"]
+    return attempt.conversation.messages[-1]["tool_calls"]
 
 
 def _read(call: dict[str, Any]) -> dict[str, Any]:

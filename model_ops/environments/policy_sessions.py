@@ -84,10 +84,10 @@ class PolicyTurn:
 
     def message(self) -> tuple[dict[str, Any], Sampled]:
         """What the policy said. Waits for it. Raises SessionError where the training ended meanwhile."""
-        found = self.answered.get()
-        if found is None:
+        answer = self.answered.get()
+        if answer is None:
             raise SessionError("the training ended", 503)
-        return found
+        return answer
 
 
 class PolicySessions:
@@ -156,16 +156,16 @@ class PolicySessions:
     def waiting(self, running: int) -> list[PolicyTurn]:
         """Requests to be sampled together: of all running agents, or those that came within GATHER_S of each other. Waits no
         longer than that for the first one. Requests of agents that have ended are left out."""
-        found: list[PolicyTurn] = []
-        while len(found) < running:
+        turns: list[PolicyTurn] = []
+        while len(turns) < running:
             try:
-                found.append(self._asked.get(timeout=GATHER_S))
+                turns.append(self._asked.get(timeout=GATHER_S))
             except queue.Empty:
                 break
-        for turn in found:
+        for turn in turns:
             if turn.session.closed:
                 turn.give_up()
-        return [turn for turn in found if not turn.session.closed]
+        return [turn for turn in turns if not turn.session.closed]
 
     def _talk(self, session: PolicySession, asked: Row) -> Conversation:
         """The conversation that the messages go on from, with what is new in them; else a new one."""

@@ -23,12 +23,12 @@ def write_taskset(env: Mapping[str, Any], output: Path, most: int, python: str |
     plays each role. Raises ModelError where the interpreter, the library or the taskset cannot be used."""
     command = (python or sys.executable, "-P", str(TASKSET_CHILD), json.dumps(env), str(most))
     try:
-        found = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
+        child = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
     except OSError as error:
         raise ModelError(f"{command[0]} cannot be run: give the interpreter of an environment that has verifiers") from error
-    if found.returncode or not found.stdout:
-        said = found.stderr.strip().rpartition("\n")[2] or "it has no task"
+    if child.returncode or not child.stdout:
+        reason = child.stderr.strip().rpartition("\n")[2] or "it has no task"
         wanted = "give the interpreter of an environment that has verifiers and the taskset"
-        raise ModelError(f"the taskset {env['taskset']['id']} cannot be read by {command[0]}: {said}; {wanted}")
-    write_text(output, found.stdout)
-    return found.stdout.count("\n")
+        raise ModelError(f"the taskset {env['taskset']['id']} cannot be read by {command[0]}: {reason}; {wanted}")
+    write_text(output, child.stdout)
+    return child.stdout.count("\n")

@@ -10,22 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from model_ops.decoding import Drafter, ModelDrafter, Runner, choose_prompts, decode, load_runner, read_prompts
+from model_ops.answering import Sampling
+from model_ops.decoding import Drafter, ModelDrafter, Prompt, Runner, choose_prompts, load_runner, read_prompts
 from model_ops.drafting import AcceptanceRow, AcceptanceRun, baselines, measure, paired_gain, replay, summarize, tau_of
 from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.measurement import AS_LOGGED, CHAMPION, OVER_PROMPTS, Findings
+from model_ops.evaluation.own_answers import OwnModel
 from model_ops.evaluation.row_tables import ACCEPTANCE_ROWS
 from model_ops.evaluation.sampling_modes import Mode, modes
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.files import bare
 from model_ops.jobs import Job, ModelError, Progress
-from model_ops.models import end_of_text_ids, load_tokenizer
 from model_ops.speculators import DRAFT_MODEL, load_draft_model
 
 LENGTHS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24)
@@ -89,11 +89,11 @@ def acceptances(job: Job, settings: EvaluateSettings, progress: Progress) -> Acc
     target, result = job.inputs["target"], Acceptances()
     result.counts = {"prompts": 0, "prompts_asked": settings.prompts, "prompts_too_long": 0}
     try:
-        tokenizer, runner = load_tokenizer(target), load_runner(target)
-        prompts = read_prompts(job.inputs["dataset"], "test", tokenizer)
+        model = OwnModel(target)
+        prompts = read_prompts(job.inputs["dataset"], "test", model.tokenizer)
     except ModelError as error:
         return _without(result, job, str(error))
-    room = min(settings.max_length, runner.max_positions - settings.max_new_tokens)
+    room = min(settings.max_length, model.runner.max_positions - settings.max_new_tokens)
     fitting = [prompt for prompt in prompts if 0 < len(prompt.ids) <= room]
     result.counts["prompts_too_long"] = len(prompts) - len(fitting)
     if not fitting:
@@ -107,10 +107,10 @@ def acceptances(job: Job, settings: EvaluateSettings, progress: Progress) -> Acc
             else f"{dataset} holds no test row with a prompt and an answer",
         )
     chosen = choose_prompts(fitting, settings.prompts, settings.seed)
-    eos_ids, past = end_of_text_ids(target), past_answers(job)
-    trained, champion = trained_drafters(job, runner), _champion(job, settings, runner, result)
+    past = past_answers(job)
+    trained, champion = trained_drafters(job, model.runner), _champion(job, settings, model.runner, result)
     result.counts |= {"prompts": len(chosen), "past_answers": len(past)}
-    result.lookups = _lookup_lengths(job, settings, runner, tokenizer, eos_ids, past, room)
+    result.lookups = _lookup_lengths(job, settings, model, past, room)
     measured: dict[str, list[AcceptanceRow]] = {}
     every = modes(target, job.inputs.get("served"), chosen, settings.temperatures)
     logged = next(mode.same_as or mode.label for mode in every if mode.label == AS_LOGGED)
@@ -122,7 +122,7 @@ def acceptances(job: Job, settings: EvaluateSettings, progress: Progress) -> Acc
         else:
             drafters = {**baselines(past), **(champion.drafters if mode.label == logged else {}), **trained}
             lengths = {**{name: each.num_speculative_tokens for name, each in result.lookups.items()}, **champion.lengths}
-            of_mode = measured_in_mode(job, settings, runner, drafters, lengths, mode, eos_ids)
+            of_mode = _measured(job, settings, model, drafters, lengths, mode)
             rows = of_mode.rows
             result.identical.update({f"{name}_{mode.key}": share for name, share in of_mode.identical.items()})
             result.tokens_per_second.update({f"{name}_{mode.key}": rate for name, rate in of_mode.tokens_per_second.items()})
@@ -187,7 +187,9 @@ def _without(result: Acceptances, job: Job, why: str) -> Acceptances:
     return result
 
 
-def _lookup_lengths(job: Job, settings: EvaluateSettings, runner, tokenizer, eos_ids, past, room) -> dict[str, LookupLength]:
+def _lookup_lengths(
+    job: Job, settings: EvaluateSettings, model: OwnModel, past: Sequence[Sequence[int]], room: int
+) -> dict[str, LookupLength]:
     """The best lengths of the lookup drafters, over the target's answers to validation prompts."""
 
     def searched() -> dict[str, Any]:
@@ -197,81 +199,60 @@ def _lookup_lengths(job: Job, settings: EvaluateSettings, runner, tokenizer, eos
             rows = pq.read_table(path, columns=columns).slice(0, settings.prompts).to_pylist()
             texts = [(row[columns[0]], row[columns[1]]) for row in rows]
         else:
-            texts = _answered(job.inputs["dataset"], settings, runner, tokenizer, eos_ids, room, job.inputs["target"])
+            texts = _answered(job, settings, model, room)
         return {name: asdict(each) for name, each in search(past, texts, settings.num_speculative_tokens).items()}
 
     return {name: LookupLength(**each) for name, each in finished(job, "lookup-lengths", searched).items()}
 
 
-def _answered(
-    dataset: Path, settings: EvaluateSettings, runner, tokenizer, eos_ids, room, target: Path
-) -> list[tuple[list[int], list[int]]]:
+def _answered(job: Job, settings: EvaluateSettings, model: OwnModel, room: int) -> list[tuple[list[int], list[int]]]:
     """Validation prompts with answers sampled by the server's defaults; [] if the dataset has no validation split."""
+    dataset = job.inputs["dataset"]
     if not (dataset / "validation.parquet").exists():
         return []
-    prompts = [prompt for prompt in read_prompts(dataset, "validation", tokenizer) if 0 < len(prompt.ids) <= room]
+    prompts = [prompt for prompt in read_prompts(dataset, "validation", model.tokenizer) if 0 < len(prompt.ids) <= room]
     chosen = choose_prompts(prompts, min(settings.prompts, SEARCHED_PROMPTS), settings.seed)
-    result = []
-    for sampling, group in modes(target, None, chosen, [])[-1].groups:
-        answers = decode(
-            runner,
-            [each.ids for each in group],
-            [each.row_id for each in group],
-            eos_ids=eos_ids,
-            temperature=sampling.temperature,
-            truncation=sampling.truncation,
-            penalties=sampling.penalties,
-            max_new_tokens=settings.max_new_tokens,
-            batch_size=settings.batch_size,
-            seed=settings.seed,
-        )
-        result += [(each.ids, answer.tokens) for each, answer in zip(group, answers, strict=True)]
-    return result
+    pairs = []
+    for sampling, group in modes(job.inputs["target"], None, chosen, [])[-1].groups:
+        asked = {each.row_id: each.ids for each in group}
+        answers = model.answers(asked, sampling, settings.max_new_tokens, settings.batch_size, settings.seed)
+        pairs += [(asked[name], answer.tokens) for name, answer in answers.items()]
+    return pairs
 
 
-def measured_in_mode(
-    job: Job,
-    settings: EvaluateSettings,
-    runner: Runner,
-    drafters: dict[str, Drafter],
-    lengths: Mapping[str, int],
-    mode: Mode,
-    eos_ids: frozenset[int],
-    part: str = "acceptance",
-    target_alone: bool = True,
+def _measured(
+    job: Job, settings: EvaluateSettings, model: OwnModel, drafters: dict[str, Drafter], lengths: Mapping[str, int], mode: Mode
 ) -> AcceptanceRun:
     """All groups of a mode. tokens/s and identical texts are means over the groups, weighted by their prompts.
 
-    lengths: number of drafted tokens of drafters for which it differs from the settings'. part: begins the names of the
-    finished parts. target_alone: whether the runner is measured without a drafter too.
+    lengths: number of drafted tokens of drafters for which it differs from the settings'.
     """
     total = sum(len(group) for _, group in mode.groups)
     together = AcceptanceRun([], {}, {})
     for number, (sampling, group) in enumerate(mode.groups):
-        measured = finished(
-            job,
-            f"{part}-{mode.key}-{number}",
-            lambda sampling=sampling, group=group: asdict(
+
+        def run(sampling: Sampling = sampling, group: Sequence[Prompt] = group) -> dict[str, Any]:
+            return asdict(
                 measure(
-                    runner,
+                    model.runner,
                     drafters,
                     group,
-                    eos_ids=eos_ids,
+                    eos_ids=model.eos_ids,
                     temperature=sampling.temperature,
                     truncation=sampling.truncation,
                     penalties=sampling.penalties,
                     max_new_tokens=settings.max_new_tokens,
                     lengths=lengths,
-                    target_alone=target_alone,
                     num_speculative_tokens=settings.num_speculative_tokens,
                     batch_size=settings.batch_size,
                     seed=settings.seed,
                 )
-            ),
-        )
-        together.rows.extend(replace(AcceptanceRow(**row), sampling=mode.label) for row in measured["rows"])
+            )
+
+        part = finished(job, f"acceptance-{mode.key}-{number}", run)
+        together.rows.extend(replace(AcceptanceRow(**row), sampling=mode.label) for row in part["rows"])
         for into, of in ((together.tokens_per_second, "tokens_per_second"), (together.identical, "identical")):
-            for name, value in measured[of].items():
+            for name, value in part[of].items():
                 into[name] = into.get(name, 0.0) + value * len(group) / total
     if any(sampling.temperature > 0 for sampling, _ in mode.groups):
         together.identical.clear()  # a share of equal texts is defined for greedy answers only

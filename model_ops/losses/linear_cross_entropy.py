@@ -29,40 +29,21 @@ def token_nll(
 
 
 def label_log_probs(
-    model: nn.Module, batch: Batch, collisions: list[Tensor] | None = None, temperature: float = 1.0
+    model: nn.Module, batch: Batch, temperature: float = 1.0
 ) -> tuple[Float[Tensor, " targets"], Int[Tensor, " targets"]]:
-    """Log-probability of each label in nats, differentiable, and the positions that have one.
-
-    collisions: receives log(sum of p^2) over the vocabulary at each of them, without gradient. temperature: divides logits."""
+    """Log-probability of each label in nats, differentiable, and the positions that have one. temperature: divides logits."""
     places = (batch.labels != IGNORED).nonzero()[:, 0]
     labels = batch.labels[places]
     head, shard = local_head(Head.of(model))
     if head is None:
         logits = model(**batch.model_inputs, logits_to_keep=places).logits[0].float() / temperature
         log_p = torch.log_softmax(logits, -1)
-        if collisions is not None:
-            collisions.append((2 * log_p.detach()).logsumexp(-1))
         return log_p.gather(1, labels[:, None])[:, 0], places
-    collision_logs = torch.empty_like(labels, dtype=torch.float32)
-    if collisions is not None:
-        collisions.append(collision_logs)
 
     def weighted(weights: Tensor) -> RowsLoss:
-        rows = cross_entropy_rows(labels, weights, shard=shard)
-        return rows if collisions is None else _with_collisions(rows, collision_logs, shard)
+        return cross_entropy_rows(labels, weights, shard=shard)
 
     return -chunked_rows(last_hidden(model, batch)[places], head.cooled(temperature), weighted), places
-
-
-def _with_collisions(rows: RowsLoss, collision_logs: Float[Tensor, " rows"], shard: VocabularyShard | None) -> RowsLoss:
-    """The rows' loss; `collision_logs` receives log(sum of p^2) = logsumexp(2 logits) - 2 logsumexp(logits) of each row."""
-
-    def measured(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
-        twice, once = (scaled.logsumexp(-1) if shard is None else shard.logsumexp(scaled)[0] for scaled in (2 * logits, logits))
-        collision_logs[where] = twice - 2 * once
-        return rows(logits, where, gradient_wanted)
-
-    return measured
 
 
 def last_hidden(model: nn.Module, batch: Batch) -> Float[Tensor, "tokens hidden"]:

@@ -1,7 +1,5 @@
 """Steps of a distillation whose answers the student itself samples (GKD, Agarwal et al., arXiv 2306.13649, algorithm 1).
 
-    plan = OnPolicyPlan(packed_plan, InProcessEngine(student, eos_ids, settings), settings, longest)       # a StatefulSource
-
 A sampled step takes the documents that the plan has for it. Of each, one answer is drawn; the text before it is the prompt, the
 student answers it with its present weights, and only the new answer is learnt: the teacher's distribution at every token that
 the student chose. What the student does wrong is so corrected where it goes wrong, which no logged text shows.

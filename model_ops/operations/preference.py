@@ -161,8 +161,8 @@ def sampled_rounds(
 def rows_held_out(dataset: Path, rows: RowsOf) -> RowsOf | None:
     """The validation rows that the dataset has, of those that are learnt; None without any."""
     kinds = {"pairs": "validation.parquet", "unpaired": "unpaired_validation.parquet"}
-    found = [kind for kind, name in kinds.items() if rows in (kind, "both") and (dataset / name).exists()]
-    return "both" if len(found) == 2 else found[0] if found else None
+    present = [kind for kind, name in kinds.items() if rows in (kind, "both") and (dataset / name).exists()]
+    return "both" if len(present) == 2 else present[0] if present else None
 
 
 def refuse_one_sided(learnt: Preferences) -> None:

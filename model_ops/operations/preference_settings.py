@@ -11,21 +11,27 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from model_ops.preferences import SampledPairSettings
 from model_ops.training import RowsOf, TrainingSettings, TuningSettings
 
-OF_PAIRS = (
-    "dpo", "dpo_norm", "ipo", "robust_dpo", "ld_dpo", "wpo", "rpo", "apo_zero", "apo_down", "cpo", "simpo", "orpo"
-)  # fmt: skip
+OF_PAIRS = ("dpo", "ipo", "robust_dpo", "apo_zero", "simpo", "orpo")
 OF_ANSWERS = ("kto", "bco", "apo_zero_unpaired")
 """Losses that judge an answer by itself."""
 LOSSES = (*OF_PAIRS, *OF_ANSWERS, "sft")
 READ_BY: dict[str, tuple[str, ...]] = {
     "margin": ("simpo",),
     "label_noise": ("robust_dpo",),
-    "nll_weight": ("rpo", "cpo", "orpo"),
-    "length_share": ("ld_dpo",),
+    "nll_weight": ("orpo",),
     "desirable_weight": ("kto",),
     "undesirable_weight": ("kto",),
 }
 """Key of a loss -> the losses that read it; `beta` is read by all but sft."""
+INSTEAD_OF = {
+    "dpo_norm": "ipo or simpo, which count by token",
+    "ld_dpo": "simpo, which counts by token",
+    "wpo": "dpo, with on_policy for pairs of the model's own answers",
+    "rpo": "[{dpo: 1}, {sft: 0.005}]",
+    "apo_down": "dpo",
+    "cpo": "orpo or simpo",
+}
+"""A loss that existed once -> what to write instead."""
 
 
 def as_weights(given: Any) -> Any:
@@ -35,6 +41,8 @@ def as_weights(given: Any) -> Any:
         return given
     names = [name for part in parts for name in part]
     for name in names:
+        if name in INSTEAD_OF:
+            raise ValueError(f"the loss {name} is gone: write {INSTEAD_OF[name]}")
         if name not in LOSSES:
             raise ValueError(f"there is no loss {name}; there are {', '.join(LOSSES)}")
         if names.count(name) > 1:
@@ -72,13 +80,7 @@ class PreferenceTuningSettings(TuningSettings):
         None, ge=0, lt=0.5, description="robust_dpo: share of wrong labels. Left out: 1 - the row's confidence, at most 0.45"
     )
     nll_weight: float | None = Field(
-        None,
-        ge=0,
-        le=1_000,
-        description="rpo, cpo, orpo: weight of the chosen answer's negative log-likelihood. Left out: 0.005, 1, 1",
-    )
-    length_share: float | None = Field(
-        None, ge=0, le=1, description="ld_dpo: weight of tokens past the length of the shorter answer. Left out: 0.5"
+        None, ge=0, le=1_000, description="orpo: weight of the chosen answer's negative log-likelihood. Left out: 1"
     )
     desirable_weight: float | None = Field(None, gt=0, le=1_000, description="kto: weight of desirable answers. Left out: 1")
     undesirable_weight: float | None = Field(

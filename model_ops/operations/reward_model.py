@@ -64,8 +64,8 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
         if not (dataset / f"{split}.parquet").exists():
             return None
         positions, shares = context_of(config), config.get("model_type") in PACKED
-        found = read_preferences(dataset, split, tokenizer, settings.max_length, "pairs", shares, positions)
-        return _Pairs(found, dataset / f"{split}.parquet", settings.margin)
+        preferences = read_preferences(dataset, split, tokenizer, settings.max_length, "pairs", shares, positions)
+        return _Pairs(preferences, dataset / f"{split}.parquet", settings.margin)
 
     pairs, validation, test = (read(split) for split in ("train", "validation", "test"))
     if pairs is None or not len(pairs.documents):
@@ -122,14 +122,15 @@ COUNTED = (
 class _Pairs:
     """The pairs of one split, as the loss and the report take them."""
 
-    def __init__(self, found: Preferences, file: Path, margin: float):
-        graded = np.isfinite(found.margins)
-        self.documents, self.reasons = found.documents, found.reasons
-        self.streams = PairStreams(np.where(graded, margin * found.margins, 0.0), found.weights * found.confidence)
-        self.counts = {name: found.counts[name] for name in COUNTED} | {"graded_pairs": int(graded.sum())}
+    def __init__(self, preferences: Preferences, file: Path, margin: float):
+        graded = np.isfinite(preferences.margins)
+        self.documents, self.reasons = preferences.documents, preferences.reasons
+        sure = preferences.weights * preferences.confidence
+        self.streams = PairStreams(np.where(graded, margin * preferences.margins, 0.0), sure)
+        self.counts = {name: preferences.counts[name] for name in COUNTED} | {"graded_pairs": int(graded.sum())}
         columns = [name for name in ("row_id", "session_id", "ts") if name in pq.read_schema(file).names]
-        told = {row["row_id"]: row for row in pq.read_table(file, columns=columns).to_pylist()}
-        rows = [told[row_id] for row_id in found.documents.row_ids]
+        labels = {row["row_id"]: row for row in pq.read_table(file, columns=columns).to_pylist()}
+        rows = [labels[row_id] for row_id in preferences.documents.row_ids]
         self.sessions = [row.get("session_id") or row["row_id"] for row in rows]
         self.times = [row.get("ts") for row in rows]
 
@@ -184,17 +185,17 @@ def _scores(model: PreTrainedModel, pairs: _Pairs, precision: Precision, world: 
 
     @torch.no_grad()
     def work() -> dict[str, list[float]]:
-        found: dict[str, list[float]] = {}
+        scores_of: dict[str, list[float]] = {}
         for batch in mine:
             batch = batch.to(world.device)
             with products_in(precision, world.device):
                 scores = answer_scores(model, batch, segment_ends(batch))
-            found |= zip(batch.row_ids, scores.view(-1, 2).tolist(), strict=True)
-        return found
+            scores_of |= zip(batch.row_ids, scores.view(-1, 2).tolist(), strict=True)
+        return scores_of
 
     model.eval()
-    found = {row: scores for part in world.gather(world.evaluate(model, work)) for row, scores in part.items()}
-    return np.array([found[str(index)] for index in range(len(pairs.documents))]).reshape(-1, 2)
+    by_row = {row: scores for part in world.gather(world.evaluate(model, work)) for row, scores in part.items()}
+    return np.array([by_row[str(index)] for index in range(len(pairs.documents))]).reshape(-1, 2)
 
 
 def _flat(record: RewardRecord) -> dict[str, float | int | str]:

@@ -1,8 +1,5 @@
 """Opens the engine that a recipe names: in process, alone or with a drafter; a vLLM server of its own; servers at addresses;
 processes that sample while the model is in training.
-
-engine = open_engine(settings, model, tokenizer, base, eos_ids, work, opened, progress)     # ends what it started with `opened`
-engines = open_processes(settings, model, base, eos_ids, prompts[0].tokens, work, opened)
 """
 
 from __future__ import annotations
@@ -79,7 +76,7 @@ def open_engine(
             world.ask("gather")
             save_model(twin, tokenizer, directory, next(twin.parameters()).dtype)
 
-    found: list[VllmEngine] = []
+    opened_engines: list[VllmEngine] = []
 
     def ask_servers() -> None:
         urls = settings.engine
@@ -95,10 +92,10 @@ def open_engine(
             )
         engine = VllmEngine(servers, write, work / "policy", eos_ids, settings, adapters)
         opened.callback(engine.close)
-        found.append(engine)
+        opened_engines.append(engine)
 
     world.conduct(ask_servers)
-    return found[0]
+    return opened_engines[0]
 
 
 def open_processes(
@@ -129,9 +126,9 @@ def open_processes(
         threads=threads,
         device=str(model.device),
     )
-    found = EngineProcesses(model, start, settings.engines, probe, settings.precision, CANARY_GAP, work)
-    opened.callback(found.close)
-    return found
+    engines = EngineProcesses(model, start, settings.engines, probe, settings.precision, CANARY_GAP, work)
+    opened.callback(engines.close)
+    return engines
 
 
 @contextmanager

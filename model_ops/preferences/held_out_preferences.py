@@ -1,8 +1,4 @@
-"""Validation of preference training: the loss on held-out rows, and the accuracy and margin of held-out pairs.
-
-validate = HeldOutPreferences(preferences, tokens, model, loss, plan, settings, world)     # also a ReferenceReader
-validate()                                    # {"validation_loss": ..., "validation_accuracy": ..., "validation_margin": ...}
-"""
+"""Validation of preference training: the loss on held-out rows, and the accuracy and margin of held-out pairs."""
 
 from __future__ import annotations
 

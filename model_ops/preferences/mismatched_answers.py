@@ -1,9 +1,5 @@
 """How far a model is from its reference, by answers to other prompts: the point z0 that KTO measures gains and losses from.
 
-    mismatched = mismatched_answers(preferences, max_length=4_096)      # Preferences: each prompt with the next row's answer
-    z0 = mean_log_ratio(model, shared_batches(mismatched, ...), world, "float32")
-    plan = MismatchedPlan(plan, model, world, settings)                 # its batches know z0
-
 z0 = max(0, mean of log p - log reference) over prompts with an answer that belongs to another one (Ethayarajh et al., arXiv
 2402.01306, section 4.1). A prompt's answer is that of the next row of the dataset with another prompt, of pairs the chosen and
 the rejected one in turn. So it stays the same in every pass, and the reference computes it once.
@@ -26,7 +22,7 @@ from torch import nn
 
 from model_ops.documents import Document, Documents
 from model_ops.losses import token_nll
-from model_ops.machine import products_in
+from model_ops.machine import Concrete, products_in
 from model_ops.parallel import World
 from model_ops.preferences.preference_batches import Asked, PreferenceBatch, PreferencePlan, shared_batches
 from model_ops.preferences.preference_documents import Preferences, answer_masks
@@ -38,26 +34,26 @@ def mismatched_answers(preferences: Preferences, max_length: int) -> Preferences
     documents = preferences.documents
     masks = [answer_masks(document) for document in documents]
     prompts = [documents[row].input_ids[: int(np.argmax(masks[row][0]))] for row in range(len(documents))]
-    made = []
+    mismatched = []
     for row, prompt in enumerate(prompts):
         others = ((row + step) % len(prompts) for step in range(1, len(prompts)))
         other = next((place for place in others if not np.array_equal(prompts[place], prompt)), row)
         answer = documents[other].input_ids[masks[other][row % len(masks[other])]]
         ids = np.concatenate([prompt, answer])[:max_length]
-        made.append(Document(documents.row_ids[row], ids, np.arange(len(ids)) >= len(prompt)))
-    return replace(preferences, documents=Documents.gather(made), verdicts=np.ones(len(made), np.int64))
+        mismatched.append(Document(documents.row_ids[row], ids, np.arange(len(ids)) >= len(prompt)))
+    return replace(preferences, documents=Documents.gather(mismatched), verdicts=np.ones(len(mismatched), np.int64))
 
 
 @torch.no_grad()
-def mean_log_ratio(model: nn.Module, batches: Iterable[PreferenceBatch], world: World, precision: str) -> float:
+def mean_log_ratio(model: nn.Module, batches: Iterable[PreferenceBatch], world: World, precision: Concrete) -> float:
     """z0 by these batches of mismatched answers, the same on every process."""
-    found = np.zeros(2)
+    sums = np.zeros(2)
     for batch in batches:
         mine = world.part_of(batch.to(world.device))
         with products_in(precision, world.device):
-            nll, kept = token_nll(model, mine)
-        found += float((-nll - mine.reference[kept]).double().sum()), len(batch.members) * mine.share
-    total, count = world.totals(found.tolist())
+            nll, labelled = token_nll(model, mine)
+        sums += float((-nll - mine.reference[labelled]).double().sum()), len(batch.members) * mine.share
+    total, count = world.totals(sums.tolist())
     return max(0.0, total / count) if count else 0.0
 
 

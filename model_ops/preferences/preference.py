@@ -1,8 +1,5 @@
 """Loss of preference training: a weighted sum of preference losses (model_ops.preferences.preference_losses).
 
-    loss = PreferenceLoss({"dpo": 0.8, "bco": 0.2, "sft": 1.0}, {"beta": 0.1})      # a LossOfTerms and a LearningLoss
-    loss(model, batch)                                       # batch: a PreferenceBatch
-
 Each loss is a term with its own mean over a step, weighted by rows: over pairs for losses of pairs, over answers for kto and
 apo_zero_unpaired, over rows for bco (a pair counts both answers), over tokens of desirable answers for sft. A row's weight is
 multiplied by its confidence; robust_dpo takes 1 - confidence as the probability that the label is wrong instead.
@@ -35,7 +32,7 @@ from model_ops.preferences.preference_batches import NO_ANSWER, PreferenceBatch
 from model_ops.preferences.preference_losses import ANSWER_LOSSES, MOST_LOG, PAIR_LOSSES, AnswerLogProbs, sft
 from model_ops.tensors import LossOutput, Mean
 
-WITHOUT_REFERENCE = frozenset({"cpo", "simpo", "orpo", "sft"})
+WITHOUT_REFERENCE = frozenset({"simpo", "orpo", "sft"})
 
 
 class PreferenceLoss:
@@ -77,9 +74,8 @@ class PreferenceLoss:
         return {name: counted.get(name, sure[chosen].sum()) for name in self.weights}
 
     def __call__(self, model: nn.Module, batch: PreferenceBatch) -> LossOutput:
-        collisions: list[Tensor] | None = [] if "wpo" in self.weights else None
-        log_probs, kept = label_log_probs(model, batch, collisions)
-        answers = self._answers(batch, log_probs, kept, collisions)
+        log_probs, labelled = label_log_probs(model, batch)
+        answers = self._answers(batch, log_probs, labelled)
         counts, terms = self.counts(batch), {}
         for name, weight in self.weights.items():
             total = weight * self._total(name, answers, batch)
@@ -87,7 +83,7 @@ class PreferenceLoss:
                 total = total - (1 - batch.share) * total.detach()
             terms[name] = Mean(total + 0.0 * log_probs.sum(), counts[name])
         with torch.no_grad():
-            return LossOutput(terms, self._metrics(answers, batch, log_probs.detach(), kept))
+            return LossOutput(terms, self._metrics(answers, batch, log_probs.detach(), labelled))
 
     def after_step(self, numbers: Mapping[str, float]) -> None:
         """Adds a step's rewards to the mean that bco shifts by. It lags one step; in the first one all rewards are 0."""
@@ -102,30 +98,22 @@ class PreferenceLoss:
     def resume(self, state: Mapping[str, Any]) -> None:
         self.shift, self._steps = state["shift"], state["steps"]
 
-    def _answers(
-        self, batch: PreferenceBatch, log_probs: Tensor, kept: Tensor, collisions: list[Tensor] | None
-    ) -> AnswerLogProbs:
-        """Sums over each answer's labels."""
-        owners, reference, beyond = batch.answers[kept], batch.reference[kept].double(), batch.beyond[kept].double()
-        policy = log_probs.double()
+    def _answers(self, batch: PreferenceBatch, log_probs: Tensor, labelled: Tensor) -> AnswerLogProbs:
+        """Sums over each answer's labels. labelled: the positions that have one."""
+        owners = batch.answers[labelled]
 
-        def summed(values: Float64[Tensor, " kept"]) -> Float64[Tensor, " answers"]:
-            found = values.new_zeros(len(batch.answer_tokens))
+        def summed(values: Float64[Tensor, " labels"]) -> Float64[Tensor, " answers"]:
+            sums = values.new_zeros(len(batch.answer_tokens))
             for side in (0, 1):
                 held = owners[:, side] != NO_ANSWER
-                found = found.index_add(0, owners[held, side], values[held])
+                sums = sums.index_add(0, owners[held, side], values[held])
             if batch.context is None:
-                return found
-            everywhere = found.detach().clone()
+                return sums
+            everywhere = sums.detach().clone()
             dist.all_reduce(everywhere, group=batch.context.group)
-            return found + (everywhere - found.detach())
+            return sums + (everywhere - sums.detach())
 
-        tokens = batch.answer_tokens
-        with torch.no_grad():
-            near = policy * 0 if collisions is None else policy - collisions[0].double()
-            closeness = summed(near) / tokens
-        sums = (summed(reference), tokens, summed(policy * beyond), summed(reference * beyond))
-        return AnswerLogProbs(summed(policy), *sums, closeness)
+        return AnswerLogProbs(summed(log_probs.double()), summed(batch.reference[labelled].double()), batch.answer_tokens)
 
     def _total(self, name: str, answers: AnswerLogProbs, batch: PreferenceBatch) -> Float64[Tensor, ""]:
         """The sum over rows of their weights times the loss."""
@@ -142,26 +130,26 @@ class PreferenceLoss:
         given |= {"kto": {"z0": batch.z0}, "bco": {"shift": self.shift}}.get(name, {})
         return (ANSWER_LOSSES[name](answers, batch.desirable, **given) * weights).sum()
 
-    def _metrics(self, answers: AnswerLogProbs, batch: PreferenceBatch, log_probs: Tensor, kept: Tensor) -> dict[str, Mean]:
+    def _metrics(self, answers: AnswerLogProbs, batch: PreferenceBatch, log_probs: Tensor, labelled: Tensor) -> dict[str, Mean]:
         """See the head of this file."""
         seen = batch.answer_weights > 0
         rewards = self.beta * (answers.ratio if self.needs_reference else answers.mean)
-        found = {}
+        means = {}
         for side, of_side in (("chosen", batch.desirable & seen), ("rejected", ~batch.desirable & seen)):
-            found[f"reward_{side}"] = Mean(rewards[of_side].sum(), of_side.sum())
-            found[f"logp_{side}"] = Mean(answers.policy[of_side].sum(), answers.tokens[of_side].sum())
+            means[f"reward_{side}"] = Mean(rewards[of_side].sum(), of_side.sum())
+            means[f"logp_{side}"] = Mean(answers.policy[of_side].sum(), answers.tokens[of_side].sum())
         chosen = (batch.desirable & seen & (batch.others != NO_ANSWER)).nonzero()[:, 0]
         margins = rewards[chosen] - rewards[batch.others[chosen]]
-        found["margin"] = Mean(margins.sum(), len(chosen))
-        found["accuracy"] = Mean((margins.sign() + 1).sum() / 2, len(chosen))
-        found = {name: Mean(mean.sum * batch.share, mean.count * batch.share) for name, mean in found.items()}
+        means["margin"] = Mean(margins.sum(), len(chosen))
+        means["accuracy"] = Mean((margins.sign() + 1).sum() / 2, len(chosen))
+        means = {name: Mean(mean.sum * batch.share, mean.count * batch.share) for name, mean in means.items()}
         if self.needs_reference:
-            moved = batch.reference[kept] - log_probs
+            moved = batch.reference[labelled] - log_probs
             cut = moved.clamp(-MOST_LOG, MOST_LOG)
-            found["kl"] = Mean((torch.expm1(cut) - cut).sum(), len(kept))
-            found["clipped"] = Mean((moved != cut).sum(), len(kept))
+            means["kl"] = Mean((torch.expm1(cut) - cut).sum(), len(labelled))
+            means["clipped"] = Mean((moved != cut).sum(), len(labelled))
         if "kto" in self.weights:
-            found["z0"] = Mean(batch.z0, 1)
+            means["z0"] = Mean(batch.z0, 1)
         if "bco" in self.weights:
-            found["shift"] = Mean(self.shift, 1)
-        return found
+            means["shift"] = Mean(self.shift, 1)
+        return means

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol, Self
 
 import numpy as np
@@ -17,13 +18,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from model_ops.documents import PackedPlan, to_batch
+from model_ops.documents import Document, PackedPlan, to_batch
 from model_ops.parallel import World
 from model_ops.preferences.preference_documents import PAIR, Preferences, answer_masks
 from model_ops.tensors import Batch
 from model_ops.training import TrainingSettings
 
 NO_ANSWER = -1
+NONE = partial(torch.zeros, 0)
+"""Of a batch that `preference_batch` has not filled yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,21 +36,19 @@ class PreferenceBatch(Batch):
 
     answers: Int[Tensor, "tokens 2"] = field(metadata={"padding": NO_ANSWER})
     """The answers that a position's label belongs to: two in a pair's common beginning, NO_ANSWER for none."""
-    beyond: Float[Tensor, " tokens"] = field(metadata={"padding": 0})
-    """1 where the label is past the length of the pair's shorter answer, else 0."""
     places: Int[Tensor, " tokens"] = field(metadata={"padding": 0})
     """Place of the label among all labels of all documents."""
     reference: Float[Tensor, " tokens"] = field(metadata={"padding": 0})
     """Log-probability of the label by the reference; 0 before it is known."""
-    desirable: Tensor | None = None
+    desirable: Tensor = field(default_factory=NONE)
     """bool [answers]: chosen, or desirable by itself."""
-    others: Tensor | None = None
+    others: Tensor = field(default_factory=NONE)
     """int [answers]: the pair's other answer; NO_ANSWER for a single answer."""
-    answer_tokens: Tensor | None = None
+    answer_tokens: Tensor = field(default_factory=NONE)
     """int [answers]: labels of each answer."""
-    answer_weights: Tensor | None = None
+    answer_weights: Tensor = field(default_factory=NONE)
     """float64 [answers]: weight of its row; 0 in a silenced batch."""
-    confidence: Tensor | None = None
+    confidence: Tensor = field(default_factory=NONE)
     """float64 [answers]: how sure the source of its verdict is."""
     members: tuple[int, ...] = ()
     """Indices of the documents."""
@@ -76,23 +77,21 @@ def preference_batch(
     reference: Float[np.ndarray, " labels"] | None,
 ) -> PreferenceBatch:
     """The batch of some documents. starts: of label_starts."""
-    documents, desirable, others, tokens, rows = [], [], [], [], []
+    documents, desirable, others = list[Document](), list[bool](), list[int]()
+    tokens, rows = list[int](), list[int]()
     for member in members:
         document, first = preferences.documents[member], len(desirable)
         masks = [mask[1:] for mask in answer_masks(document)]  # position t predicts token t + 1
         answers = np.full((len(document), 2), NO_ANSWER)
-        beyond, places = np.zeros(len(document), np.float32), np.zeros(len(document), np.int64)
-        of_reference = np.zeros(len(document), np.float32)
-        shorter = min(int(mask.sum()) for mask in masks)
+        places, of_reference = np.zeros(len(document), np.int64), np.zeros(len(document), np.float32)
         for side, mask in enumerate(masks):
             answers[:-1, side][mask] = first + side
-            beyond[:-1][mask & (np.cumsum(mask) > shorter)] = 1
             tokens.append(int(mask.sum()))
         labels = np.flatnonzero(document.targets[1:])
         places[labels] = np.arange(starts[member], starts[member + 1])
         if reference is not None:
             of_reference[labels] = reference[starts[member] : starts[member + 1]]
-        streams = {"answers": answers, "beyond": beyond, "places": places, "reference": of_reference}
+        streams = {"answers": answers, "places": places, "reference": of_reference}
         documents.append(replace(document, streams=streams))
         is_pair = preferences.verdicts[member] == PAIR
         desirable += [True, False] if is_pair else [bool(preferences.verdicts[member])]

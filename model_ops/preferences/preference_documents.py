@@ -1,8 +1,8 @@
 """Preference rows as documents: a chosen and a rejected answer to one prompt, or a single answer with a verdict.
 
-    found = read_preferences(dataset, "train", tokenizer, max_length=4_096, rows="both", shares=True)
-    found.documents[0], found.verdicts[0]           # a Document with one branch, PAIR
-    chosen, rejected = answer_masks(found.documents[0])
+    preferences = read_preferences(dataset, "train", tokenizer, max_length=4_096, rows="both", shares=True)
+    preferences.documents[0], preferences.verdicts[0]           # a Document with one branch, PAIR
+    chosen, rejected = answer_masks(preferences.documents[0])
 
 The prompt is what a server renders before the answer (model_ops.rendering), and an answer is what the model has to say after
 it, its end of turn included. A pair is ONE document, so that its prompt is computed once: the trunk is prompt and chosen
@@ -77,7 +77,7 @@ def read_preferences(
     rendering allow.
     """
     rendering, counts, refused = RenderingSettings.read(dataset), Counter[str](), RefusedRows()
-    told: list[tuple[int, float, float, float, str]] = []
+    known: list[tuple[int, float, float, float, str]] = []
 
     def documents() -> Iterator[Document]:
         for record, rendered in _rendered(dataset, split, rows, tokenizer, rendering):
@@ -92,16 +92,16 @@ def read_preferences(
                     "a confidence is above 0 and at most 1; make the dataset again"
                 )
             verdict = PAIR if len(contexts) == 2 else int(record["desirable"])
-            told.append((verdict, weight, confidence, _number(record, "margin", math.nan), record.get("reason") or ""))
+            known.append((verdict, weight, confidence, _number(record, "margin", math.nan), record.get("reason") or ""))
             yield document
 
     gathered = Documents.gather(documents())
     refused.check(counts["rows"], rendering.most_unrenderable)
-    verdicts, weights, confidence, margins, reasons = zip(*told, strict=True) if told else ((),) * 5
-    found = np.array(verdicts, dtype=np.int64)
+    verdicts, weights, confidence, margins, reasons = zip(*known, strict=True) if known else ((),) * 5
+    classes = np.array(verdicts, dtype=np.int64)
     return Preferences(
         gathered,
-        found,
+        classes,
         np.array(weights, dtype=np.float64),
         np.array(confidence, dtype=np.float64),
         np.array(margins, dtype=np.float64),
@@ -110,9 +110,9 @@ def read_preferences(
             **{name: counts[name] for name in ("rows", "equal_answers", "other_prompt", "too_long", "no_answer")},
             "unrenderable_rows": refused.reasons.total(),
             "unrenderable": dict(refused.reasons.most_common()),
-            "pairs": int((found == PAIR).sum()),
-            "desirable_answers": int((found == 1).sum()),
-            "undesirable_answers": int((found == 0).sum()),
+            "pairs": int((classes == PAIR).sum()),
+            "desirable_answers": int((classes == 1).sum()),
+            "undesirable_answers": int((classes == 0).sum()),
             "shared_tokens": sum(branch.at for of in gathered.branches.values() for branch in of),
             "row_tokens": int(gathered.lengths.sum()),
             "target_tokens": int(gathered.target_tokens.sum()),

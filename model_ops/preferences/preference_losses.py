@@ -9,9 +9,8 @@ chosen answer, l the rejected one, D = r_w - r_l, sigma the logistic function. V
 log sigma by logsigmoid, 1 - sigma(x) as sigma(-x), log(1 - e^p) by log1mexp.
 
 Defaults are those of the source, or of TRL 1.16 where the source names none. Where TRL differs from the source: its bco_pair
-has no shift; its ORPO adds the likelihood of the prompt; its likelihood terms (ORPO, CPO, and "sft" beside "sigmoid" for RPO)
-are means over the tokens of a micro-batch, so that a pair's value depends on its neighbours; its z0 is a mean over one
-micro-batch. Here each pair has its own mean over tokens, and z0 is the mean over a step.
+has no shift; its ORPO adds the likelihood of the prompt, a mean over a micro-batch, so that a pair's value depends on its
+neighbours; its z0 is a mean over one micro-batch. Here each pair has its own mean, and z0 is the mean over a step.
 """
 
 from __future__ import annotations
@@ -33,16 +32,11 @@ MOST_LOG = 20.0
 
 @dataclass(frozen=True)
 class AnswerLogProbs:
-    """Log-probabilities of some answers in nats, float64. Only `policy` and `policy_beyond` have a gradient."""
+    """Log-probabilities of some answers in nats, float64. Only `policy` has a gradient."""
 
     policy: Float[Tensor, " answers"]
     reference: Float[Tensor, " answers"]
     tokens: Int[Tensor, " answers"]
-    policy_beyond: Float[Tensor, " answers"]
-    """The part of `policy` of the tokens past the length of the pair's shorter answer."""
-    reference_beyond: Float[Tensor, " answers"]
-    closeness: Float[Tensor, " answers"]
-    """Mean over tokens of log p - log(sum of p^2 over the vocabulary): how much the answer is one of the model's own."""
 
     @property
     def ratio(self) -> Float[Tensor, " answers"]:
@@ -63,11 +57,6 @@ def dpo(chosen: AnswerLogProbs, rejected: AnswerLogProbs, beta: float = 0.1) -> 
     return -logsigmoid(beta * (chosen.ratio - rejected.ratio))
 
 
-def dpo_norm(chosen: AnswerLogProbs, rejected: AnswerLogProbs, beta: float = 5.0) -> Float[Tensor, " pairs"]:
-    """DPO with each ratio divided by its answer's tokens. Tulu 3, arXiv 2411.15124."""
-    return -logsigmoid(beta * (chosen.ratio / chosen.tokens - rejected.ratio / rejected.tokens))
-
-
 def ipo(chosen: AnswerLogProbs, rejected: AnswerLogProbs, beta: float = 0.1) -> Float[Tensor, " pairs"]:
     """(D - 1 / (2 beta))^2. Azar et al., arXiv 2310.12036, equation 17; ratios are by token, as the authors told TRL."""
     return (chosen.ratio / chosen.tokens - rejected.ratio / rejected.tokens - 1 / (2 * beta)).square()
@@ -83,48 +72,10 @@ def robust_dpo(
     return (wrong * logsigmoid(-margin) - (1 - wrong) * logsigmoid(margin)) / (1 - 2 * wrong)
 
 
-def ld_dpo(
-    chosen: AnswerLogProbs, rejected: AnswerLogProbs, beta: float = 0.1, length_share: float = 0.5
-) -> Float[Tensor, " pairs"]:
-    """DPO in which tokens past the length of the shorter answer count by length_share: length is no reason to prefer. Liu et
-    al., arXiv 2409.06411."""
-    within = [side.ratio - (1 - length_share) * (side.policy_beyond - side.reference_beyond) for side in (chosen, rejected)]
-    return -logsigmoid(beta * (within[0] - within[1]))
-
-
-def wpo(chosen: AnswerLogProbs, rejected: AnswerLogProbs, beta: float = 0.1) -> Float[Tensor, " pairs"]:
-    """DPO times exp(closeness_w + closeness_l), a constant for the gradient: pairs that the model could have said itself count
-    more. Zhou et al., arXiv 2406.11827, equation 2."""
-    weight = (chosen.closeness + rejected.closeness).clamp(-MOST_LOG, MOST_LOG).exp()
-    return weight * dpo(chosen, rejected, beta)
-
-
-def rpo(
-    chosen: AnswerLogProbs, rejected: AnswerLogProbs, beta: float = 0.01, nll_weight: float = 0.005
-) -> Float[Tensor, " pairs"]:
-    """DPO + nll_weight times the chosen answer's negative log-likelihood by token, which keeps it from falling. Liu et al.,
-    arXiv 2405.16436; with weight 1 that of Pang et al., arXiv 2404.19733."""
-    return dpo(chosen, rejected, beta) - nll_weight * chosen.mean
-
-
 def apo_zero(chosen: AnswerLogProbs, rejected: AnswerLogProbs, beta: float = 0.1) -> Float[Tensor, " pairs"]:
     """sigma(-beta r_w) + sigma(beta r_l): raises the chosen answer and lowers the rejected one, each by itself.
     D'Oosterlinck et al., arXiv 2408.06266, equation 7."""
     return torch.sigmoid(-beta * chosen.ratio) + torch.sigmoid(beta * rejected.ratio)
-
-
-def apo_down(chosen: AnswerLogProbs, rejected: AnswerLogProbs, beta: float = 0.1) -> Float[Tensor, " pairs"]:
-    """sigma(beta r_w) + sigma(-beta D): lowers both answers, the rejected one more; for a model that is better than the chosen
-    answers. D'Oosterlinck et al., arXiv 2408.06266, equation 8."""
-    return torch.sigmoid(beta * chosen.ratio) + torch.sigmoid(-beta * (chosen.ratio - rejected.ratio))
-
-
-def cpo(
-    chosen: AnswerLogProbs, rejected: AnswerLogProbs, beta: float = 0.1, nll_weight: float = 1.0
-) -> Float[Tensor, " pairs"]:
-    """-log sigma(beta (log p_w - log p_l)) + nll_weight times the chosen answer's negative log-likelihood by token; no
-    reference. Xu et al., arXiv 2401.08417, equation 3."""
-    return -logsigmoid(beta * (chosen.policy - rejected.policy)) - nll_weight * chosen.mean
 
 
 def simpo(
@@ -188,7 +139,5 @@ def log1mexp(p: Float[Tensor, " rows"]) -> Float[Tensor, " rows"]:
     return torch.where(near, (-torch.expm1(p.masked_fill(~near, -1.0))).log(), torch.log1p(-p.masked_fill(near, -1.0).exp()))
 
 
-PAIR_LOSSES: dict[str, Callable[..., Tensor]] = {
-    each.__name__: each for each in (dpo, dpo_norm, ipo, robust_dpo, ld_dpo, wpo, rpo, apo_zero, apo_down, cpo, simpo, orpo)
-}
+PAIR_LOSSES: dict[str, Callable[..., Tensor]] = {each.__name__: each for each in (dpo, ipo, robust_dpo, apo_zero, simpo, orpo)}
 ANSWER_LOSSES: dict[str, Callable[..., Tensor]] = {each.__name__: each for each in (kto, bco, apo_zero_unpaired)}

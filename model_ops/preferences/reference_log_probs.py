@@ -1,7 +1,5 @@
 """Log-probabilities of a reference, computed once: the model before its training, at every label of its preference rows.
 
-    ReferenceLogProbs(folder, base, "float32").give([plan, held_out], model, world, progress)
-
 The model that is about to be trained computes them, so there is never a second one in memory; an adapter that begins as zero
 changes nothing. Training rows pass in the micro-batches of the first steps, so that margins of the first step are exactly 0.
 The file (4 bytes a label) is written last and as a whole. It names the weights, the documents (token ids, so dataset, tokenizer
@@ -24,13 +22,13 @@ from torch import nn
 from model_ops.files import renamed_when_complete, target_digest
 from model_ops.jobs import ModelError, Progress
 from model_ops.losses import token_nll
-from model_ops.machine import products_in
+from model_ops.machine import Concrete, products_in
 from model_ops.parallel import World
 from model_ops.preferences.preference_batches import Asked, ReferenceReader, label_starts
 
 Logs = dict[str, np.ndarray]
 """Name of the rows -> float32 log-probability of each label, in order (preference_batches.label_starts)."""
-SAID = {
+MISMATCH = {
     "weights": "of other weights",
     "documents": "of other documents (another dataset, tokenizer or chat template)",
     "precision": "in another precision",
@@ -40,7 +38,7 @@ SAID = {
 class ReferenceLogProbs:
     """The file of one job. folder: of its work. base: directory of the reference."""
 
-    def __init__(self, folder: Path, base: Path, precision: str):
+    def __init__(self, folder: Path, base: Path, precision: Concrete):
         self.path, self.base, self.precision = folder / "reference.safetensors", base, precision
 
     def give(self, readers: Sequence[ReferenceReader], model: nn.Module, world: World, progress: Progress) -> None:
@@ -61,7 +59,7 @@ class ReferenceLogProbs:
         for name, wanted in key.items():
             if known.get(name) != wanted:
                 raise ModelError(
-                    f"{self.path} holds log-probabilities {SAID[name]}, so margins would be measured from another model: "
+                    f"{self.path} holds log-probabilities {MISMATCH[name]}, so margins would be measured from another model: "
                     "remove it, with the checkpoints beside it, to begin this training again"
                 )
         return load_file(self.path)
@@ -102,18 +100,18 @@ class ReferenceLogProbs:
 
 @torch.no_grad()
 def log_probs_of(
-    model: nn.Module, rows: Asked, precision: str, world: World, after_batch: Callable[[int], None] = lambda done: None
+    model: nn.Module, rows: Asked, precision: Concrete, world: World, after_batch: Callable[[int], None] = lambda done: None
 ) -> Float[np.ndarray, " labels"]:
     """A model's log-probability of each label; 0 where no batch holds it. after_batch: called with the number of rows read.
 
     The last step of a pass may read rows of the next one, also those that another process has read: such a label's
-    log-probability is the mean of what the processes found."""
+    log-probability is the mean over the processes that read it."""
     logs, done = torch.zeros(2, int(label_starts(rows.preferences)[-1]), device=world.device), 0
     for batch in rows.batches():
         mine = world.part_of(batch.to(world.device))
         with products_in(precision, world.device):
-            nll, kept = token_nll(model, mine)
-        logs[:, mine.places[kept]] = torch.stack([-nll, torch.ones_like(nll)])
+            nll, labelled = token_nll(model, mine)
+        logs[:, mine.places[labelled]] = torch.stack([-nll, torch.ones_like(nll)])
         done += len(batch.members) * world.data_ranks
         after_batch(done)
     total, readers = world.total(logs)

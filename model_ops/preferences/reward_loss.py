@@ -1,9 +1,5 @@
 """Loss of a reward model: Bradley-Terry on pairs of a chosen and a rejected answer.
 
-    losses = bradley_terry(chosen, rejected, margins, centring=0.01)      # [pairs], a pure function of scores
-    plan = PackedPlan(pairs.documents, settings, PairStreams(margins, weights))
-    train(model, plan, RewardLoss(centring=0.01), ...)
-
 -log sigma(s_w - s_l - margin) + c (s_w + s_l)^2: margins grow with the difference of grades (Llama 2, arXiv 2307.09288,
 equation 2); the second term keeps scores near 0, which the difference alone does not determine (Eisenstein et al., arXiv
 2312.09244). A score is read where a segment of the batch ends, never by comparing tokens with padding.
@@ -21,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from model_ops.documents import Document
-from model_ops.machine import products_in
+from model_ops.machine import Concrete, products_in
 from model_ops.parallel import World
 from model_ops.rewards import answer_scores, segment_ends
 from model_ops.tensors import Batch, LossOutput, one_term
@@ -45,8 +41,8 @@ class PairStreams:
     kind: ClassVar[type[Batch]] = RewardBatch
 
     def added_to(self, document: Document, index: int) -> Document:
-        found = {"margins": self.margins[index : index + 1], "pair_weights": self.weights[index : index + 1]}
-        return replace(document, streams={name: values.astype(np.float32) for name, values in found.items()})
+        streams = {"margins": self.margins[index : index + 1], "pair_weights": self.weights[index : index + 1]}
+        return replace(document, streams={name: values.astype(np.float32) for name, values in streams.items()})
 
 
 def bradley_terry(
@@ -78,7 +74,7 @@ class RewardLoss:
 
 
 def validation_of_pairs(
-    model: nn.Module, batches: Sequence[RewardBatch], precision: str, world: World
+    model: nn.Module, batches: Sequence[RewardBatch], precision: Concrete, world: World
 ) -> Callable[[], dict[str, float]] | None:
     """The validation function for the trainer: loss without margins and centring (nats per pair) and accuracy, shared by the
     processes of a run; None without batches."""

@@ -1,7 +1,5 @@
 """Steps that learn from pairs of the model's own answers: a StatefulSource of PreferenceBatch.
 
-    plan = SampledPairPlan(rounds, model, settings, world, shares=True, needs_reference=True)
-
 Step i learns from its share of the pairs of round i // sync_steps. The first step of a round lets the present model answer; the
 others learn from the same answers, a few updates later (semi-online: Lanchantin et al., arXiv 2506.21495). The reference stays
 the model before the training, and reads each step's pairs once, in the micro-batches of the step.
@@ -45,7 +43,7 @@ class SampledPairPlan:
         self.rounds, self._model, self._world, self._shares = rounds, model, world, shares
         self.settings = settings
         self._steps = settings.steps_over(len(rounds.prompts), rounds.settings.prompts_per_step)
-        self.micro_batch_tokens = settings.micro_batch_tokens or max(MICRO_BATCH_TOKENS, settings.max_length)
+        self.micro_batch_tokens = settings.micro_batch_tokens or max(MICRO_BATCH_TOKENS, settings.max_length or 0)
         self._precision = settings.precision
         self._start = StartWeights(model) if needs_reference else None
         self._held: tuple[int, list[Document]] = (-1, [])
@@ -59,11 +57,9 @@ class SampledPairPlan:
         if self._held[0] != number:
             pairs = self._world.conduct(lambda: self.rounds.pairs(number))
             self._held = (number, [self._document(pair) for pair in pairs])
-        pairs, steps = (
-            self._held[1],
-            min(self.rounds.settings.sync_steps, self._steps - number * self.rounds.settings.sync_steps),
-        )
-        mine = pairs[place * len(pairs) // steps : (place + 1) * len(pairs) // steps] or [pairs[place % len(pairs)]]
+        held, sync_steps = self._held[1], self.rounds.settings.sync_steps
+        steps = min(sync_steps, self._steps - number * sync_steps)
+        mine = held[place * len(held) // steps : (place + 1) * len(held) // steps] or [held[place % len(held)]]
         return self._batches(mine)
 
     def heaviest(self, rank: int = 0, ranks: int = 1) -> PreferenceBatch:

@@ -1,11 +1,6 @@
 """Rounds of a model's own answers: it answers the next prompts, a grader says how good each answer is, best and worst are a
 pair.
 
-    rounds = SampledRounds(prompts, counts, engine, maker, reader, settings, seed=0, log=log, progress=progress)
-    rounds.pairs(3)                # SampledPair for each prompt of round 3 whose answers differ in grade
-    rounds.counts()                # of all rounds so far
-    rounds.table()                 # a row for each answer
-
 The best answer is one that ends, because a cut one would teach to go on without end; the worst may be a cut one. Prompts whose
 answers are all as good (ties), of which none ends, or of which fewer than two have a grade give no pair and are counted. A
 round that gives fewer pairs than steps asks further prompts, MOST_CHUNKS times in all.

@@ -145,7 +145,7 @@ def _experts(model: PreTrainedModel, module: str, state: dict[str, Tensor]) -> l
     by_expert: dict[int, dict[str, str]] = {}
     for tensor in _in_checkpoint(model, own):
         match = EXPERT.match(tensor.removesuffix(".weight"))
-        part = match and PART_OF.get(match.group(3))
+        part = PART_OF.get(match.group(3)) if match else None
         if match is None or part is None:
             raise ModelError(f"the experts in {module} are stored as {tensor}: such a layout cannot be quantized here")
         by_expert.setdefault(int(match.group(2)), {})[part] = match.group()

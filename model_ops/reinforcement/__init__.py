@@ -1,18 +1,18 @@
 """Reinforcement fine-tuning: graded rollouts become advantages, batches and the losses of a policy.
 
-Start with `rollout_plan.py`, which samples a chunk of prompts and learns it, and `policy_losses.py`, the losses by name.
-`advantages.py` turns grades into advantages, `prompt_pool.py` chooses the prompts, `canary.py` refuses answers of other
-weights, `rollout_watch.py` measures what goes wrong while the model learns. `asynchronous_plan.py` learns what engines in other
-processes sample meanwhile. `rft_settings.py` and `engine_settings.py` are the recipe's keys, and import no torch.
-"""
+Start with `rollout_plan.py`, whose steps learn from rounds of rollouts. `round_asker.py` asks a round, `asynchronous_asker.py`
+asks ahead with engines in other processes, `rollout_groups.py` says what a round teaches, `canary.py` refuses answers of other
+weights, `policy_losses.py` has the losses by name. `rft_settings.py` and `engine_settings.py` are the recipe's keys, and import
+no torch."""
 
 from typing import TYPE_CHECKING
 
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from model_ops.reinforcement.asynchronous_plan import LANES, AsynchronousPlan
+    from model_ops.reinforcement.asynchronous_asker import LANES
     from model_ops.reinforcement.canary import CANARY_GAP
+    from model_ops.reinforcement.counts_of_run import grades_of_chunks, run_counts, staleness_counts
     from model_ops.reinforcement.engine_settings import RolloutServerSettings
     from model_ops.reinforcement.held_out_rollouts import HeldOutRollouts
     from model_ops.reinforcement.policy_loss import PolicyLoss

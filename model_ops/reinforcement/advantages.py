@@ -1,7 +1,5 @@
 """Advantages of rollouts: how much better each is than the others of its prompt, as pure functions of their grades.
 
-    ADVANTAGES["group"]([[1.0, 0.0, None, 1.0], ...], tokens)     # a float64 array for each group, NaN where nothing is known
-
 A group is the grades of one prompt's rollouts. A rollout without a grade (None) has no advantage and does not count for the
 others. `tokens` are the learnt tokens of each rollout, which only `reinforce_plus` reads.
 """
@@ -50,20 +48,20 @@ def _of_each(function: Callable[[Grades], Group]) -> AdvantageFunction:
     return lambda groups, tokens: [function(grades) for grades in groups]
 
 
-def reinforce_plus(groups: Sequence[Grades], tokens: Sequence[Sequence[int]]) -> list[Group]:
+def reinforce_plus(groups: Sequence[Grades], tokens: Sequence[Sequence[float]]) -> list[Group]:
     """Centred by group, then divided into z-scores over all learnt tokens of the batch, so that no prompt has a scale of its
     own. REINFORCE++-baseline, arXiv 2501.03262."""
-    found = [centred(grades) for grades in groups]
-    values, weights = np.concatenate(found), np.concatenate([np.asarray(each, float) for each in tokens])
+    centred_groups = [centred(grades) for grades in groups]
+    values, weights = np.concatenate(centred_groups), np.concatenate([np.asarray(each, float) for each in tokens])
     known = np.isfinite(values) & (weights > 0)
     if not known.any():
-        return found
+        return centred_groups
     mean = np.average(values[known], weights=weights[known])
     deviation = np.sqrt(np.average((values[known] - mean) ** 2, weights=weights[known]))
-    return [(each - mean) / (deviation + STD_EPSILON) for each in found]
+    return [(each - mean) / (deviation + STD_EPSILON) for each in centred_groups]
 
 
-AdvantageFunction = Callable[[Sequence[Grades], Sequence[Sequence[int]]], list[Group]]
+AdvantageFunction = Callable[[Sequence[Grades], Sequence[Sequence[float]]], list[Group]]
 ADVANTAGES: dict[str, AdvantageFunction] = {
     "group": _of_each(group_standardised),
     "centred": _of_each(centred),
@@ -80,16 +78,21 @@ def advantages_of(
     counts once in its group, and they have one advantage."""
     if not groups:
         return []
-    found = [np.unique(of_group, return_index=True, return_inverse=True) for of_group in attempts]
-    grades = [[of_group[place] for place in firsts] for of_group, (_, firsts, _) in zip(groups, found, strict=True)]
-    counts = [np.bincount(owners, weights) for weights, (_, _, owners) in zip(tokens, found, strict=True)]
-    return [each[owners] for each, (_, _, owners) in zip(ADVANTAGES[name](grades, counts), found, strict=True)]
+    unique = [np.unique(of_group, return_index=True, return_inverse=True) for of_group in attempts]
+    grades = [[of_group[place] for place in firsts] for of_group, (_, firsts, _) in zip(groups, unique, strict=True)]
+    counts = [np.bincount(owners, weights).tolist() for weights, (_, _, owners) in zip(tokens, unique, strict=True)]
+    return [each[owners] for each, (_, _, owners) in zip(ADVANTAGES[name](grades, counts), unique, strict=True)]
 
 
 def all_equal(grades: Grades) -> bool:
     """Whether a group says nothing of which answer is better: fewer than two grades, or all of them equal."""
     known = [grade for grade in grades if grade is not None]
     return len(known) < 2 or max(known) - min(known) <= EQUAL
+
+
+def passes(grade: float | None, passing_grade: float) -> bool:
+    """Whether a grade is that of a right answer; none is not."""
+    return grade is not None and grade >= passing_grade
 
 
 def _values(grades: Grades) -> Group:

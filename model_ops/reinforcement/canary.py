@@ -1,8 +1,5 @@
 """Compares what an engine sampled, right after it took the weights, with what the model itself says of these tokens.
 
-    canary = Canary()
-    gap = canary.check(read(log_probs, batch), exact=False, number=0)      # raises ModelError
-
 - **Log-probabilities.** Where both sides compute in float32 on a CPU, a difference above CANARY_GAP is an error. Elsewhere the
   first mean, of equal weights, is the noise of two implementations, at most FIRST_GAP; later means may be NOISE_TIMES of it.
 - **Temperature.** x is the derivative of a token's log-probability by the log of the inverse temperature. Differences that
@@ -17,15 +14,22 @@ Measured on 10 million weights, mean nats by token and slope: bfloat16 0.013 and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import zip_longest
 from typing import NamedTuple
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
-from model_ops.answers import Rollout
+from model_ops.answers import Engine, Rollout
 from model_ops.jobs import ModelError
-from model_ops.reinforcement.rollout_batches import RolloutBatch
+from model_ops.losses import token_nll
+from model_ops.machine import Concrete, products_in
+from model_ops.parallel import World
+from model_ops.reinforcement.policy_loss import PolicyLoss
+from model_ops.reinforcement.rollout_batches import LearntRollout, RolloutBatch, group_documents, rollout_batches
 
 CANARY_GAP = 1e-4
 """Nats by token: float32 on a CPU differs by some 1e-5 (3e-5 measured)."""
@@ -77,10 +81,10 @@ class Canary:
         """The largest difference. Raises ModelError for a round of other weights or of another temperature."""
         gaps = reading.difference.abs()
         most = FIRST_GAP if self.noise is None else max(LEAST_BOUND, NOISE_TIMES * self.noise)
-        found, most = (float(gaps.max()), CANARY_GAP) if exact else (float(gaps.nanmean()), most)
-        if not found <= most:
+        gap, most = (float(gaps.max()), CANARY_GAP) if exact else (float(gaps.nanmean()), most)
+        if not gap <= most:
             raise ModelError(
-                f"round {number}: the engine gave tokens log-probabilities that differ from the model's own by {found:.2g} "
+                f"round {number}: the engine gave tokens log-probabilities that differ from the model's own by {gap:.2g} "
                 f"{'at most' if exact else 'on average'} (allowed: {most:.2g}), so it has other weights, another temperature "
                 f"or other tokens; {REMEDY}"
             )
@@ -91,7 +95,7 @@ class Canary:
                     f"temperature is off by about {tilt:+z.0%} (allowed: {TILT:z.0%}); {REMEDY}"
                 )
         if self.noise is None and not exact:
-            self.noise = found
+            self.noise = gap
         return float(gaps.max())
 
 
@@ -109,3 +113,43 @@ def sampled_tilt(reading: Reading) -> float:
     moved, variance = reading.x.sum(), reading.v.sum()
     deviation = (variance + reading.x.abs().max() * moved.abs() / 3).sqrt()
     return float(moved / variance) if moved.abs() > SURE * deviation else 0.0
+
+
+class PolicyReader:
+    """The model in training, as a canary and a reference read it. loss: has the temperature of the round."""
+
+    def __init__(self, model: nn.Module, loss: PolicyLoss, precision: Concrete, world: World):
+        self._model, self._loss, self._precision, self._world = model, loss, precision, world
+
+    @torch.no_grad()
+    def log_probs(self, batch: RolloutBatch, factor: float = 1.0) -> Tensor:
+        """The model's log-probability of each label, at a factor of the temperature; 0 elsewhere."""
+        there, temperature = batch.to(self._world.device), factor * self._loss.temperature
+        with products_in(self._precision, self._world.device):
+            nll, labelled = self._world.evaluate(self._model, lambda: token_nll(self._model, there, temperature))
+        return torch.zeros_like(there.sampler).index_copy(0, labelled, -nll).cpu()
+
+    def reading(self, batch: RolloutBatch) -> Reading:
+        """Of the canary, by every process."""
+        self._model.eval()
+        reading = read(partial(self.log_probs, batch), batch)
+        self._model.train()
+        return reading
+
+
+class RoundCanary:
+    """The canary of a training's rounds. On a mesh every process reads, and the first one compares."""
+
+    def __init__(self, reader: PolicyReader, engine: Engine, precision: Concrete, world: World):
+        self.compared, self._engine, self._precision, self._world = Canary(), engine, precision, world
+        world.parts["canary"] = reader.reading
+
+    def __call__(self, rollouts: Sequence[Rollout], number: int) -> float:
+        """Largest difference of log-probabilities of the engine and the model, by token; NaN where nothing was sampled. Raises
+        ModelError as Canary.check."""
+        given = [LearntRollout(rollout, place, 0.0, 1.0, 1.0) for place, rollout in enumerate(rollouts)]
+        documents = [document for each in given for document in group_documents("canary", [each], True, 2**31)]
+        if not documents:
+            return math.nan
+        reading = self._world.ask("canary", rollout_batches(documents, 2**31, {})[0])
+        return self.compared.check(reading, self._engine.exact and self._precision == "float32", number)

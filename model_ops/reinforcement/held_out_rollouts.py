@@ -1,8 +1,5 @@
 """How good a model's answers to held-out prompts are, before, during and after reinforcement fine-tuning.
 
-    held_out = HeldOutRollouts(prompts, maker, engine, passing_grade=1.0, seed=0, steps_done=lambda: plan.done)
-    held_out()          # {"validation_reward": 0.4, "validation_pass_rate": 0.3, "validation_pass_at_4": 0.6, ...}
-
 Prompts and random numbers are the same each time, so a difference is one of weights.
 """
 

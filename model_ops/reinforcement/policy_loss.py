@@ -1,9 +1,5 @@
 """Loss of reinforcement fine-tuning over a batch of rollouts (model_ops.reinforcement.policy_losses has the formulas).
 
-    loss = PolicyLoss("grpo", {"clip_high": 0.28}, correction="icepop", kl=0.0, temperature=1.0)     # a Loss
-    loss(model, batch)                                  # batch: a RolloutBatch
-    loss.taken_gaps()                                   # number of a rollout -> its mean |log-ratio|, since they were taken
-
 The sum over tokens of scale times value, over the sum of their shares. A correction weighs the value of each token, or in a
 loss of whole rollouts its ratio; a token that it masks counts in neither sum, and the others of its rollout share the rollout's
 weight. What `nll` of the batch asks for, -log p of
@@ -62,10 +58,10 @@ class PolicyLoss:
     def __call__(self, model: nn.Module, batch: RolloutBatch) -> LossOutput:
         # before the forward: a device is asked for the number of rollouts while it has nothing to do
         numbers, owners = batch.owners[batch.labels != IGNORED].unique(return_inverse=True)
-        log_probs, kept = label_log_probs(model, batch, temperature=self.temperature)
-        tokens = SampledTokens(log_probs, batch.sampler[kept], batch.advantages[kept], owners, len(numbers))
+        log_probs, labelled = label_log_probs(model, batch, temperature=self.temperature)
+        tokens = SampledTokens(log_probs, batch.sampler[labelled], batch.advantages[labelled], owners, len(numbers))
         weights = torch.ones_like(log_probs) if self._correction is None else self._correction(tokens)
-        corrected, reference = replace(tokens, weights=weights), batch.reference[kept]
+        corrected, reference = replace(tokens, weights=weights), batch.reference[labelled]
         values, regained = self._values(corrected, **self._given), torch.ones_like(log_probs)
         if self.name in OF_ROLLOUTS:  # those have the weights in their ratios
             regained = (tokens.lengths / corrected.lengths)[owners]
@@ -73,28 +69,28 @@ class PolicyLoss:
             values = weights * values
         if self.kl:
             values = values + self.kl * weights * kl_penalty(tokens, reference)
-        learnt = batch.shares[kept] > 0
-        shares = batch.shares[kept] * (weights > 0) * regained
+        learnt = batch.shares[labelled] > 0
+        shares = batch.shares[labelled] * (weights > 0) * regained
         # a mask: 0 times infinity is no number; no @, which autocast computes in bfloat16
         masked = torch.where(learnt & (weights > 0), values, 0.0)
-        total = (masked * batch.scales[kept] * regained - log_probs * batch.nll[kept]).sum()
+        total = (masked * batch.scales[labelled] * regained - log_probs * batch.nll[labelled]).sum()
         with torch.no_grad():
             metrics = self._metrics(tokens, reference, weights, learnt)
             for age in range(self._oldest + 1) if self._oldest else ():
-                of_age = learnt & (batch.ages[kept] == age)
+                of_age = learnt & (batch.ages[labelled] == age)
                 metrics |= {f"{name}_age_{age}": mean for name, mean in gap_metrics(tokens, of_age).items()}
             self._keep_gaps(tokens, numbers)
         return LossOutput({"loss": Mean(total, shares.sum().clamp(min=LEAST_COUNT))}, metrics | self._measured(batch))
 
     def _metrics(self, tokens: SampledTokens, reference: Tensor, weights: Tensor, learnt: Tensor) -> dict[str, Mean]:
         """See the head of this file."""
-        found = {
+        of_tokens = {
             "unscored": tokens.sampler.isnan(),
             **({"corrected": weights != 1} if self._correction else {}),
             **({"kl": k3(tokens.policy, reference)} if self.kl else {}),
         }
         count, gaps = learnt.sum(), gap_metrics(tokens, learnt)
-        means = {name: Mean(torch.where(learnt, each, 0.0).sum(), count) for name, each in found.items()}
+        means = {name: Mean(torch.where(learnt, each, 0.0).sum(), count) for name, each in of_tokens.items()}
         effective = {"effective": gaps.pop("effective")}
         return {"entropy": Mean(torch.where(learnt, -tokens.policy, 0.0).sum(), count), **gaps, **means, **effective}
 
@@ -116,12 +112,12 @@ def gap_metrics(tokens: SampledTokens, chosen: Tensor) -> dict[str, Mean]:
     """How far the model is from the sampler over the chosen tokens: see the head of this file. chosen: bool, by token."""
     count, ratio = chosen.sum(), tokens.log_ratio.exp()
     low, high = ICEPOP_BAND
-    found = {
+    of_tokens = {
         "gap": tokens.log_ratio.abs(),
         "gap_k3": torch.expm1(tokens.log_ratio) - tokens.log_ratio,
         "outside": (ratio < low) | (ratio > high),
     }
-    means = {name: Mean(torch.where(chosen, each, 0.0).sum(), count) for name, each in found.items()}
+    means = {name: Mean(torch.where(chosen, each, 0.0).sum(), count) for name, each in of_tokens.items()}
     mine = torch.where(chosen, ratio, 0.0)  # ratio[chosen] would wait for the device
     means["effective"] = Mean(mine.sum().square() / mine.square().sum().clamp(min=LEAST_COUNT), count)
     return means

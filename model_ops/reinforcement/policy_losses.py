@@ -24,9 +24,6 @@ MOST_LOG = 20.0
 """Largest log-ratio in nats, either way: exp(20) is 5e8."""
 ICEPOP_BAND = (0.5, 5.0)
 TIS_CAP = 2.0
-SEQUENCE_BAND = 0.3
-"""Largest mean log-ratio of a rollout of n tokens, times sqrt(n). Noise of bfloat16 has a deviation of about 0.02 by token, so
-its scaled mean stays below 0.1; a fixed band would reject most long answers or none."""
 
 Values = Float[Tensor, " tokens"]
 
@@ -142,19 +139,7 @@ def icepop_weights(tokens: SampledTokens) -> Values:
     return ((ratio >= low) & (ratio <= high)).to(ratio.dtype)
 
 
-@torch.no_grad()
-def sequence_weights(tokens: SampledTokens) -> Values:
-    """0 for all tokens of a rollout whose mean log-ratio is above SEQUENCE_BAND / sqrt(tokens), either way: the geometric mask
-    of verl's rollout correction, with a band that does not depend on the length."""
-    means = tokens.summed(tokens.log_ratio) / tokens.lengths
-    return (means.abs() <= SEQUENCE_BAND / tokens.lengths.sqrt()).to(means.dtype)[tokens.owners]
-
-
-CORRECTIONS: dict[str, Callable[[SampledTokens], Values]] = {
-    "tis": truncated_weights,
-    "icepop": icepop_weights,
-    "sequence": sequence_weights,
-}
+CORRECTIONS: dict[str, Callable[[SampledTokens], Values]] = {"tis": truncated_weights, "icepop": icepop_weights}
 
 
 def kl_penalty(tokens: SampledTokens, reference: Values) -> Values:

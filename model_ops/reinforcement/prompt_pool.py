@@ -1,9 +1,5 @@
 """Which prompts are asked next: those that the policy solves sometimes, unseen ones first.
 
-    pool = PromptPool(prompts=1_000, passing_grade=1.0, seed=0)
-    pool.draw(chunk=7, count=16)                # places of prompts
-    pool.see(3, [1.0, 0.0, None, 1.0])          # the grades of a group
-
 A group whose answers are all right or all wrong teaches nothing. So a prompt that was always or never solved is drawn a fifth
 as often as others (prime-rl's pools have the weights 0.2, 1, 0.2); it is not left out, because the policy changes. The pass
 rate of a prompt is a moving average over its groups. What is drawn follows from seed, chunk and the grades so far.

@@ -116,11 +116,11 @@ class RftSettings(TuningSettings):
     tau: float | None = Field(
         None, gt=0, le=1_000, description="kimi_k2: how strongly the model is held near the sampler. Left out: 0.1"
     )
-    correction: Literal["none", "tis", "icepop", "sequence"] | None = Field(
+    correction: Literal["none", "tis", "icepop"] | None = Field(
         None,
         description="What becomes of tokens whose probability by the model is far from that by the sampler: tis cuts their "
-        "weight, icepop masks them, sequence masks their rollout. Left out: none, because in process both agree; tis with "
-        "max_staleness, where a token that became likelier would count more than twice",
+        "weight, icepop masks them. Left out: none, because in process both agree; tis with max_staleness, where a token that "
+        "became likelier would count more than twice",
     )
     kl: float = Field(
         0.0,

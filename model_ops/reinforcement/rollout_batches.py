@@ -1,8 +1,5 @@
 """Batches of rollouts: documents of a group, and what each sampled token brings to the loss.
 
-    documents = group_documents("row-1", learnt, shares=True, most_tokens=4_096)
-    batches = rollout_batches(documents, batch_tokens=4_096, numbers={"reward": (6.0, 8.0)})
-
 Rollouts of one prompt are branches of one document, so that the prompt is computed once; where a family does not allow that,
 or a document would grow past `most_tokens`, they are further documents.
 """
@@ -114,7 +111,8 @@ def _document(row_id: str, learnt: Sequence[LearntRollout], nll: float) -> Docum
     token."""
     prompt = learnt[0].rollout.prompt
     last = prompt[-1:]
-    ids, streams = [], {name: [] for name in ("targets", "sampler", "advantages", "scales", "shares", "nll", "ages", "owners")}
+    names = ("targets", "sampler", "advantages", "scales", "shares", "nll", "ages", "owners")
+    ids, streams = list[np.ndarray](), {name: list[np.ndarray]() for name in names}
     for place, each in enumerate(learnt):
         rollout, context = each.rollout, last if place else prompt
         ids += [context, rollout.tokens]

@@ -1,9 +1,5 @@
 """Watches rounds of rollouts, and says once what a person should look at.
 
-    watch = RolloutWatch(progress, cuts_are_masked=True)
-    watch.see(groups, taught=12)         # a round: groups that were asked, and how many of them teach something
-    variance_shares(grades, settings)    # {"right": 0.07, "brief": 0.93}: what each part brings to the variance of grades
-
 A round in which at least MOSTLY of the groups taught nothing is silent; SILENT_ROUNDS in a row are told. The entropy of a round
 is minus the mean log-probability of its sampled tokens, an estimate without bias in nats by token: below LEAST_ENTROPY, or
 GREATEST_GROWTH times that of the first round, it is told once.
@@ -38,14 +34,14 @@ class RolloutWatch:
 
     def __init__(self, progress: Progress, cuts_are_masked: bool):
         self._progress, self._cuts_are_masked = progress, cuts_are_masked
-        self._silent, self._first_entropy, self._told = 0, math.nan, False
+        self._silent, self._first_entropy, self._has_warned = 0, math.nan, False
 
     def state(self) -> dict[str, Any]:
         first = None if math.isnan(self._first_entropy) else self._first_entropy
-        return {"silent": self._silent, "first_entropy": first, "told": self._told}
+        return {"silent": self._silent, "first_entropy": first, "told": self._has_warned}
 
     def resume(self, state: dict[str, Any]) -> None:
-        self._silent, self._told = state["silent"], state["told"]
+        self._silent, self._has_warned = state["silent"], state["told"]
         self._first_entropy = math.nan if state["first_entropy"] is None else state["first_entropy"]
 
     def see(self, groups: Sequence[Sequence[Rollout]], taught: int) -> None:
@@ -70,19 +66,19 @@ class RolloutWatch:
     def _see_entropy(self, each: Sequence[Rollout]) -> None:
         logs = np.concatenate([np.zeros(0, np.float32), *(rollout.log_probs[rollout.sampled] for rollout in each)])
         logs = logs[np.isfinite(logs)]
-        if self._told or not len(logs):
+        if self._has_warned or not len(logs):
             return
         entropy = -float(logs.mean(dtype=np.float64))
         if math.isnan(self._first_entropy):
             self._first_entropy = entropy
         if entropy < LEAST_ENTROPY:
-            self._told = True
+            self._has_warned = True
             self._warn(
                 f"the entropy fell to {entropy:.3f} nats by token, below {LEAST_ENTROPY:g}: the answers to a prompt become one "
                 "and the same, and nothing more is learnt; lower learning_rate, or raise clip_high or temperature"
             )
         elif entropy > GREATEST_GROWTH * max(self._first_entropy, LEAST_ENTROPY):
-            self._told = True
+            self._has_warned = True
             self._warn(
                 f"the entropy grew from {self._first_entropy:.3f} to {entropy:.3f} nats by token: answers become noise; lower "
                 "learning_rate, or set kl above 0"

@@ -1,13 +1,12 @@
 """Scores answers with a reward model.
 
     grader = RewardModel.load(directory)                   # ModelError if its gate does not let it grade
-    found = grader.scores(rows)                            # rows: model_ops.rendering.Row; the last message is the answer
-    found.values                                           # [0.81, None, -0.3]; None: see found.left_out
+    scores = grader.scores(rows)                           # rows: model_ops.rendering.Row; the last message is the answer
+    scores.values                                          # [0.81, None, -0.3]; None: see scores.left_out
     grader.record.standard(0.81), grader.record.probability(0.81, -0.3)
 
-Rows are rendered with the reward model's own chat template, so a policy with another tokenizer can be graded. Token ids are
-scored as they are (`scores_of_ids`), which needs the policy's tokenizer and chat template to be the same. Answers to one prompt
-share its computation. An answer without a score is named and never counts as 0.
+Rows are rendered with the reward model's own chat template, so a policy with another tokenizer can be graded. Answers to one
+prompt share its computation. An answer without a score is named and never counts as 0.
 """
 
 from __future__ import annotations
@@ -22,21 +21,17 @@ import torch
 from jaxtyping import Int
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from model_ops.documents import MICRO_BATCH_TOKENS, Branch, Document, context_of, first_difference, to_batches
+from model_ops.documents import MICRO_BATCH_TOKENS, Branch, Document, context_of, to_batches
 from model_ops.families import PACKED
 from model_ops.jobs import ModelError
-from model_ops.machine import decided, products_dtype, products_in
+from model_ops.machine import Concrete, decided, products_dtype, products_in
 from model_ops.models import load_model, load_tokenizer
 from model_ops.rendering import RenderingSettings, Row, rendered_rows
 from model_ops.rewards.reward_record import RewardRecord
 from model_ops.rewards.score_head import answer_scores, segment_ends
+from model_ops.tensors import Batch
 
 Ids = Int[np.ndarray, "_"]
-PROBES = (
-    Row("probe", [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]),
-    Row("probe", [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]),
-)
-"""Conversations by which chat templates are compared."""
 
 
 class AnswerTokens(NamedTuple):
@@ -59,7 +54,9 @@ class Scores:
 class RewardModel:
     """A loaded reward model."""
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, record: RewardRecord | None, precision: str):
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, record: RewardRecord | None, precision: Concrete
+    ):
         self.model, self.tokenizer, self._record, self.precision = model.eval(), tokenizer, record, precision
         self.context = context_of(model.config.to_dict())
         self.shares_prompts = model.config.model_type in PACKED
@@ -85,54 +82,34 @@ class RewardModel:
         """Scores of the answers that are the rows' last messages."""
         asked = [replace(row, messages=_as_context(row.messages[:-1]) + row.messages[-1:]) for row in rows]
         tokens: list[AnswerTokens | str] = []
-        for found in rendered_rows(asked, self.tokenizer, rendering or RenderingSettings()):
-            if not found.contexts:
-                tokens.append(str(found.refusal or "its last message is no answer"))
+        for row in rendered_rows(asked, self.tokenizer, rendering or RenderingSettings()):
+            if not row.contexts:
+                tokens.append(str(row.refusal or "its last message is no answer"))
                 continue
-            ids, targets = found.contexts[-1]
+            ids, targets = row.contexts[-1]
             begin = int(np.argmax(targets))
             tokens.append(AnswerTokens(ids[:begin], ids[begin:]))
         return self._scored([row.row_id for row in rows], tokens)
-
-    def scores_of_ids(
-        self, row_ids: Sequence[str], answers: Sequence[AnswerTokens], tokenizer: PreTrainedTokenizerBase
-    ) -> Scores:
-        """Scores of tokens that a policy was given and wrote. tokenizer: the policy's. Raises ModelError if it, or its chat
-        template, is another one."""
-        mine, theirs = (
-            [
-                Document("probe", *context)
-                for found in rendered_rows(PROBES, each, RenderingSettings())
-                for context in found.contexts
-            ]
-            for each in (self.tokenizer, tokenizer)
-        )
-        different = first_difference(self.tokenizer, tokenizer, mine, theirs)
-        if different:
-            raise ModelError(
-                f"the reward model and the policy do not read tokens alike ({different}): give it the answers as messages, or "
-                "train it from the policy's base"
-            )
-        return self._scored(row_ids, answers)
 
     @torch.no_grad()
     def _scored(self, row_ids: Sequence[str], answers: Sequence[AnswerTokens | str]) -> Scores:
         values: list[float | None] = [None] * len(answers)
         left_out: dict[str, str] = {}
         groups: dict[bytes, list[int]] = {}
-        for place, (row_id, found) in enumerate(zip(row_ids, answers, strict=True)):
-            reason = found if isinstance(found, str) else self._why_not(found)
+        for place, (row_id, answer) in enumerate(zip(row_ids, answers, strict=True)):
+            reason = answer if isinstance(answer, str) else self._why_not(answer)
             if reason:
                 left_out[row_id] = reason
-            elif not isinstance(found, str):
-                groups.setdefault(found.prompt.tobytes() if self.shares_prompts else str(place).encode(), []).append(place)
+            elif not isinstance(answer, str):
+                groups.setdefault(answer.prompt.tobytes() if self.shares_prompts else str(place).encode(), []).append(place)
         members = list(groups.values())
         documents = [_document(str(number), [answers[place] for place in each]) for number, each in enumerate(members)]
         device = self.model.get_input_embeddings().weight.device
-        for batch in to_batches(documents, MICRO_BATCH_TOKENS):
-            batch = batch.to(device)
+        batches: list[Batch] = to_batches(documents, MICRO_BATCH_TOKENS)
+        for batch in batches:
+            there = batch.to(device)
             with products_in(self.precision, device):
-                scores = answer_scores(self.model, batch, segment_ends(batch)).tolist()
+                scores = answer_scores(self.model, there, segment_ends(there)).tolist()
             for place, score in zip((place for row_id in batch.row_ids for place in members[int(row_id)]), scores, strict=True):
                 values[place] = score
         return Scores(values, left_out)

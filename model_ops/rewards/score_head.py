@@ -40,7 +40,7 @@ def with_score_head(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, 
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"{kind}: transformers has no sequence classifier for it, so it cannot be a reward model") from error
     held, score = getattr(classifier, classifier.base_model_prefix, None), getattr(classifier, "score", None)
-    if type(held) is not type(decoder) or not isinstance(score, nn.Linear):
+    if decoder is None or type(held) is not type(decoder) or not isinstance(score, nn.Linear):
         raise ModelError(
             f"{kind}: its sequence classifier is not its decoder under a linear score, so it cannot be a reward model"
         )
@@ -61,6 +61,8 @@ def answer_scores(model: PreTrainedModel, batch: Batch, places: Int[Tensor, " an
     """Float32 scores of the answers whose last tokens are at `places` of the packed row."""
     hidden = last_hidden(model, batch)[places]
     head, _ = local_head(Head(model.score.weight))
+    if head is None:
+        raise ModelError("the score head is no linear layer, so it gives no scores")
     with torch.autocast(hidden.device.type, enabled=False):
         return hidden.float() @ head.weight.float()[0]
 
@@ -90,4 +92,4 @@ def padding_token(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> int:
     last of the vocabulary."""
     ends = {tokenizer.eos_token_id, *end_of_turn_ids(tokenizer)}
     wanted = [tokenizer.pad_token_id, tokenizer.unk_token_id, tokenizer.bos_token_id, *sorted(tokenizer.added_tokens_decoder)]
-    return next(found for found in (*wanted, vocab_size - 1, vocab_size - 2) if found is not None and found not in ends)
+    return next(token for token in (*wanted, vocab_size - 1, vocab_size - 2) if token is not None and token not in ends)

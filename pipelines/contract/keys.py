@@ -41,6 +41,7 @@ OTHER_WORDS = {
 INSTEAD = {
     "drift.embeddings": "the test novelty compares word n-grams, without a model",
     "student.across_tokenizers": "a student with another tokenizer learns answers, by student.label_weight: 1",
+    "preference.length_share": "a loss that counts by token, preference.loss: simpo",
     "student.hidden_weight": "a student learns its teacher's distributions alone, without hidden states",
     **dict.fromkeys(
         ("quantize.distil.method", "quantize.distil.lora"), "every weight of the matrices is trained before they are rounded"

@@ -1,12 +1,8 @@
 """Sensor `decide`: decides whether anything is worth retraining, starts the least that helps, and settles what came of it.
 
-    request = run_request(decision, work, recipe)          # a RunRequest with the decision's id as its key
-    unchanged_models(run)                                           # models that a run takes as they are, from its tags
-
-A tick first looks whether anything changed (resources/deciding/policy.py); an idle tick costs a few looks at files. A decision
-is written before its run is asked for, and its id is the run's key: a tick that is repeated, a cursor that is lost and a second
-daemon ask for the same run, which is a part of the job `train`. The run of a decision that never came (the daemon was killed in
-between) is asked for again, but not in quiet hours.
+A decision is written before its run is asked for, and its id is the run's key: a repeated tick, a lost cursor and a second
+daemon ask for the same run. A run that never came (the daemon was killed in between) is asked for again, but not in quiet
+hours. An idle tick costs a few looks at files (resources/deciding/policy.py).
 """
 
 from __future__ import annotations

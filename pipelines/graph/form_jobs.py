@@ -1,12 +1,8 @@
 """Jobs of one step with a form, for decisions in the Dagster UI: approve, reject, rollback, retrain, withdraw_request.
 
-    form_job("approve", approving, ApproveForm, "Approves a release ...")
-    with in_one_sentence((ReleaseError,)): ...         # a refusal fails the run with its sentence, without a traceback
-
-Each calls what the command for it calls, so policies, re-checks, keys and the entry in the endpoint's log are the
-same. A retraining is asked for, and the sensor `decide` decides it at its next tick. The name in a form is what the person
-typed: whoever can open the UI can type any name. Where keys are trusted, the key of the process that runs the job signs the
-entry, as it does for a command.
+Each calls what its command calls, so policies, re-checks, keys and log entries are the same. Whoever can open the UI can type
+any name; where keys are trusted, the key of the process that runs the job signs the entry. A retraining is asked for, and the
+sensor `decide` decides it at its next tick.
 """
 
 from collections.abc import Iterator

@@ -1,10 +1,7 @@
 """The two jobs: `logs` by day, and `train` once over all days. One job for both would train once per day of a backfill.
 
-    dg.define_asset_job("train", ..., hooks={failure_in_one_sentence})
-
-The hook says in the run's own log why a step failed: Dagster shows the whole chain of errors instead. The sentence is that of
-the project's own error, as `millrace run` prints it. Of an error that is not meant for a person (a bug), the kind alone is
-named, since its message may hold what it read.
+A hook says in the run's log why a step failed, in the sentence of the project's own error. Of another error (a bug) only the
+kind is named, since its message may hold what it read.
 """
 
 from __future__ import annotations

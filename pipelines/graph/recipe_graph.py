@@ -1,15 +1,9 @@
-"""The Dagster graph of one recipe on one lake: assets, checks, jobs, schedules, a sensor, resources.
+"""The Dagster graph of one recipe on one lake: assets, checks, jobs, schedules, sensors, resources. Imports no torch.
 
     graph = definitions(Path("recipes/demo.yaml"), lake)
-    rewired(asset, lambda spec: [dg.AssetDep(...), ...])
 
-The assets are those of resources/stages/table.py, each from the file of its name in assets/. Importing this module imports no
-torch.
-
-`rewired` changes what an asset depends on, in the asset graph and in the execution plan. Dagster's `map_asset_specs` changes
-the declared dependencies, but not the steps that an asset's step waits for: a new dependency gets no input (1.13,
-`replace_specs_on_asset`), so steps would run before their inputs exist. tests/pipelines/graph/test_step_order.py compares both
-for every choice of switches.
+`rewired` changes what an asset depends on in the asset graph and in the execution plan. Dagster's `map_asset_specs` changes the
+declared dependencies only (1.13, `replace_specs_on_asset`), so steps would run before their inputs exist.
 """
 
 from __future__ import annotations

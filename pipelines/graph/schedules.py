@@ -1,15 +1,8 @@
 """What runs by the clock (daily reading, training, retention), and after a run of the job `train` (clearing, the dashboard).
 
-    clear_after(context, lake, "math-tutor", keep_s, everything)   # context: of the resource that a run is closing
-    dashboard_after(context, lake, "math-tutor")                   # writes <lake>/reports/<workload>.html
-
-Schedules read and clean yesterday's logs every day, run `train` on the recipe's cron, and run the job `retention` every night,
-which removes what the recipe no longer keeps. The first two are off until switched on, in the recipe
-(automation.retrain.enabled) or in the UI.
-
-Old unfinished artefacts are removed after a run, not before, so that a run continues its checkpoints first, however old they
-are. Only a successful run removes, and a run of a part of the graph only for its own assets, since another run may still
-continue the others. The dashboard is written after every run.
+Reading and training are off until switched on, in the recipe (automation.retrain.enabled) or in the UI. Old unfinished
+artefacts are removed after a run, not before, so that a run continues its checkpoints first; only after a successful one, and
+after a run of a part of the graph only its own assets', since another run may still continue the others.
 """
 
 from collections.abc import Collection

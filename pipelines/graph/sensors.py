@@ -1,13 +1,8 @@
 """Sensor for new logs: requests one run for each batch of objects that were never read, and asks again where a run failed.
 
-    run_key = key_of(context, found.digest)          # of a run request with the tag OBJECTS_TAG: found.digest
-
 A tick lists the end of each source and a page of at most OBJECTS_PER_TICK keys after its cursor, so it stays under Dagster's
-limit of 60 seconds for a prefix of any size; the next tick continues from there and starts over at the end.
-
-The run's key is the digest of the objects, and Dagster makes one run of a key for ever. A run that was killed too often, or
-could not reach the store, would leave its objects unread until newer ones arrive. So they are asked for again, after pauses
-that grow; not while a run has them, or if somebody cancelled it.
+limit of 60 seconds. The run's key is the digest of the objects, and Dagster makes one run of a key for ever: objects whose run
+was killed or could not reach the store are asked for again after pauses that grow, unless somebody cancelled it.
 """
 
 from __future__ import annotations

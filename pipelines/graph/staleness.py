@@ -1,14 +1,9 @@
 """Which assets of the job `train` show as out of date after new logs, and by when an asset should have been made again.
 
-    behind_traffic("math-tutor", {key: [keys that it reads], ...})
-    policy = freshness_of(recipe, "traffic_digest")       # a FreshnessPolicy, or None
-
-Dagster compares an asset with those that it depends on directly, and leaves out a dependency on all partitions of a time window
-(1.13, `CachingStaleStatusResolver._get_partition_dependencies`). So each asset that traffic reaches also depends on
-`traffic_digest`, which has no partitions and whose data version is the digest of the rows.
-
-Where the recipe's schedule is on, lateness is a warning first, then a failure. The ends of the two jobs are watched, not every
-asset: `traffic_digest` for the daily reading of logs, the last asset that a training always makes for the recipe's own cron.
+Dagster leaves out a dependency on all partitions of a time window (1.13,
+`CachingStaleStatusResolver._get_partition_dependencies`), so each asset that traffic reaches also depends on `traffic_digest`,
+whose data version is the digest of the rows. Where the recipe's schedule is on, lateness of the ends of the two jobs is a
+warning first, then a failure.
 """
 
 from __future__ import annotations

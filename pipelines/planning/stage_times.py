@@ -1,13 +1,9 @@
 """Predicts the seconds of each stage on this machine from measured speed and estimated sizes of models. Imports no torch.
 
-    speed = speed_of(recipe)                                        # measured (stage_facts.py)
-    seconds = stage_seconds(recipe, speed, TrafficSize(records=6_600, tokens=200))     # {"interactions": 6.0, ...}
-    sizes = model_sizes(recipe, look_at_base(recipe.base_model))    # from the recipe and the base model's config
-    sizes.base, sizes.student, sizes.served, sizes.drafter          # parameters; 0 where unknown or switched off
+    seconds = stage_seconds(recipe, speed_of(recipe), TrafficSize(records=6_600, tokens=200))     # {"interactions": 6.0, ...}
 
 A stage takes fixed seconds (a process that starts, files that are read), and what its tokens take in each block and in the head
-of the model, as measured on blocks of the model's shape (model_ops.planning.ShapeRates). Where nothing was measured, as on
-an accelerator, these rates are assumed from the speed of products.
+of the model, as measured on blocks of the model's shape (ShapeRates) or, on an accelerator, assumed from the speed of products.
 """
 
 from __future__ import annotations

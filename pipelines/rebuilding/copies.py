@@ -1,11 +1,8 @@
-"""Copies an artefact from one lake to another, its files and the manifests of everything behind it, and prints what it did.
+"""Copies an artefact from one lake to another: its files, and the manifests of everything behind it.
 
-    copied = copy_artefact(lake, "tutor/sft_model", LakeLayout.open("s3://company/lakes/tutor"))
-
-The artefact has the same version and digest there; with a release go its target, its drafter and an adapter's base. Of its
-other ancestors only manifests go, so that lineage can be asked; `elsewhere.json` beside such a manifest names the lake that has
-the files. Tables stay. Each file is compared with the manifest's digest while it is copied. A copy that was stopped continues:
-files that are there already, with the right digest, are not copied again. The manifest goes last.
+Version and digest stay; with a release go its target, its drafter and an adapter's base. Of other ancestors only manifests go,
+and `elsewhere.json` names the lake that has their files. Each file is compared with the manifest's digest while it is copied; a
+copy that was stopped continues; the manifest goes last.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """The version that each stage of a recipe would have if it were made now, without making anything.
 
-    planned = planned_versions(recipe, lake, slice_digest)      # {"sft_model": PlannedVersion(version, op, config, inputs),
-    ...}
-
 Each asset runs up to the point where it would build, with a workshop that only computes the version, so the version comes from
 the same code as in a run. Stages whose inputs do not exist yet are left out.
 """

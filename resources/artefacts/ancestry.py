@@ -1,11 +1,4 @@
-"""The artefacts behind artefacts, by their manifests, with licences and front matter.
-
-    for item, manifest in behind(lake, [target, drafter]): ...
-    licences = licences_of(manifests)          # {name of an external input: its licence}
-    front_matter(directory)                    # the metadata of a README.md in Hugging Face's form; {} if it has none
-
-A manifest is None where the lake has none any more.
-"""
+"""The artefacts behind artefacts, by their manifests, with licences and front matter. A manifest is None where it is gone."""
 
 from __future__ import annotations
 

@@ -1,13 +1,9 @@
-"""The current artefacts of a workload, and which of them were made from outdated inputs.
+"""The current artefacts of a workload, and which of them were made from outdated inputs. Nothing is written.
 
-    manifests = current_manifests(lake, "math-tutor")    # name -> manifest, read from current.json and manifest.json
-    stale = stale_inputs(manifests)                      # name -> [StaleInput(...)]; only stale artefacts are in it
-    up_to_date(registry, "model", "sft_model")           # its manifest; ManifestError if one of its inputs is outdated
-    warm_start_parent(registry, "model", "sft_model", inputs=[dataset])
+    stale = stale_inputs(current_manifests(lake, "math-tutor"))    # name -> [StaleInput(...)]; only stale artefacts are in it
 
 An input that is an artefact is compared by digest: another version with the same content is not a change. An artefact whose
 parent is stale is stale itself. Table slices and external files are compared if the caller gives their digests (`digest_of`).
-Nothing is written.
 """
 
 from __future__ import annotations

@@ -1,17 +1,10 @@
-"""Removes what stopped, killed and superseded runs left in a lake, after a stated time.
+"""Removes what stopped, killed and superseded runs left in a lake: unfinished versions, temporary files and folders.
 
-    keep_s = keep_seconds()                                   # of MILLRACE_KEEP_UNFINISHED_DAYS; 7 days; None: for ever
-    for found in remove_leftovers(lake, "math-tutor", keep_s):
-        print(found.sentence())                               # removed unfinished sft_model 1a2b... (stopped ..., 1.2 GB)
+    for leftover in remove_leftovers(lake, "math-tutor", keep_seconds()): print(leftover.sentence())
 
-    kind                                         where
-    a version that was never finished            datasets|models/<workload>/<name>/<version>/, releases/<workload>/<version>/
-    catalogs, writes and removals cut short      .catalog-xxxxxxxx, .<file>.xxxxxxxx, .removing-<version>
-    a signing cut short                          .signing-xxxxxxxx
-
-Age counts from the newest file: the time since anything was written, or restored, there. A directory that a process holds
-(stores/in_use.py) stays, whatever its age. Links are never followed. Finished artefacts are never touched, nor is a version
-without manifest.json that a pointer, a release, an endpoint or another manifest names: it was finished once.
+Age counts from the newest file. A directory that a process holds (stores/in_use.py) stays, whatever its age; links are never
+followed. Finished artefacts are never touched, nor is a version without manifest.json that a pointer, a release, an endpoint or
+another manifest names: it was finished once.
 """
 
 from __future__ import annotations

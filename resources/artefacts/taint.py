@@ -1,11 +1,8 @@
 """Models and releases whose weights learnt rows that were erased since.
 
-    found = tainted(lake)                      # {"model:tutor/sft_model@1a2b...": Taint(...)}
-    rows_erased_from(lake, [target, drafter])   # the most rows behind any of these manifests
-
 A model is tainted by a dataset that it was made from and that lost rows models learn (erased.json), and by a tainted model that
-it, or its dataset, was made from. A release is tainted by its target and its drafter, not by what its evaluation compared.
-Once found, the taint is kept in tainted.json beside the manifest, so it stays when the dataset is removed.
+it, or its dataset, was made from; a release by its target and its drafter. The taint is kept in tainted.json beside the
+manifest, so it stays when the dataset is removed.
 """
 
 from __future__ import annotations

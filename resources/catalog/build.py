@@ -6,8 +6,6 @@ coalesce(getvariable('lake'), '<where it was built>') || '/...', so that a copy 
 '<copy>'`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -5,8 +5,6 @@ while a run is writing.
     lineage_of(lake, "math-tutor/sft_model")                          # edges from an artefact down to the log tables
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

@@ -3,8 +3,6 @@ column of a table or of a dataset's file is described in its Arrow schema; what 
 or a dataset passes on has the sentence of the column that it comes from.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from functools import cache

@@ -3,8 +3,6 @@ sft_dataset of the workload math-tutor is `math_tutor_sft_dataset` and `math_tut
 are of several kinds has a view for each, such as `math_tutor_evaluation_report_likelihood`.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Says why a run should stop after curation, and why a relation may have no rows."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 

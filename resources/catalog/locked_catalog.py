@@ -6,8 +6,6 @@ DuckDB's own parser: since DuckDB 2.0 a `copy ... to` or an `insert` may be a CT
 run any text.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -2,8 +2,6 @@
 are left out; `millrace verify <lake>/endpoints` reports them.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

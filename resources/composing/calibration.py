@@ -2,8 +2,6 @@
 Held-out rows are never read, so a measurement of the quantized model is on rows that its calibration did not see.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from pathlib import Path

@@ -2,8 +2,6 @@
 It holds no row and no date: the same rows give the same bytes. Its text is in cards/.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter, defaultdict

@@ -2,8 +2,6 @@
 A column without a sentence comes as it is from rows that were there before.
 """
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from model_ops.files import column

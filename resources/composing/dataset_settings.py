@@ -2,8 +2,6 @@
 A named dataset has the held-out rows of `sft_dataset`, so what one stage trains on is never what another is measured on.
 """
 
-from __future__ import annotations
-
 import math
 from datetime import date
 from typing import Annotated, Any, Literal, get_args

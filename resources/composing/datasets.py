@@ -10,8 +10,6 @@ rows are decided in mixing.py; within a prompt shape, rows are drawn by hash.
     report = build_sft_dataset(curated / "curated.parquet", seeds / "seeds.parquet", output, DatasetSettings())
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 conversation({"system": "Be brief.", "question": "2 + 2?"}, "2 + 2?")     # [a system message, a user message]
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any

@@ -10,8 +10,6 @@ with several turns (Spec-Bench, MT-bench) becomes one item per turn, since each 
     bfcl        id, question, function; accepted calls in ground_truth or in the file `answers`
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator

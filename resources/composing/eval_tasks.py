@@ -12,8 +12,6 @@ a format is known for, and asks nothing of records without what it needs. A kind
     judge, refuses, complies, record    nothing but the prompt
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any, Literal

@@ -2,8 +2,6 @@
 Every dataset in the artefact's ancestry counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

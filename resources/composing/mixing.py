@@ -5,8 +5,6 @@ row displaces as many rows as the quotas change by, and reshuffles none.
     takes = cluster_takes({"summarise#en": 400, "translate#de": 20}, quotas[pool], "sqrt")
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import md5
 from typing import NamedTuple, TypeVar

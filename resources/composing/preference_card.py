@@ -2,8 +2,6 @@
 teach something else than what people prefer: one kind of verdict only, or length.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

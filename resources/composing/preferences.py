@@ -7,8 +7,6 @@ are drawn as those of `datasets.sft`; a row of several sessions is in the most p
 counted by rule (preference_card.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -5,8 +5,6 @@ agent are all taken, unless they are the same. Tasks that give one prompt differ
 item of the evaluation suites, are left out.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

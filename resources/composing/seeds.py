@@ -6,8 +6,6 @@ training rows are taken. lines = rows + duplicates + bad + erased, for every sou
     report = import_seeds({"handmade": SeedSettings(uri="seeds.jsonl")}, output)
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping

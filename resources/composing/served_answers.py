@@ -3,8 +3,6 @@ has them. Ids are null if personal data was redacted from the row (the ids would
 from the server's count. model_ops.answering.served_answers reads the file.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -2,8 +2,6 @@
 Of a split with more than ROWS rows evenly spaced ones are counted, and the sum is scaled up.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path

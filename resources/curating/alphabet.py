@@ -6,8 +6,6 @@ with one is normalised first.
     alphabet()[ord("A")]         # 97: part of a word, as "a"; of "-" 0: separates words; of "水" ALONE | 0x6c34
 """
 
-from __future__ import annotations
-
 import unicodedata
 from functools import cache
 from itertools import chain

@@ -2,8 +2,6 @@
 `cleaned_interactions.quality` and `language` for every row, kept or not: query them before choosing a threshold.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator

@@ -1,7 +1,5 @@
 """Remembers which days are cleaned and up to date, by the names of the files that were compared."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from datetime import date
 

@@ -6,8 +6,6 @@ because short English texts are sometimes classified as Walloon.
     detect(pa.array(["Wie kann ich mein Passwort ändern?", "ok"]))    # (["de", None], [0.99, 0.0])
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import NamedTuple
 

@@ -7,8 +7,6 @@ Administration assigns them, country codes ITU-T E.164. Names and addresses need
     find_personal_data("mail Ann@b.org")   # (Span(5, 14, "EMAIL", "ann@b.org"),)
 """
 
-from __future__ import annotations
-
 import json
 import re
 from bisect import bisect_left

@@ -5,8 +5,6 @@ shares are those of Gopher's repetition rules (Rae et al. 2021, table A1, as in 
 answer's prose, null below `least_words` words of prose.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 

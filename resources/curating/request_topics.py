@@ -4,8 +4,6 @@ that is no greeting. To have them chosen anew, delete <lake>/prompt_shapes/<work
 again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -3,8 +3,6 @@ Here alone is decided which of them are good: by the rules, else by the name's w
 numbers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple

@@ -5,8 +5,6 @@ id. Feedback is read again, since it may arrive after its day was cleaned. The r
 arrived.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -4,8 +4,6 @@ n-gram's hash is a polynomial over its words' hashes, rolled from word to word; 
 module inside functions only: it loads numba.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from model_ops.machine import compiled

@@ -69,7 +69,6 @@ class TrainingRecord:
     version: str
     rows: int
     """Cleaned rows that the grouping pass had read by then."""
-    at: str
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,6 @@ class Evidence:
     release: str = ""
     rows: int = 0
     newest_day: date | None = None
-    rows_by_day: dict[date, int] = field(default_factory=dict)
     drafter: TrainingRecord | None = None
     model: TrainingRecord | None = None
     episodes: tuple[Episode, ...] = ()
@@ -117,7 +115,6 @@ class Evidence:
     def as_record(self) -> dict[str, Any]:
         """For the table: without the counts of each day."""
         record = asdict(self) | {
-            "rows_by_day": None,
             "newest_day": self.newest_day.isoformat() if self.newest_day else None,
             "episodes": [str(each) for each in self.episodes],
             "new_rows_of_drafter": self.new_rows_of_drafter,

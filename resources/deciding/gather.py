@@ -45,7 +45,6 @@ def gather(lake: LakeLayout, facts: RecipeFacts, now: datetime | None = None) ->
         release,
         sum(by_day.values()),
         max(by_day, default=None),
-        by_day,
         drafter=_trained(lake, manifests.get("speculator")),
         model=_trained(lake, manifests.get("sft_model") or manifests.get(facts.policy.served)),
         episodes=tuple(_episodes(tables, facts.workload, release)),
@@ -107,7 +106,7 @@ def _trained(lake: LakeLayout, model: Manifest | None) -> TrainingRecord | None:
     while waiting:
         manifest = waiting.pop(0)
         if manifest.name.endswith("/curated_interactions"):
-            return TrainingRecord(model.version, int(manifest.metrics.get("read") or 0), model.created_at.isoformat())
+            return TrainingRecord(model.version, int(manifest.metrics.get("read") or 0))
         for item in manifest.inputs:
             if item.kind == "dataset" and (item.name, item.version) not in seen:
                 seen.add((item.name, item.version))

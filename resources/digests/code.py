@@ -15,8 +15,6 @@ If a result changes without a change of the code (a dependency computes somethin
 constant `REVISION = 1`, and raise it with each such change. Like any other constant it is part of the tree.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from functools import cache

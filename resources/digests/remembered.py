@@ -2,8 +2,6 @@
 the answers: answers of other code are not used. The folder can be deleted at any time.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping

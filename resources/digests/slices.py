@@ -4,8 +4,6 @@ is remembered for the names of its Parquet files. A slice of which only counts w
 make them again from no rows.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
 from datetime import date

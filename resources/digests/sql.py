@@ -1,7 +1,5 @@
 """The digest of an SQL file's meaning: its tokens, without comments and layout. Text in quotes stays as it is."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 

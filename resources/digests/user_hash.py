@@ -1,7 +1,5 @@
 """Keyed hashes of ids: what tables have instead of user ids, and tombstones instead of any id."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

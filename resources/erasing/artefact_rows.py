@@ -1,17 +1,9 @@
 """Erases rows from the Parquet files of finished datasets, in every version, and the answers that teachers gave to them.
 
-    for hit in rows_in_artefacts(lake, selection): hit.node, hit.path, hit.rows, hit.learnt
-    erase_rows(hit, selection, erasure)
-    found = answers_to_erase(lake, selection, sought)      # {path: Answers(theirs=3, unattributed=1)}
-    erase_answers(path, keys, sought)                      # lines of answers/<workload>.jsonl
-
-A row is found by its ids: any column of text whose name ends in _id, and any list of text in _ids, that holds the id of an
-erased interaction, of a seed that repeats it, or of a session without other rows. The file is replaced as a whole; erased.json
-beside the manifest says how many rows it lost and what its digest is now (resources/manifests/erased.py).
-
-An answer is kept under the hash of its request. It is theirs if a dataset names that hash with an erased row, or if its text is
-sought. Where a workload loses rows, answers that no finished dataset names go too: nothing says whose they are, and the
-teacher can be asked again. Scores of a judge hold no text and stay.
+A row is found by its ids: any column of text whose name ends in _id, and any list of text in _ids. The file is replaced as a
+whole; erased.json beside the manifest counts the lost rows (resources/manifests/erased.py). An answer is kept under the hash of
+its request, and goes if a dataset names that hash with an erased row, if its text is sought, or if no dataset names it: nothing
+says whose it is, and the teacher can be asked again. Scores of a judge hold no text and stay.
 """
 
 from __future__ import annotations

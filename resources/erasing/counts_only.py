@@ -1,11 +1,8 @@
 """Removes everything that people and models said in some sources, once weights have learnt it: only counts stay.
 
-    if is_learnt(lake, "tutor"): keep_counts_only(lake, "tutor", ["gateway"])
-
-Rows leave tables, datasets, answers, reports and Dagster's history, as `forget` erases them, and old files of the tables go
-at once. Three things differ: no tombstone is written, for nothing forbids these records; ids go to the table `retired`, so that
-lineage still names objects and lines, and a later erasure finds them; and a dataset keeps the digest that it was made with, so
-models and releases that learnt the rows are neither stale nor tainted.
+Rows go as `forget` erases them, with three differences: no tombstone is written, for nothing forbids these records; ids go to
+the table `retired`, so that lineage still names objects and lines and a later erasure finds them; and a dataset keeps the
+digest that it was made with, so what learnt the rows is neither stale nor tainted.
 """
 
 from __future__ import annotations

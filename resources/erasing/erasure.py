@@ -1,9 +1,5 @@
 """Erases a user, a session or an interaction from a lake.
 
-    plan = plan_erasure(lake, asked)                                # what would be touched; writes nothing
-    report = forget(lake, asked, Actor.of_command("request 4711"), vacuum=True)
-    complete_unfinished(lake)                                       # what a killed erasure left, before a run
-
 Order: journal, tombstones, unfinished work, answers, reports and Dagster's history, datasets, taint, tables (interactions
 last), caches and catalog, old files; then the journal goes. Every step can be repeated, so a second try completes a killed one.
 Sources are never touched: the report names the objects that a person has to clean.

@@ -1,11 +1,5 @@
 """Erasures under way: one file each in <lake>/.erasing, from before the tombstone until everything is erased.
 
-    asked = ask_for(tables, "user", "ann@example.org")     # what `millrace forget` erases: a user, session or interaction
-    asked.hashes                # keyed hashes; the id itself is written nowhere
-    write(lake, request)        # first of all
-    unfinished(lake)            # what a killed erasure left, oldest first
-    done(lake, request)
-
 A file has keyed hashes and no ids, as tombstones do.
 """
 

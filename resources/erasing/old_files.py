@@ -1,9 +1,5 @@
-"""Removes files of Delta tables that no reader needs any more: Parquet files of earlier versions, and the log before a version.
-
-    old_bytes(lake)                           # bytes that `remove_old_files` would free
-    remove_old_files(lake, keep_hours=0)      # also the statistics in the log, which quote the first characters of texts
-
-Time travel ends there: only the newest version can be read. A reader that has an older version open loses its files.
+"""Removes files of Delta tables that no reader needs any more: Parquet files of earlier versions, and the log before a version,
+whose statistics quote the first characters of texts. Time travel ends there, and a reader of an older version loses its files.
 """
 
 from __future__ import annotations

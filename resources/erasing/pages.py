@@ -1,13 +1,9 @@
 """Erases what reports, logs and Dagster's history show of erased rows.
 
-    for page in pages_showing(lake, sought): page.path, page.match
-    clean_page(page, sought, erasure)
-
-All files of the lake are searched but tables, Parquet files, weights and the catalog, and Dagster's folder wherever it lies.
-Markdown and HTML that show text are replaced by a note; strings of JSON and of databases, and lines of other text, by [erased];
-ids by [erased]. A line of JSON with the row_id of an erased row goes. A file that is part of an artefact gets its new digest in
-erased.json. Databases are rewritten whole (VACUUM), so that their free pages hold nothing. Files of models are never changed: a
-model that shows text is named.
+Searched are all files of the lake but tables, Parquet files, weights and the catalog, and Dagster's folder wherever it lies.
+Markdown and HTML that show text are replaced by a note, strings of JSON and of databases, lines of other text and ids by
+[erased]; a line of JSON with the row_id of an erased row goes. Databases are rewritten whole (VACUUM), so that their free pages
+hold nothing. Files of models are never changed: a model that shows text is named.
 """
 
 from __future__ import annotations

@@ -40,7 +40,8 @@ def named_in_logs(lake: LakeLayout, identifier: str, everywhere: bool) -> Iterat
     if table is None or not (unread or (everywhere and tables.files("objects"))):
         return
     there = table.schema().to_arrow().names  # an older table has no unread_keys
-    columns = [name for name in ("source", "uri", "etag", "bytes", "unread_keys") if name in there]
+    wanted: list[str] = ["source", "uri", "etag", "bytes", "unread_keys"]
+    columns = [name for name in wanted if name in there]
     listed = table.to_pyarrow_table(columns=columns).to_pylist()
     records_by_place: Counter[tuple[str, str, str, bool]] = Counter()
     first: dict[tuple[str, str, str], str] = {}

@@ -1,18 +1,9 @@
 """Removes what a recipe keeps for a number of days only: rows of tables, versions of datasets and models, old table files.
 
-    found = old_data(lake, "tutor", settings)           # Old(rows={"interactions": 1200}, versions=[...], old_bytes=...)
-    remove_old_data(lake, "tutor", settings)            # the same, removed
-    rows_to_empty(tables, "tutor", date(2026, 6, 1))    # {"interactions": 1200, "feedback": 3}: days before that one
-    empty_rows(tables, "tutor", date(2026, 6, 1))       # the same, written
-
-Rows go by their day, and so do rated answers of chats. With raw_days below curated_days, raw rows go before the curated ones
-that were made from them: they are emptied of what was said, and their ids stay as long as the curated rows. Datasets and models
-that were made from either stay as long as their own days. A version stays, whatever its age, if it is current, if it is a
-release, or if a current artefact or a release was made from it.
-
-An emptied interaction keeps its ids, times, counts, the numbers among its parameters, and `emptied`, a hash of how it was
-served. So it is not stale, no copy of it is read again, feedback still finds it, and digests of the table do not change. A row
-that was not cleaned yet keeps everything: rows of an old day that arrive late are cleaned first and emptied by the next call.
+Rows go by their day. With raw_days below curated_days, raw rows are emptied of what was said before the curated ones go: an
+emptied interaction keeps ids, times, counts, and `emptied`, a hash of how it was served, so it is not stale and no copy of it
+is read again. A row that was not cleaned yet keeps everything until it is. A version stays, whatever its age, if it is current,
+a release, or behind a current artefact or a release.
 """
 
 from __future__ import annotations

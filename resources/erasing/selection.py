@@ -1,14 +1,8 @@
-"""The rows of the tables that an erasure takes.
+"""Selects the rows of the tables that an erasure takes, and removes them.
 
-    with select_rows(tables, asked) as selection:
-        selection.ids, selection.sessions      # of the erased interactions, and of sessions without any other row
-        selection.changes("feedback")          # {("tutor", date(2026, 6, 1)): 3}
-        remove_rows(tables, selection, "feedback")
-
-Selects the interactions to erase; for a user also rows without a user in sessions without other users; for a
-session or an interaction also later turns that repeat its text. Seeds are found by the exchanges that they repeat, everything
-else by ids in the tables `interactions` and `retired`, which lose their rows last, so an erasure that was killed selects the
-same rows again.
+For a user these are also rows without a user in sessions without other users; for a session or an interaction also later turns
+that repeat its text. Seeds are found by the exchanges that they repeat, everything else by ids in the tables `interactions` and
+`retired`, which lose their rows last, so an erasure that was killed selects the same rows again.
 """
 
 from __future__ import annotations

@@ -1,14 +1,9 @@
 """Finds erased ids and texts in bytes: in reports, logs and databases that show rows.
 
-    sought = ErasedTexts.of(selection.texts(), selection.ids, selection.other_texts(), shapes)
-    sought.in_bytes(content)        # SearchMatch(text=True, ids=False)
-    sought.cleaned(value)           # a JSON value whose strings no longer show them
-
-A text is found by pieces of 12 to 32 characters that look the same in plain text, JSON and HTML: they hold no quote, backslash,
-angle bracket, ampersand or line break. Text that is not ASCII is also sought as JSON escapes it. So an excerpt of 64 characters
-or more is found; a few words of it may not be. Instructions (system and developer messages) are the product's own text and
-are not sought, and neither are phrases that other interactions have. A prompt shape's name (`zebra#09775227`) holds a
-word of a prompt, so names that only erased rows have are sought like ids, and also as keys of JSON: reports count by shape.
+A text is found by pieces of 12 to 32 characters that look the same in plain text, JSON and HTML, and, where it is not ASCII, as
+JSON escapes it: an excerpt of 64 characters or more is found, a few words may not be. Instructions (system and developer
+messages) and phrases that other interactions have are not sought. A prompt shape's name (`zebra#09775227`) holds a word of a
+prompt, so names that only erased rows have are sought like ids, also as keys of JSON: reports count by shape.
 """
 
 from __future__ import annotations

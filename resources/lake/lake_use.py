@@ -7,8 +7,6 @@ them again. Models stay: they count as tainted.
     with alone(lake, "forget"): ...          # raises LakeInUse at once if anything is at work
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

@@ -1,7 +1,5 @@
 """The columns of the lake's Delta tables, each with a sentence that says what it holds, and how tables are partitioned."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from model_ops.files import column

@@ -6,8 +6,6 @@ DuckDB and Arrow seldom say which file is damaged: naming_damage reads the files
         rows(connection, "inspecting/sample", share=0.1)         # with named parameters bound, as an Arrow table
 """
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -5,8 +5,6 @@ quoting function. Tables stay open: a log of many partitions is long, so later o
     tables.replace("interactions", rows, workload="math-tutor", dt=[date(2026, 6, 1)])   # that partition, atomically
 """
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from datetime import UTC, date, datetime

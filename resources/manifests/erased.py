@@ -1,12 +1,8 @@
 """Records that rows of a finished artefact were erased: erased.json, beside its manifest.
 
-    note_erased(directory, file, erasure, rows=3, learnt=True, digest=manifest.digest)    # before the file is replaced
-    erased_in(directory)               # ErasureRecord(rows=3, files={...}, ...); None if nothing was erased
-    after_erasure(directory, "dataset", files)    # the manifest's files as they are now
-
-The manifest stays as it was written, so lineage still names the version. `read_manifest` gives a dataset the files and the
-digest that it has after the erasure: what was made from the rows before it is stale, and `verify` compares with these digests.
-Weights are never rewritten; of a release only its pages, which are not part of its digest in the endpoint's log.
+The manifest stays as it was written, so lineage still names the version. `read_manifest` gives a dataset the files and digest
+that it has after the erasure: what was made from the rows before it is stale, and `verify` compares with these digests. Weights
+are never rewritten; of a release only its pages, which are not part of its digest in the endpoint's log.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Rated answers of `millrace chat`: log objects in the lake itself, which every run reads beside the recipe's sources."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from datetime import date

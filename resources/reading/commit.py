@@ -4,8 +4,6 @@ ledger last: after a crash between two commits, affected objects are unread in t
 and are read again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 import duckdb

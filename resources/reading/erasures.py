@@ -3,8 +3,6 @@ has no id, only sha256(MILLRACE_USER_HASH_KEY, unit separator, id), as `user_has
 user_hash would match, so lake.json has the key's fingerprint from the first ingest on, and whoever hashes ids refuses another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 

@@ -2,8 +2,6 @@
 interaction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from model_ops.jobs import counted

@@ -130,10 +130,6 @@ class IngestReport(BaseModel):
     clashes: dict[str, dict[str, int]] = Field(default_factory=dict)
     """Numbers of records in which two names of one column contradict each other, by source and by what was read."""
 
-    @property
-    def first_failure(self) -> str:
-        return next((f"{reason.first_uri}: {reason.message}" for reason in self.failures.values()), "")
-
     def add(self, batch: StagedBatch) -> None:
         """Adds a batch whose rows were decided on. Raises IngestCountsError where outcomes and records differ in number."""
         self._count(batch)

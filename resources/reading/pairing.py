@@ -6,8 +6,6 @@ the order in which objects arrive does not matter.
     pairing_key("s3://logs/batches/2026-06-01/outputs/b1_output.jsonl")     # .../2026-06-01, b1
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 

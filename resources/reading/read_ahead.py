@@ -2,8 +2,6 @@
 iterator is raised where its next item would have come. A consumer that stops early stops the thread.
 """
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Iterable, Iterator

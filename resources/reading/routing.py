@@ -3,8 +3,6 @@ first records are all of one format is read as that format; for a record that it
 for another. It runs in a reading thread and touches no DuckDB.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

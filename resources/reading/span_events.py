@@ -3,8 +3,6 @@ objects arrive. The ledger keeps, as an object's format, whether its spans or lo
 objects are read again when an object of neighbouring days brings the other side.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta

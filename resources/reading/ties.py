@@ -5,8 +5,6 @@ run ties all feedback again, and only days that changed are written.
     tie(tables, {"math-tutor"}).days["math-tutor"][date(2026, 6, 1)]    # {"request": 12, "several": 1, "unknown": 2}
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
 from dataclasses import dataclass, field

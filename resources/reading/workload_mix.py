@@ -1,7 +1,5 @@
 """Finds workloads that a source mixes: names in its records that the recipe's workload gets without being asked to."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import yaml

@@ -5,8 +5,6 @@ the like are one beside any answer or id.
     sides_of({"request_id": "r1", "original": "It is Bern.", "corrected": "It is Rome."})     # ("It is Bern.", "It is Rome.")
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

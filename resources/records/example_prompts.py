@@ -4,8 +4,6 @@ an instruction and before any other question, `choices` below. A key whose text 
 more, `problem` names the keys, and the record goes to quarantine. DuckDB calls prompt_of; it never raises.
 """
 
-from __future__ import annotations
-
 import json
 from string import ascii_uppercase
 from typing import Any

@@ -6,8 +6,6 @@ hashes and checks. For a record that fails a check, `route` may find another for
     for line in extraction.extract(FORMATS["messages"], lines, route): ...     # lines to read again by another format
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

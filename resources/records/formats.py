@@ -10,8 +10,6 @@ several threads. Every record must give at least one row; `error_code` and `mess
 parses `raw` again into one `case` and name it once: DuckDB evaluates it for every row where it occurs twice.)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any

@@ -4,8 +4,6 @@ size are of the decoded bytes. URLs and invalid base64 stay; a text that is JSON
     referenced(record)     # {"url": "data:image/png;base64,..."} -> {"url": "sha256:<hex>;image/png;<bytes>"}
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

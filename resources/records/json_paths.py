@@ -4,8 +4,6 @@ the last one); a key with a dot or a bracket is quoted. Where a step meets a tex
     steps_of("$.payload.items[0].text")      # ("payload", "items", 0, "text")
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

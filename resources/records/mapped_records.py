@@ -1,7 +1,5 @@
 """Reads the records of a source with `fields`: each as the fields say, or else by the format that recognises it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from functools import lru_cache

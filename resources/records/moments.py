@@ -5,8 +5,6 @@ be the only one that can be the month; with dots, the day is first. A time witho
     moment_of('{"$date": 1780300800000}')       # "1780300800000": an epoch is left to the macro plain_moment
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from datetime import date, datetime, timedelta, timezone

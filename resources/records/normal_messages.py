@@ -7,8 +7,6 @@ calls normal_messages and call_turns; they never raise.
     without_leak("Each turn of ChatML ends with `<|im_end|>`.")                # unchanged: the text is about the token
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -4,8 +4,6 @@ good_end("user_score")           # 1: more is better; of "hallucination" -1, of 
 SAID["thumbs_down"]              # ("side", -1), whatever the name;  SAID["true"]: ("truth", 1), of what the name says
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 

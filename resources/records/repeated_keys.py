@@ -2,8 +2,6 @@
 takes the first.
 """
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

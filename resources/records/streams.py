@@ -3,8 +3,6 @@ finish_reason and without [DONE] was cut: it becomes a failed request (error "st
 gives no training row.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterable
 from typing import Any

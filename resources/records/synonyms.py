@@ -7,8 +7,6 @@ what is read here.
     # {"named": {}, "found": {"user": "U2", "latency": 812.0}, "unread": ["billing.amount\tcost"], "clashes": []}
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

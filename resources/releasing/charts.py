@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from typing import TypeVar
 
 from markupsafe import Markup, escape
 
@@ -19,6 +20,8 @@ FEW = 7
 """At most this many days have a label each."""
 SERIES = 4
 """Colours that a page has for series: classes s0 to s3; further series are dashed."""
+Place = TypeVar("Place", date, float)
+"""Of a point along a line."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ def bars(title: str, given: Sequence[Bar], unit: str, digits: int = 3, whole_lab
 def lines(
     title: str,
     about: str,
-    series: Mapping[str, Sequence[tuple[date, float]]] | Mapping[str, Sequence[tuple[float, float]]],
+    series: Mapping[str, Sequence[tuple[Place, float]]],
     digits: int = 3,
     from_zero: bool = True,
 ) -> Markup:
@@ -73,11 +76,10 @@ def lines(
     places = sorted({place for points in series.values() for place, _ in points})
     values = [value for points in series.values() for _, value in points] or [0.0]
     low, top = (0.0, nice_top(max(values))) if from_zero and min(values) >= 0 else nice_bounds(min(values), max(values))
-    days = [place for place in places if isinstance(place, date)]
     room = WIDTH - LEFT - RIGHT - 16
     at = {place: LEFT + 8 + _share(place, places) * room for place in places}
-    parts = _axes(top, days, low)
-    parts += [_label(at[place], TOP + PLOT + 15, short_number(place)) for place in places if not isinstance(place, date)]
+    parts = _axes(top, [], low)
+    parts += _place_labels(places, at)
     for index, (name, points) in enumerate(series.items()):
         drawn = [(at[place], TOP + PLOT - (value - low) / ((top - low) or 1.0) * PLOT, place, value) for place, value in points]
         path = " ".join(f"{'L' if number else 'M'}{x:.1f} {y:.1f}" for number, (x, y, _, _) in enumerate(drawn))
@@ -273,11 +275,26 @@ def _day_labels(days: Sequence[date], left: float, y: float) -> list[Markup]:
     ]
 
 
+def _place_labels(places: Sequence[Place], at: Mapping[Place, float]) -> list[Markup]:
+    """Of a line: every number, or the first and the last day."""
+    days: list[date] = []
+    for place in places:
+        if isinstance(place, date):
+            days.append(place)
+    if days:
+        return _day_labels(days, LEFT, TOP + PLOT + 15)
+    return [_label(at[place], TOP + PLOT + 15, _number(place)) for place in places]
+
+
+def _number(place: Place) -> str:
+    return str(place) if isinstance(place, date) else short_number(place)
+
+
 def _label(x: float, y: float, text: str | date) -> Markup:
     return Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(x, y, text)
 
 
-def _share(place: date | float, places: Sequence[date] | Sequence[float]) -> float:
+def _share(place: Place, places: Sequence[Place]) -> float:
     """Where a place stands between the first and the last: a day by time, a number by its rank."""
     if isinstance(place, date):
         whole = (places[-1] - places[0]).days

@@ -113,7 +113,8 @@ class ReleaseServer:
         log, program = settings.logs / f"{directory.name}.log", settings.program
         settings.logs.mkdir(parents=True, exist_ok=True)
         release = read_release(directory)
-        chosen = dtype_words(program.kind, lake.root / release.target.path, settings.arguments)
+        target = lake.root / release.target.path
+        chosen = dtype_words(program.kind, target, settings.arguments) if program.kind == "vllm" else []
         if chosen:
             say(f"release {directory.name}: {SERVES_FLOAT32}")
         with ExitStack() as stack:
@@ -131,7 +132,7 @@ class ReleaseServer:
                 )
             except (ServerFailed, NotRunnable) as error:
                 raise ServeError(f"{program.kind} did not start release {directory.name}: {error} (log: {log})") from error
-            sampling = server_sampling(lake.root / release.target.path / "generation_config.json")
+            sampling = server_sampling(target / "generation_config.json")
             return cls(directory, release, program, log, server, stack.pop_all(), sampling)
 
     @property

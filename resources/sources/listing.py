@@ -3,8 +3,6 @@ folders (`.x`, `_x`, `x.tmp`, `x.part`, ...) are skipped. Links to folders are f
 listed. No object is opened.
 """
 
-from __future__ import annotations
-
 import glob
 import os
 import re

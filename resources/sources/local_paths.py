@@ -3,8 +3,6 @@ recipe's path (before a glob's first wildcard): a link such as `latest` may poin
 listed.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from glob import has_magic

@@ -5,8 +5,6 @@ a time and at most AHEAD_BYTES together; larger ones are read in ranges (stores/
         with opened() as file: ...             # raises OSError if this object cannot be read; the others are not affected
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 from collections import deque

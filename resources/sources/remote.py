@@ -2,8 +2,6 @@
 often no OSErrors, and may quote a signed request: every error becomes an OSError that names only its kind.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager

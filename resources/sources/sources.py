@@ -5,8 +5,6 @@ a glob, file://, s3://, or any URL that fsspec knows; credentials come from the 
         with open_object(item) as file: file.read()
 """
 
-from __future__ import annotations
-
 import glob
 import hashlib
 import json

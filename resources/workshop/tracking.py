@@ -1,11 +1,8 @@
 """Sends training metrics from metrics.jsonl to TensorBoard, Weights & Biases or MLflow.
 
-    with tracked(output / "metrics.jsonl", "tensorboard", lake.root / "tracking", "shop/sft_model/0123abcd"):
-        launcher.run(job)
-
-A thread follows the file while the worker writes it and sends each step once. A run that was killed and continued shows each
-step once too: earlier steps are sent again, into an empty folder (TensorBoard), under the run's own id (W&B), or to a run that
-replaces the earlier one (MLflow). If a tracker fails, it logs the error and stops; training continues.
+A thread follows the file while the worker writes it and sends each step once. After a kill, earlier steps are sent again into
+an empty folder (TensorBoard), under the run's own id (W&B), or to a run that replaces the earlier one (MLflow). If a tracker
+fails, it logs the error and stops; training continues.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """What decides the version of a training: the settings of its job that count, its length limits, and its base model's commit.
 
-    commit_to_import(registry, "Qwen/Qwen3-0.6B", branch="", wanted=None, ask=imported_commit)     # 40 hex digits, or None
-    outside_name("Qwen/Qwen3-0.6B", "v2")     # "Qwen/Qwen3-0.6B@v2": the name of the manifest's external input
-
 A base stays what it is until somebody asks for another commit. Length limits are settings of operation `measure_lengths`.
 """
 
@@ -48,7 +45,7 @@ def length_limits(
         for name, settings in filled.items()
         if getattr(settings, "reasoning_budget", None)
     }
-    drafter = filled.get("speculator")
+    drafter = next((each for each in filled.values() if isinstance(each, SpeculatorSettings)), None)
     return measure_lengths_settings.LengthSettings(
         training={
             name: measure_lengths_settings.TrainingLimit(max_length=filled[name].max_length, overflow=filled[name].overflow)

@@ -5,8 +5,6 @@ the lake.
     bucket.put("endpoints/tutor.json", b"...", was=etag)             # raises Conflict if somebody replaced it meanwhile
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import secrets

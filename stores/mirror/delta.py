@@ -4,8 +4,6 @@ same days is refused. A commit whose answer was lost is not written twice: each 
 keeps.
 """
 
-from __future__ import annotations
-
 import os
 import time
 import uuid

@@ -2,8 +2,6 @@
 machine share it.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import time

@@ -1,7 +1,5 @@
 """Names of a lake's objects: which machines share, and which are part of an artefact's version."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 

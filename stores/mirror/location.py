@@ -3,8 +3,6 @@
 a bucket of one name.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

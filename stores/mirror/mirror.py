@@ -8,8 +8,6 @@ keeps for itself stays out of the bucket: Dagster's history, caches, recipes, un
     mirror.push()                              # what else was written here: answers, rewritten datasets
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress

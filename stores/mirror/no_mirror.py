@@ -1,7 +1,5 @@
 """A lake on a disk has no mirror: nothing is pulled, fetched or published."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime

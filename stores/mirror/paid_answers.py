@@ -3,8 +3,6 @@ machine last saw it are known by their digests: a known line that is missing in 
 goes here too; one that is missing here was erased here. All others stay.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256

@@ -2,8 +2,6 @@
 overwritten, unless it is part of a version that the bucket has finished. Answers are joined.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress

@@ -3,8 +3,6 @@ that were not needed for longest go first. A folder that a process holds stays, 
 whose upload was stopped: the bucket may lose it.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterable

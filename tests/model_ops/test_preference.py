@@ -77,22 +77,16 @@ def plainly(model, rows, reference, losses, given, z0=0.0, shift=0.0):
         log_p = torch.log_softmax(model(**batch.model_inputs).logits[0].double(), -1)
         at = torch.from_numpy(np.flatnonzero(document.targets[1:]))
         of_labels = log_p[at, batch.labels[at]]
-        collision = log_p[at].detach().exp().square().sum(-1).log()
         mine = answer_masks(rows.documents[row])[side][1:][rows.documents[row].targets[1:]]
         theirs = torch.from_numpy(reference[starts[row] : starts[row + 1]][mine]).double()
-        sums.append((of_labels, theirs, (of_labels.detach() - collision).mean()))
+        sums.append((of_labels, theirs))
         meta.append((row, good, side))
 
     def answers(index):
-        shorter = {row: min(len(sums[i][0]) for i, m in enumerate(meta) if m[0] == row) for row, _, _ in meta}
-        cut = [shorter[meta[i][0]] for i in index]
         return AnswerLogProbs(
             torch.stack([sums[i][0].sum() for i in index]),
             torch.stack([sums[i][1].sum() for i in index]),
             torch.tensor([len(sums[i][0]) for i in index]),
-            torch.stack([sums[i][0][n:].sum() for i, n in zip(index, cut, strict=True)]),
-            torch.stack([sums[i][1][n:].sum() for i, n in zip(index, cut, strict=True)]),
-            torch.stack([sums[i][2] for i in index]),
         )
 
     pairs = [i for i, (row, _, side) in enumerate(meta) if rows.verdicts[row] == PAIR and side == 0]
@@ -152,7 +146,7 @@ def test_pairs_of_whole_contexts_give_the_same_loss():
         rows = rows_of(shares)
         # the same answers, whose labels lie elsewhere
         reference = np.concatenate([-0.01 * rows.documents[i].input_ids[1:][rows.documents[i].targets[1:]] for i in range(7)])
-        output = PreferenceLoss({"dpo": 1.0, "ld_dpo": 1.0}, {})(model, packed(rows, reference.astype(np.float32)))
+        output = PreferenceLoss({"dpo": 1.0, "simpo": 1.0}, {})(model, packed(rows, reference.astype(np.float32)))
         found.append({name: float(mean.sum) for name, mean in {**output.terms, **output.metrics}.items() if name != "kl"})
     assert found[0] == pytest.approx(found[1], abs=2e-5)
 
@@ -344,9 +338,9 @@ def test_bcos_shift_is_the_mean_of_the_rewards_of_earlier_steps_and_part_of_a_ch
 def test_bcos_shift_is_of_its_own_rewards_where_another_loss_gives_those_that_are_logged():
     logged = {"reward_chosen": 5.0, "reward_rejected": 1.0}
     for losses, given, wanted in (
-        ({"dpo_norm": 1.0, "bco": 1.0}, {}, 3.0 * 0.1 / 5.0),
-        ({"bco": 1.0, "dpo_norm": 1.0}, {}, 3.0),
-        ({"dpo_norm": 1.0, "bco": 1.0}, {"beta": 0.5}, 3.0),
+        ({"simpo": 1.0, "bco": 1.0}, {}, 3.0 * 0.1 / 2.5),
+        ({"bco": 1.0, "simpo": 1.0}, {}, 3.0),
+        ({"simpo": 1.0, "bco": 1.0}, {"beta": 0.5}, 3.0),
     ):
         loss = PreferenceLoss(losses, given)
         loss.after_step(logged)
@@ -579,7 +573,8 @@ def test_classes_that_ktos_authors_advise_against_are_noted(material, tmp_path):
         ({"rows": "unpaired"}, "rows is unpaired, and dpo compares two answers"),
         ({"loss": [{"dpo": 1}, {"dpo": 2}]}, "loss names dpo twice: add up its weights"),
         ({"loss": []}, "loss is empty: name a loss, or leave it out"),
-        ({"loss": [{"dpo": 1}, {"dpoo": 1}]}, "there is no loss dpoo; there are dpo, dpo_norm"),
+        ({"loss": [{"dpo": 1}, {"dpoo": 1}]}, "there is no loss dpoo; there are dpo, ipo"),
+        ({"loss": [{"rpo": 1}]}, r"the loss rpo is gone: write \[{dpo: 1}, {sft: 0.005}\]"),
     ],
 )
 def test_settings_that_contradict_each_other_are_one_sentence(given, sentence):

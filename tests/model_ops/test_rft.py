@@ -25,11 +25,13 @@ from model_ops.models import load_tokenizer
 from model_ops.models.model_directory import load_model
 from model_ops.operations import rft
 from model_ops.parallel import World
+from model_ops.reinforcement.counts_of_run import run_counts
 from model_ops.reinforcement.policy_loss import PolicyLoss
 from model_ops.reinforcement.policy_losses import SampledTokens, grpo
 from model_ops.reinforcement.prompt_pool import PromptPool
 from model_ops.reinforcement.rft_settings import RftSettings
 from model_ops.reinforcement.rollout_batches import LearntRollout, group_documents, nothing_learnt, rollout_batches
+from model_ops.reinforcement.rollout_groups import chunk_groups, learnt_groups, penalised_grade, round_numbers, scale_and_share
 from model_ops.reinforcement.rollout_plan import RolloutPlan
 from model_ops.reinforcement.rollout_watch import teach_nothing
 
@@ -309,7 +311,7 @@ def test_the_loss_is_the_mean_over_learnt_tokens_at_the_temperature_and_masks_le
     unscored = PolicyLoss("grpo", {}, "none", 0.0, temperature)(model, blind).metrics["unscored"]
     assert unscored.sum == unscored.count == 6
     empty = rollout_batches([nothing_learnt("p", np.array([5, 6, 7], np.int32))], 99, {})[0]
-    nothing = PolicyLoss("gspo", {}, "sequence", 0.0, 1.0)(model, empty)
+    nothing = PolicyLoss("gspo", {}, "icepop", 0.0, 1.0)(model, empty)
     assert nothing.terms["loss"].sum == 0 and 0 < nothing.terms["loss"].count < 1e-3
 
 
@@ -333,17 +335,19 @@ def test_a_stale_engine_is_found_before_anything_is_learnt(start, tmp_path, monk
 def test_a_reward_that_rises_while_held_out_answers_do_not_is_told():
     def told(rose, gained):
         counts, after = {"first_grade": 0.2, "last_grade": 0.2 + rose}, {"validation_pass_rate": 0.5 + gained}
-        return rft.pleases_its_grader(counts, {"before_validation_pass_rate": 0.5}, after)
+        return rft.looks_reward_hacked(counts, {"before_validation_pass_rate": 0.5}, after)
 
     assert told(0.3, 0.0) and not told(0.3, 0.1) and not told(0.05, 0.0)
-    assert not rft.pleases_its_grader({"first_grade": 0.2, "last_grade": 0.9}, {}, {})
+    assert not rft.looks_reward_hacked({"first_grade": 0.2, "last_grade": 0.9}, {}, {})
     assert not told(0.3, float("nan")), "no held-out answer has a grade"
     before, flat, better = {"before_validation_pass_rate": 0.5}, {"validation_pass_rate": 0.5}, {"validation_pass_rate": 0.6}
-    assert rft.ruling_part({"right": 0.1, "brief": 0.9}, before, flat) == "brief"
+    assert rft.dominating_part({"right": 0.1, "brief": 0.9}, before, flat) == "brief"
     assert (
-        rft.ruling_part({"right": 0.3, "brief": 0.7}, before, flat) is None is rft.ruling_part({"brief": 0.9}, before, better)
+        rft.dominating_part({"right": 0.3, "brief": 0.7}, before, flat)
+        is None
+        is rft.dominating_part({"brief": 0.9}, before, better)
     )
-    assert rft.ruling_part({}, before, flat) is None is rft.ruling_part({"brief": 0.9}, {}, {})
+    assert rft.dominating_part({}, before, flat) is None is rft.dominating_part({"brief": 0.9}, {}, {})
 
 
 def plan_of(folder, teaches, prompts=12, **settings):
@@ -358,7 +362,7 @@ def plan_of(folder, teaches, prompts=12, **settings):
     given = {"grader": "verifier", "answers": 2, "prompts_per_step": 4, "max_new_tokens": 8, "max_length": 32, **settings}
     plan = RolloutPlan(
         [SampledPrompt(str(n), "", [5, 6], [], None, {}) for n in range(prompts)],
-        SimpleNamespace(answers=2, rollouts=rollouts),
+        [SimpleNamespace(answers=2, rollouts=rollouts)],
         SimpleNamespace(sync=lambda version: None, exact=True),
         RolloutLog(folder / "log.jsonl"),
         torch.nn.Linear(1, 1),
@@ -369,7 +373,7 @@ def plan_of(folder, teaches, prompts=12, **settings):
         longest=8,
         progress=Progress(),
     )
-    plan._canary = lambda made, number: 0.0
+    plan.asker.canary = lambda rollouts, number: 0.0
     return plan
 
 
@@ -377,7 +381,7 @@ def plan_of(folder, teaches, prompts=12, **settings):
 def test_prompts_that_teach_nothing_are_replaced_up_to_a_bound(tmp_path, replacements):
     def asked(name, teaches):
         plan = plan_of(tmp_path / name, teaches, steps=1, replacements=replacements)
-        learnt, numbers = plan._round(0)
+        learnt, numbers = plan.round(0)
         return len(learnt), numbers["asked_prompts"][0], numbers["equal_groups"], [len(c.prompts) for c in plan.log.chunks]
 
     assert asked("all", lambda prompt: True) == (4, 4, (0, 4), [4])
@@ -419,11 +423,11 @@ def test_what_is_said_of_a_round_counts_answers_and_prompts(tmp_path):
     first = [rollout([5, 6], [7, 2]), replace(rollout([5, 6], [8, 9, 2], grade=None), attempt=1), cut]
     second = [rollout([5, 6], [7], grade=0.5), replace(rollout([5, 6], [8], grade=0.5), attempt=1)]
     plan.log.add_chunk(0, [0, 1], ["0:0", "0:1"], [first, second])
-    groups = plan._groups(plan.log.chunks[0])
-    assert [[each.number for each in members] for _, members in plan._learnt(groups)] == [[0]], (
+    groups = chunk_groups(plan.log.chunks[0], plan.settings, 8)
+    assert [[each.number for each in members] for _, members in learnt_groups(groups, plan.prompts, plan.settings)] == [[0]], (
         "neither cut nor without a grade"
     )
-    assert plan._numbers(groups, 1e-5) == {
+    assert round_numbers(groups, 1.0, 1e-5) == {
         "reward": (2.0, 4.0),
         "pass_rate": (1.0, 4.0),
         "passed_once": (1.0, 2.0),
@@ -434,11 +438,11 @@ def test_what_is_said_of_a_round_counts_answers_and_prompts(tmp_path):
         "asked_prompts": (2.0, 1.0),
         "canary_gap": (1e-5, 1.0),
     }
-    counts = plan.counts()
+    counts = run_counts(plan.log, 1.0)
     named = ("asked_prompts", "rollouts", "sampled_tokens", "cut_rollouts", "ungraded_rollouts", "equal_groups", "first_grade")
     assert [counts[name] for name in named] == [2, 5, 8, 1, 1, 1, 0.5]
-    plan.settings = plan.settings.model_copy(update={"overlong": "none"})
-    assert [[each.number for each in members] for _, members in plan._learnt(groups)] == [[0, 2]]
+    kept_cuts = plan.settings.model_copy(update={"overlong": "none"})
+    assert [[each.number for each in members] for _, members in learnt_groups(groups, plan.prompts, kept_cuts)] == [[0, 2]]
 
 
 def test_a_document_of_a_group_holds_as_many_answers_as_fit():
@@ -482,9 +486,7 @@ def test_epochs_are_passes_over_the_prompts(tmp_path):
 
 def test_aggregations_count_tokens_rollouts_or_the_longest_answer():
     def scales(**settings):
-        plan = object.__new__(RolloutPlan)
-        plan.settings = RftSettings(grader="verifier", max_new_tokens=20, **settings)
-        return plan._scale_and_share(4)
+        return scale_and_share(4, RftSettings(grader="verifier", max_new_tokens=20, **settings))
 
     assert scales() == (1.0, 1.0)
     assert scales(aggregation="rollout") == scales(loss="gspo") == (0.25, 0.25)
@@ -492,12 +494,11 @@ def test_aggregations_count_tokens_rollouts_or_the_longest_answer():
 
 
 def test_long_answers_cost_a_part_of_their_grade():
-    plan = object.__new__(RolloutPlan)
-    plan.settings = RftSettings(grader="verifier", max_new_tokens=20, overlong="penalty", overlong_tokens=10)
+    settings = RftSettings(grader="verifier", max_new_tokens=20, overlong="penalty", overlong_tokens=10)
     made = {length: rollout([5], [6] * length, grade=1.0) for length in (5, 10, 15, 20)}
-    assert {length: plan._grade(each, 20) for length, each in made.items()} == {5: 1.0, 10: 1.0, 15: 0.5, 20: 0.0}
-    assert plan._grade(rollout([5], [6] * 10), 10) == 0.0, "of a round with shorter answers"
-    assert plan._grade(rollout([5], [6] * 20, grade=None), 20) is None
+    assert {length: penalised_grade(each, settings, 20) for length, each in made.items()} == {5: 1.0, 10: 1.0, 15: 0.5, 20: 0.0}
+    assert penalised_grade(rollout([5], [6] * 10), settings, 10) == 0.0, "of a round with shorter answers"
+    assert penalised_grade(rollout([5], [6] * 20, grade=None), settings, 20) is None
 
 
 def test_prompts_that_nobody_saw_come_first_and_those_without_news_seldom():

@@ -21,9 +21,8 @@ from tiny_models import write_target
 from transformers import DynamicCache
 
 from model_ops.answers import policy_file
-from model_ops.answers.engine_child import EngineStart
+from model_ops.answers.engine_child import EngineStart, InFlightEngine
 from model_ops.answers.engine_processes import EngineProcess
-from model_ops.answers.in_flight import InFlightEngine
 from model_ops.answers.policy_file import PolicyFile, PolicyProbe
 from model_ops.answers.prompts import SampledPrompt
 from model_ops.answers.rollout import Rollout, Sampled
@@ -33,11 +32,12 @@ from model_ops.jobs.errors import ModelError
 from model_ops.jobs.progress import Progress, Stopped
 from model_ops.models.model_directory import load_model
 from model_ops.parallel import World
-from model_ops.reinforcement.asynchronous_plan import AsynchronousPlan
+from model_ops.reinforcement.counts_of_run import run_counts, staleness_counts
 from model_ops.reinforcement.policy_loss import PolicyLoss
 from model_ops.reinforcement.policy_losses import CORRECTIONS, SampledTokens
 from model_ops.reinforcement.rft_settings import RftSettings
 from model_ops.reinforcement.rollout_batches import LearntRollout, group_documents, rollout_batches
+from model_ops.reinforcement.rollout_plan import RolloutPlan
 
 
 @pytest.fixture(scope="module")
@@ -254,8 +254,8 @@ def planned(start, log, makers, **settings):
     model = load_model(start / "model")
     loss = PolicyLoss("grpo", {}, "tis", 0.0, 1.0, chosen.max_staleness)
     rest = {"world": World.alone(torch.device("cpu")), "shares": True, "longest": 5, "progress": Progress()}
-    plan = AsynchronousPlan(prompts, makers, FakeEngines(), log=log, model=model, loss=loss, settings=chosen, **rest)
-    plan._canary = lambda made, number: math.nan  # log-probabilities of a FakeMaker are made up
+    plan = RolloutPlan(prompts, makers, FakeEngines(), log=log, model=model, loss=loss, settings=chosen, **rest)
+    plan.asker.canary = lambda rollouts, number: math.nan  # log-probabilities of a FakeMaker are made up
     return plan
 
 
@@ -294,8 +294,8 @@ def test_no_token_is_older_than_the_bound_and_nothing_that_was_sampled_is_left(s
         useful = sum(group[0].grade.value != group[1].grade.value for group in groups)
         assert useful >= 4 or len(groups) == 8, "equal groups are replaced, up to the cap"
     teach = sum(group[0].grade.value != group[1].grade.value for chunk in log.chunks for group in chunk.numbers)
-    assert sum(outcome.learnt for outcome in log.outcomes.values()) == 2 * teach == plan.counts()["learnt_rollouts"]
-    assert plan.counts()["largest_staleness"] <= staleness
+    assert sum(outcome.learnt for outcome in log.outcomes.values()) == 2 * teach == run_counts(log, 1.0)["learnt_rollouts"]
+    assert staleness_counts(log, 1)["largest_staleness"] <= staleness
     prompts = [prompt for chunk in log.chunks for prompt in chunk.prompts]
     assert len(set(prompts)) == len(prompts), "threads ask different prompts"
 

@@ -23,10 +23,10 @@ from model_ops.jobs.progress import Progress, Stopped
 from model_ops.models.model_directory import load_model, save_model
 from model_ops.operations import rft, sft
 from model_ops.reinforcement.advantages import ADVANTAGES, advantages_of
+from model_ops.reinforcement.counts_of_run import run_counts
 from model_ops.reinforcement.held_out_rollouts import HeldOutRollouts
-from model_ops.reinforcement.prompt_pool import PromptPool
 from model_ops.reinforcement.rft_settings import RftSettings
-from model_ops.reinforcement.rollout_plan import RolloutPlan
+from model_ops.reinforcement.round_asker import RoundAsker
 
 ENVS = """
 from pathlib import Path
@@ -145,16 +145,14 @@ def test_an_attempt_of_several_rollouts_counts_once_in_every_number(tmp_path):
         "validation_answer_tokens": 2.0,
         "validation_cut": 0.0,
     }
-    plan = object.__new__(RolloutPlan)
-    plan.log, plan._seen, plan._pool = RolloutLog(tmp_path / "log.jsonl"), 0, PromptPool(1, 1.0, 0)
-    plan.settings = RftSettings(environment="envs.py:Talk")
-    plan.log.add_chunk(0, [0], ["0:0"], groups)
-    assert (plan.counts()["first_grade"], plan.counts()["last_tokens"], plan.counts()["rollouts"]) == (0.5, 2.0, 3)
-    plan._steps, plan._loss = 1, SimpleNamespace()
-    plan.prompts, plan._maker, plan._engine = [None], maker, SimpleNamespace(settings=None)
-    plan._lanes_at_once = 1
-    plan._asked(0, 1, reads_canary=False)
-    assert plan._pool.rates.tolist() == [0.5]
+    log, settings = RolloutLog(tmp_path / "log.jsonl"), RftSettings(environment="envs.py:Talk")
+    log.add_chunk(0, [0], ["0:0"], groups)
+    counts = run_counts(log, settings.passing_grade)
+    assert (counts["first_grade"], counts["last_tokens"], counts["rollouts"]) == (0.5, 2.0, 3)
+    engine = SimpleNamespace(settings=None)
+    asker = RoundAsker([None], [maker], engine, log, settings, lambda rollouts, number: 0.0, Progress(), steps=1)
+    asker.ask(0, 1, reads_canary=False)
+    assert asker.pool.rates.tolist() == [0.5]
 
 
 @pytest.mark.parametrize(

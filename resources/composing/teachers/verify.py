@@ -71,7 +71,7 @@ class Verifier:
     def score(self, row: Row, message: Message) -> float | None:
         """The score of an answer to a row's prompt; None if the row has nothing to verify with, or the judge gave no score."""
         if self._judge is not None:
-            return self._judged(row, message)
+            return judged_quality(self._judge, self._store, json.dumps(json.loads(row["messages"])[:-1]), json.dumps(message))
         logged = json.loads(row["messages"])[-1]
         text = message.get("content") or ""
         said, score = {"suite": "teacher", "item_id": row["row_id"], "messages": []}, SCORERS[self.settings.kind]
@@ -93,10 +93,6 @@ class Verifier:
                     return score(FunctionCallItem(**said, accepted=accepted), calls_as_text(message)) if accepted else None
         except (ValidationError, ValueError):  # a schema that is none, arguments that are no JSON object
             return None
-
-    def _judged(self, row: Row, message: Message) -> float | None:
-        assert self._judge is not None
-        return judged_quality(self._judge, self._store, json.dumps(json.loads(row["messages"])[:-1]), json.dumps(message))
 
 
 def judged_quality(judge: JudgeEndpoint, store: AnswerStore, before: str, answer: str) -> float | None:

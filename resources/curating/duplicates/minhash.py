@@ -4,8 +4,6 @@ probability equal to their Jaccard similarity. A signature begins with a stamp: 
 A turn without shingles gets an empty signature: such rows match as exact duplicates only.
 """
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

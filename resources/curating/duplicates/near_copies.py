@@ -2,8 +2,6 @@
 signatures and the same similarity decide as in curation. Needs the relations of resources.composing.datasets.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

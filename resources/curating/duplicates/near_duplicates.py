@@ -126,17 +126,6 @@ def group_turns(questions: pa.Array | pa.ChunkedArray, answers: pa.Array | pa.Ch
     return Links(best, likeness, rows[links.pairs])
 
 
-def groups_of(one: Int64[np.ndarray, " edges"], other: Int64[np.ndarray, " edges"], nodes: int) -> Int64[np.ndarray, " nodes"]:
-    """Connected components: for each of the nodes 0..nodes-1, the smallest node of its component."""
-    from resources.curating.duplicates.union_find import join_pairs, settle
-
-    parents = np.arange(nodes)
-    # Copied: Arrow's arrays may be read-only or not, and numba would compile a version for each
-    join_pairs(parents, np.array(one), np.array(other))
-    settle(parents)
-    return parents
-
-
 def _buckets(hashes: UInt32[np.ndarray, " rows"], rows: np.ndarray) -> np.ndarray:
     keys = (hashes.astype(np.uint64) << np.uint64(32)) | rows
     keys.sort()

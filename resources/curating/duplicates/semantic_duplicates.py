@@ -3,8 +3,6 @@ all pairs are compared. Beyond that, rows are gathered around centroids (spheric
 that share one of its four nearest centroids; a pair just above the threshold may be missed. Rows are given best first.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

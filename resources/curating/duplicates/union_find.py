@@ -4,8 +4,6 @@ word_kernels compiles `join` and `root_of` in: a change here must touch that fil
 it loads numba.
 """
 
-from __future__ import annotations
-
 from model_ops.machine import compiled
 
 

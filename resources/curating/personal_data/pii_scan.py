@@ -4,8 +4,6 @@ which `pii_patterns` finds something must be marked; one that is marked in vain 
     might_hold(pa.array(['[{"content":"hi"}]', '[{"content":"a@b.org"}]', None]))   # [False, True, False]
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

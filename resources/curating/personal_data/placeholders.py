@@ -6,8 +6,6 @@ written again.
     redactor.redact_json('[{"role":"user","content":"mail a@b.org"}]')   # ... "mail <EMAIL_1>"
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

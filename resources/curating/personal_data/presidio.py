@@ -3,8 +3,6 @@ needs a spaCy model (en_core_web_lg, or that of MILLRACE_PRESIDIO_MODEL), which 
 something at the same place, the built-in kind is used.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache

@@ -2,8 +2,6 @@
 prefixes that issuers document; other secrets by the name that they are assigned to, and by how random they look.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

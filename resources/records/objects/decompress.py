@@ -5,8 +5,6 @@ letters. A lone surrogate becomes U+FFFD.
     for chunk in utf8(decompressed(file)): ...      # UTF-8 bytes
 """
 
-from __future__ import annotations
-
 import codecs
 import re
 import zlib

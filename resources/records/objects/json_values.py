@@ -2,8 +2,6 @@
 code. Only brackets and strings are tracked, so an invalid value is found too and does not affect the next one.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from model_ops.machine import compiled

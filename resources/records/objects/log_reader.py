@@ -2,8 +2,6 @@
 buffers, not one by one in Python. A line that cannot be text becomes a RecordProblem; reading goes on.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

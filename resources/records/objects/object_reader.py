@@ -3,8 +3,6 @@ joined (`streams`) and inline media replaced by references; both are searched fo
 one search.
 """
 
-from __future__ import annotations
-
 import tempfile
 from codecs import BOM_UTF8
 from collections.abc import Iterator

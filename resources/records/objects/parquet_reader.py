@@ -3,8 +3,6 @@ gives every row every field that any row has (`content` stays: a message with to
 the JSON of a list or object, where a format expects one, becomes that list or object.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -2,8 +2,6 @@
 them. A time in front is that of a record without a time; lines without JSON become {"log_line": true}.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

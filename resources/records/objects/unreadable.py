@@ -2,8 +2,6 @@
 statement inspecting/quarantined.
 """
 
-from __future__ import annotations
-
 import ast
 import codecs
 import re

@@ -8,8 +8,6 @@ own, which has no year.
     # {"vllm": "broken"} for a request or response that breaks off, {"vllm": "chatter" | "delta" | "params"} for other lines
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

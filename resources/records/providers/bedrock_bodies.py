@@ -2,8 +2,6 @@
 OpenAI's, or a prompt and its completion (docs.aws.amazon.com/bedrock/latest/userguide/model-parameters.html).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from model_ops.chat_apis import anthropic_api, finish_reason, mapping, objects, plus

@@ -3,8 +3,6 @@ DuckDB calls call_of (sql/reading/message_macros.sql). It never raises: for a re
 and `words`, the reason for quarantine.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -6,8 +6,6 @@ it, and drops the other rows.
     # '{"elsewhere": "cachedContent"}'
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

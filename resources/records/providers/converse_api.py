@@ -2,8 +2,6 @@
 docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ContentBlock.html.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from model_ops.chat_apis import (

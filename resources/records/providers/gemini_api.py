@@ -3,8 +3,6 @@ snake_case as in SDK dumps. A result answers the call of its name, in the order 
 their name.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from typing import Any

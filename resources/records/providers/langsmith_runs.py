@@ -2,8 +2,6 @@
 bodies of OpenAI's chat or Responses API; a traced function its arguments, whose texts are the prompt, and its result.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import Any
 

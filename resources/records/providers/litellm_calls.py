@@ -3,8 +3,6 @@
 messages the result is {}.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -2,8 +2,6 @@
 github.com/ollama/ollama/blob/main/docs/api.md: durations are nanoseconds.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from model_ops.chat_apis import finish_reason, mapping, objects

@@ -5,8 +5,6 @@ that need others of their span {"kind": "side", ...} (resources/reading/span_eve
 {"kind": "too_long"}.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

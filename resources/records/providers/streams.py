@@ -4,8 +4,6 @@ streaming. A stream without its end was cut: it has an `error`, as in `streams`.
     with_joined_events(record)      # a log record whose response is a list of stream events, or the text of its events
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

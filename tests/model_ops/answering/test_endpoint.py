@@ -106,7 +106,7 @@ def test_a_server_that_stays_bad_is_given_up_before_everything_was_asked(kind):
 @pytest.mark.parametrize(("retries", "asked"), [(2, 3), (0, 1)])
 def test_a_server_without_a_chat_is_asked_again_as_well(retries, asked):
     with loopback(lambda *_: (503, {})) as (address, seen), endpoint_of(address, retries=retries) as endpoint:
-        with pytest.raises(ModelError, match="teacher: .*/completions refuses with HTTP 503: free it"):
+        with pytest.raises(ModelError, match=r"teacher: .*/completions refuses with HTTP 503: free it"):
             endpoint.content("POST", "/completions", {"prompt": [1]}, "free it")
         assert [request["body"] for request in seen] == [{"prompt": [1]}] * asked
 

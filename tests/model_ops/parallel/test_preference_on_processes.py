@@ -41,7 +41,7 @@ def work(name, mesh):
     if "whole" in name:  # processes that share a row cannot compute documents that continue others
         preference.joined_tokens = lambda *_: 0
     job = Job(operation="preference", inputs={"model": folder / "model", "dataset": folder / "dataset"}, output=folder / name,
-        settings={"loss": [{"dpo": 0.8}, {"bco": 0.2}, {"kto": 0.5}, {"wpo": 0.5}, {"sft": 0.1}], "steps": 3, "epsilon": 1e-5,
+        settings={"loss": [{"dpo": 0.8}, {"bco": 0.2}, {"kto": 0.5}, {"simpo": 0.5}, {"sft": 0.1}], "steps": 3, "epsilon": 1e-5,
         "learning_rate": 1e-3, "tokens_per_step": 600, "max_length": 320, "micro_batch_tokens": 320, "precision": "float32",
         "mesh": mesh})
     job.output.mkdir(parents=True, exist_ok=True)

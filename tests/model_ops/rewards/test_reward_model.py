@@ -9,9 +9,9 @@ from tiny_models import tiny_model, write_target
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from model_ops.jobs.errors import ModelError
-from model_ops.models.model_directory import load_model, load_tokenizer, save_model
+from model_ops.models.model_directory import load_model, save_model
 from model_ops.rendering.row import Row
-from model_ops.rewards.reward_model import AnswerTokens, RewardModel
+from model_ops.rewards.reward_model import RewardModel
 from model_ops.rewards.reward_record import RewardRecord
 from model_ops.rewards.score_head import padding_token, scorers_tokenizer, with_score_head
 
@@ -132,22 +132,6 @@ def test_an_answer_without_a_score_is_named(reward):
     assert (
         "the reward model has 256 positions" in found.left_out["r1"] and found.left_out["r2"] == "its last message is no answer"
     )
-
-
-def test_token_ids_are_scored_only_with_the_policys_own_tokenizer_and_template(reward, tiny_tokenizer):
-    grader, policy = RewardModel.load(reward), load_tokenizer(reward.parent / "base")
-    prompt = policy.apply_chat_template(ANSWERS[0].messages[:1], add_generation_prompt=True, return_dict=False)
-    whole = policy(policy.apply_chat_template(ANSWERS[0].messages, tokenize=False).rstrip(), add_special_tokens=False)[
-        "input_ids"
-    ]
-    ids = AnswerTokens(np.array(prompt), np.array(whole[len(prompt) :]))
-    found = grader.scores_of_ids(["r0"], [ids], policy)
-    assert found.values[0] == pytest.approx(grader.scores(ANSWERS[:1]).values[0], abs=1e-6)
-    policy.chat_template = policy.chat_template.replace("<|im_start|>", "<|im_start|> ")
-    with pytest.raises(ModelError, match="do not read tokens alike"):
-        grader.scores_of_ids(["r0"], [ids], policy)
-    with pytest.raises(ModelError, match="do not read tokens alike"):
-        grader.scores_of_ids(["r0"], [ids], tiny_tokenizer)
 
 
 def test_a_reward_model_that_may_not_grade_is_refused(tmp_path):

@@ -103,7 +103,7 @@ def test_choices_of_stages_build_a_graph(tmp_path, on):
             {"preference": None, "merge": {"models": ["preference", "sft"]}},
             "it lists preference, and preference.enabled is false; take preference out, or enable preference",
         ),
-        ({"preference": {"loss": "dppo"}}, "there is no loss dppo; there are dpo, dpo_norm"),
+        ({"preference": {"loss": "dppo"}}, "there is no loss dppo; there are dpo, ipo"),
     ],
 )
 def test_a_recipe_that_cannot_be_is_refused_in_one_sentence(tmp_path, content, said):

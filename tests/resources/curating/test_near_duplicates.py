@@ -9,10 +9,19 @@ import pyarrow as pa
 import pytest
 
 from resources.curating.curation import NearDuplicates
-from resources.curating.duplicates.near_duplicates import ShingleFile, group_turns, groups_of, link, share_a_bucket
+from resources.curating.duplicates.near_duplicates import ShingleFile, group_turns, link, share_a_bucket
+from resources.curating.duplicates.union_find import join_pairs, settle
 from resources.curating.shingles import RaggedLists
 
 SETTINGS = NearDuplicates()
+
+
+def groups_of(one, other, nodes):
+    """Connected components: for each of the nodes 0..nodes-1, the smallest node of its component."""
+    parents = np.arange(nodes)
+    join_pairs(parents, np.array(one), np.array(other))
+    settle(parents)
+    return parents
 
 
 def jaccard(one, other):

@@ -11,8 +11,8 @@ from interaction_rows import days_of, interaction, read, store, thumb
 from resources.curating.cleaning import clean
 from resources.curating.curation import CurationSettings
 from resources.curating.duplicates import semantic_duplicates
-from resources.curating.duplicates.near_duplicates import groups_of
 from resources.curating.duplicates.semantic_duplicates import group_vectors
+from resources.curating.duplicates.union_find import join_pairs, settle
 from resources.curating.selection import CurationError, curate
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
@@ -35,7 +35,10 @@ def test_groups_are_those_of_all_pairs():
     cosines = vectors @ vectors.T
     pairs = [(a, b) for a, b in itertools.combinations(range(120), 2) if cosines[a, b] >= 0.95]
     best, likeness = group_vectors(vectors, 0.95)
-    assert best.tolist() == groups_of(*np.array(pairs).T, 120).tolist() and 40 < len(set(best.tolist())) < 120
+    groups = np.arange(120)
+    join_pairs(groups, *map(np.array, zip(*pairs, strict=True)))
+    settle(groups)
+    assert best.tolist() == groups.tolist() and 40 < len(set(best.tolist())) < 120
     for row in range(120):
         mates = [cosines[row, other] for pair in pairs if row in pair for other in set(pair) - {row}]
         assert likeness[row] == pytest.approx(max(mates, default=0), abs=1e-5)

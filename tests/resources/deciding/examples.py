@@ -39,7 +39,7 @@ def with_settings(settings, facts=FACTS):
     return replace(facts, decide=settings)
 
 
-DRAFTER, MODEL = TrainingRecord("d1", 1_000, "2026-06-01"), TrainingRecord("m1", 1_000, "2026-06-01")
+DRAFTER, MODEL = TrainingRecord("d1", 1_000), TrainingRecord("m1", 1_000)
 SEEN = Evidence(
     "shop",
     "r1",

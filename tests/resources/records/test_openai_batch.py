@@ -189,7 +189,7 @@ def test_pairs_stay_while_one_of_their_sides_is_gone_or_cannot_be_read(tmp_path,
     responses.write_bytes(responses.read_bytes() + b"\n")  # changed: without its requests nothing could come of it
     found, report = read(tmp_path)
     assert report.failed_objects == [str(responses)] and len(found["interactions"]) == 3
-    assert f"{requests} holds the other side of its request-response pairs" in report.first_failure
+    assert f"{requests} holds the other side of its request-response pairs" in str(*report.failures.values())
     put(tmp_path, ["day1/b1_input.jsonl"])
     found, report = read(tmp_path)
     assert not report.failed_objects and plain(found) == plain(read(tmp_path, "whole")[0])
