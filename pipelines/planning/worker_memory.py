@@ -61,7 +61,8 @@ def measured(recipe: Recipe, device: Device | None) -> Iterator[tuple[str, float
     ranks = {getattr(settings.resolved(), "method", "full"): settings for settings in recipe.trained.values()}
     for method, settings in (ranks or {"full": TrainingSettings()}).items():
         given = settings.resolved()
-        rank = given.lora.rank if method != "full" else 0
+        lora = getattr(given, "lora", None)
+        rank = lora.rank if lora is not None and method != "full" else 0
         with suppress(ModelError, PlanError, RuntimeError, ValueError, AttributeError, TypeError):
             rates = cached_measurement(
                 "shape_rates",
