@@ -342,7 +342,7 @@ def _context(recipe: Recipe, base: Base) -> list[CheckFinding]:
     if base.context is None:
         return []
     lengths = {name: settings.resolved().max_length for name, settings in recipe.trained.items()}
-    long = [name for name, length in lengths.items() if length > base.context]
+    long = [name for name, length in lengths.items() if length is not None and length > base.context]
     if long:
         ends = not all(trained_sections()[name].leaves_out_long_rows for name in long)
         return [

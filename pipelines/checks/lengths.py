@@ -16,9 +16,10 @@ CHARACTERS_A_TOKEN = 4
 def check_lengths(recipe: Recipe, tokens: list[int]) -> list[CheckFinding]:
     """Compares the typical row with max_length of the first stage that trains."""
     trained = next((name for name, each in trained_sections().items() if each.rows and name in recipe.trained), None)
-    if not tokens or trained is None:
+    length = recipe.trained[trained].resolved().max_length if trained is not None else None
+    if not tokens or length is None:
         return []
-    name, length, typical = f"{trained}.max_length", recipe.trained[trained].resolved().max_length, round(median(tokens))
+    name, typical = f"{trained}.max_length", round(median(tokens))
     if typical > 1.5 * length:
         said = f"half of the rows have about {typical:,} tokens or more, and {name} is {length:,}"
         return [warning("lengths", said, f"raise {name}, or most of each conversation is cut off")]

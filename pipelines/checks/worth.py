@@ -137,10 +137,11 @@ def _steps(recipe: Recipe, rehearsal: Rehearsal, tokens: float) -> Iterator[Chec
             steps, size = settings.steps_over(count, asks), f"of {asks} prompts"
             passes = steps * asks / count
         else:
-            longest = min(each, settings.max_length)
+            longest = min(each, settings.max_length or each)
             settings = settings.fitted(round(count * longest), round(longest))
-            steps = settings.steps_over(round(count * longest), settings.tokens_per_step)
-            size, passes = f"of {settings.tokens_per_step:,} tokens", steps * settings.tokens_per_step / (count * longest)
+            per_step = settings.tokens_per_step or round(longest)
+            steps = settings.steps_over(round(count * longest), per_step)
+            size, passes = f"of {per_step:,} tokens", steps * per_step / (count * longest)
         said = f"{counted(count, word)}, {counted(steps, 'step')} {size} ({passes:.1f} passes) at {settings.learning_rate:.2g}"
         remedy = settings.more_steps(steps, section)
         if remedy is None or recipe.base_model == TINY:
