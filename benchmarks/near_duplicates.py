@@ -36,7 +36,8 @@ import pyarrow as pa
 from benchmarks.near_corpus import Corpus, Truth, expected_recall, make_corpus, true_pairs
 from benchmarks.record import record
 from resources.curating.curation import NearDuplicates
-from resources.curating.duplicates.near_duplicates import group_turns, groups_of
+from resources.curating.duplicates.near_duplicates import group_turns
+from resources.curating.duplicates.union_find import join_pairs, settle
 from resources.curating.shingles import threads
 
 PEERS = {
@@ -112,7 +113,9 @@ def _alone(corpus: Corpus, settings: NearDuplicates) -> float:
 def _judged(links: np.ndarray, corpus: Corpus, truth: Truth, settings: NearDuplicates) -> dict[str, Any]:
     links = np.unique(np.sort(np.asarray(links, np.int64).reshape(-1, 2), axis=1), axis=0)
     links = links[links[:, 0] != links[:, 1]]
-    group = groups_of(links[:, 0].copy(), links[:, 1].copy(), len(corpus.texts))
+    group = np.arange(len(corpus.texts), dtype=np.int64)
+    join_pairs(group, links[:, 0].copy(), links[:, 1].copy())
+    settle(group)
     precision = float(np.mean(truth.similarity(links) >= settings.similarity - 1e-12)) if len(links) else 0.0
     planted = np.array([(a, b) for a, b, _ in corpus.planted])
     rates = np.array([rate for _, _, rate in corpus.planted])

@@ -18,9 +18,7 @@ class InUse(Exception):
 
 def hold(directory: Path) -> None:
     """Creates the directory if needed, and holds it. Waits for a removal that is under way, then creates the directory again.
-
-    If the file system has no locks, the directory is created but not held.
-    """
+    If the file system has no locks, the directory is created but not held."""
     directory = directory.absolute()
     if directory in _HELD:
         if is_at(_HELD[directory], directory, follow_symlinks=False):

@@ -25,11 +25,11 @@ from torch import nn
 
 from model_ops.answers.engine_child import EngineStart
 from model_ops.answers.policy_file import PolicyFile, PolicyProbe
-from model_ops.answers.rollout import Sampled, Tokens
+from model_ops.answers.rollout import Sampled, SamplingSettings, Tokens
 from model_ops.documents import Document, to_batches
 from model_ops.jobs import ModelError, Stopped
 from model_ops.losses import token_nll
-from model_ops.machine import Concrete, products_in
+from model_ops.machine import Precision, products_in
 from model_ops.tensors import Batch
 
 MOST_ENDS = 3
@@ -146,12 +146,13 @@ class EngineProcesses:
         start: EngineStart,
         count: int,
         probe: Tokens,
-        precision: Concrete,
+        precision: Precision,
         most_gap: float,
         folder: Path,
     ):
         self._model, self._start, self._probe, self._precision = model, start, probe[:PROBE_TOKENS], precision
         self._policy, self._turn = PolicyFile(Path(start.policy)), threading.Lock()
+        self.settings: SamplingSettings = start
         folder.mkdir(parents=True, exist_ok=True)
         self._engines = [EngineProcess(start, folder / f"engine-{number}.log", most_gap) for number in range(count)]
         self._threads = [ThreadPoolExecutor(1) for _ in self._engines]

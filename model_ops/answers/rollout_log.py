@@ -87,7 +87,7 @@ class RolloutLog(AnswerLog):
     def attempt(self, key: str) -> list[Rollout] | None:
         """The rollouts of an attempt; None for one that has not ended."""
         record = self.find(key)
-        return record and [_read(written) for written in record["rollouts"]]
+        return None if record is None else [_read(written) for written in record["rollouts"]]
 
     def add_attempts(self, attempts: Mapping[str, Iterable[Rollout]]) -> None:
         """Keeps attempts by their keys."""

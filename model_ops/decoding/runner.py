@@ -7,9 +7,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -18,31 +16,8 @@ from torch import Tensor, nn
 
 from model_ops.decoding.incremental import IncrementalModel, runs_fast
 from model_ops.decoding.transformers_runner import RaggedModel, StatefulModel
-from model_ops.files import TensorFileError, read_directory
-from model_ops.jobs import ModelError
 from model_ops.machine import products_dtype
-from model_ops.models import keeps_apart, load_model, training_device
-from model_ops.quantization import is_quantized, load_quantized
-
-
-def load_runner(directory: Path) -> Runner:
-    """Loads the model of a directory, quantized or not, for decoding.
-
-    dtype: `decoding_dtype`. Raises ModelError as `load_model` does.
-    """
-    device = training_device()
-    try:
-        headers = read_directory(directory)
-    except TensorFileError as error:
-        raise ModelError(str(error)) from error
-    parameters = sum(math.prod(header.shape) for header in headers.values())
-    dtype = decoding_dtype(device, parameters)
-    if is_quantized(directory):
-        model = load_quantized(directory, dtype).to(device)
-    else:
-        model = load_model(directory, dtype=dtype, attention="sdpa", device=device)
-    return new_runner(model)
-
+from model_ops.models import keeps_apart
 
 SMALL_PARAMETERS = 100_000_000
 """On a CPU, models with fewer parameters are decoded in float32: bfloat16 is not faster for their small products, and logits

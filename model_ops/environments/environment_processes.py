@@ -170,8 +170,8 @@ class EnvironmentProcesses:
 
         while len(replies) < len(asked):
             while waiting and len(busy) < at_once:
-                ask(place := waiting.popleft())
-                busy.append(asked[place][0])
+                ask(begun := waiting.popleft())
+                busy.append(asked[begun][0])
             for child, reply in heard(busy):
                 if "refused" in reply:
                     raise ModelError(f"the {self.name} {reply['refused']}")

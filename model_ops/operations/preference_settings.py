@@ -159,12 +159,12 @@ class PreferenceTuningSettings(TuningSettings):
 
     @property
     def prompts_a_step(self) -> int | None:
-        return self.on_policy and self.on_policy.prompts_per_step
+        return None if self.on_policy is None else self.on_policy.prompts_per_step
 
     @property
     def losses(self) -> dict[str, float]:
         """Name of each loss -> its weight."""
-        return self.resolved().loss
+        return self.resolved().loss or {}
 
     @property
     def rows_read(self) -> RowsOf:

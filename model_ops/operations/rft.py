@@ -25,6 +25,7 @@ from transformers import PreTrainedTokenizerBase
 
 from model_ops.answers import (
     ROLLOUT_ROWS,
+    Engine,
     GradedAnswers,
     RolloutLog,
     RolloutMaker,
@@ -117,7 +118,7 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
     eos_ids = end_of_turn_ids(tokenizer) or end_of_text_ids(base)
     log = opened.enter_context(RolloutLog(work / ("rollouts.jsonl" if world.leads else f"rollouts-{world.rank}.jsonl")))
     engine = open_engine(settings, model, tokenizer, base, eos_ids, work, opened, progress, world)
-    sampling = engine
+    sampling: Engine = engine
     if settings.max_staleness:
         sampling = open_processes(settings, model, base, eos_ids, prompts[0].tokens, work, opened)
     loss = PolicyLoss(

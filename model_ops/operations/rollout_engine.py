@@ -149,8 +149,8 @@ def own_server(settings: RftSettings, base: Path, adapters: bool, log: Path, pro
     environment = {**server_environment(), "VLLM_SERVER_DEV_MODE": "1", **lora_flags.LOADS_AT_RUNTIME}
     log.parent.mkdir(parents=True, exist_ok=True)
     try:
-        until = {"start_s": asked.start_s, "check": progress.stop_if_requested}
-        with running_server(command, log=log, environment=environment, **until) as server:
+        check = progress.stop_if_requested
+        with running_server(command, log=log, environment=environment, start_s=asked.start_s, check=check) as server:
             yield server.url
     except (NotRunnable, ServerFailed) as error:
         raise ModelError(f"rft.engine: vLLM does not serve {base.name}: {error}. Its log is {log}") from error

@@ -22,14 +22,14 @@ from torch import nn
 
 from model_ops.documents import Document, Documents
 from model_ops.losses import token_nll
-from model_ops.machine import Concrete, products_in
+from model_ops.machine import Precision, products_in
 from model_ops.parallel import World
 from model_ops.preferences.preference_batches import Asked, PreferenceBatch, PreferencePlan, shared_batches
 from model_ops.preferences.preference_documents import Preferences, answer_masks
 from model_ops.training import TrainingSettings
 
 
-def mismatched_answers(preferences: Preferences, max_length: int) -> Preferences:
+def mismatched_answers(preferences: Preferences, max_length: int | None) -> Preferences:
     """A single answer for each row; one that does not fit is cut at its end, in model and reference alike."""
     documents = preferences.documents
     masks = [answer_masks(document) for document in documents]
@@ -45,7 +45,7 @@ def mismatched_answers(preferences: Preferences, max_length: int) -> Preferences
 
 
 @torch.no_grad()
-def mean_log_ratio(model: nn.Module, batches: Iterable[PreferenceBatch], world: World, precision: Concrete) -> float:
+def mean_log_ratio(model: nn.Module, batches: Iterable[PreferenceBatch], world: World, precision: Precision) -> float:
     """z0 by these batches of mismatched answers, the same on every process."""
     sums = np.zeros(2)
     for batch in batches:

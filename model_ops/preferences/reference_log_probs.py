@@ -22,7 +22,7 @@ from torch import nn
 from model_ops.files import renamed_when_complete, target_digest
 from model_ops.jobs import ModelError, Progress
 from model_ops.losses import token_nll
-from model_ops.machine import Concrete, products_in
+from model_ops.machine import Precision, products_in
 from model_ops.parallel import World
 from model_ops.preferences.preference_batches import Asked, ReferenceReader, label_starts
 
@@ -38,7 +38,7 @@ MISMATCH = {
 class ReferenceLogProbs:
     """The file of one job. folder: of its work. base: directory of the reference."""
 
-    def __init__(self, folder: Path, base: Path, precision: Concrete):
+    def __init__(self, folder: Path, base: Path, precision: Precision):
         self.path, self.base, self.precision = folder / "reference.safetensors", base, precision
 
     def give(self, readers: Sequence[ReferenceReader], model: nn.Module, world: World, progress: Progress) -> None:
@@ -100,7 +100,7 @@ class ReferenceLogProbs:
 
 @torch.no_grad()
 def log_probs_of(
-    model: nn.Module, rows: Asked, precision: Concrete, world: World, after_batch: Callable[[int], None] = lambda done: None
+    model: nn.Module, rows: Asked, precision: Precision, world: World, after_batch: Callable[[int], None] = lambda done: None
 ) -> Float[np.ndarray, " labels"]:
     """A model's log-probability of each label; 0 where no batch holds it. after_batch: called with the number of rows read.
 

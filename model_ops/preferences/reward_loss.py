@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from model_ops.documents import Document
-from model_ops.machine import Concrete, products_in
+from model_ops.machine import Precision, products_in
 from model_ops.parallel import World
 from model_ops.rewards import answer_scores, segment_ends
 from model_ops.tensors import Batch, LossOutput, one_term
@@ -74,7 +74,7 @@ class RewardLoss:
 
 
 def validation_of_pairs(
-    model: nn.Module, batches: Sequence[RewardBatch], precision: Concrete, world: World
+    model: nn.Module, batches: Sequence[RewardBatch], precision: Precision, world: World
 ) -> Callable[[], dict[str, float]] | None:
     """The validation function for the trainer: loss without margins and centring (nats per pair) and accuracy, shared by the
     processes of a run; None without batches."""

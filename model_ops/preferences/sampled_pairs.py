@@ -20,6 +20,7 @@ import numpy as np
 from torch import nn
 
 from model_ops.documents import MICRO_BATCH_TOKENS, Document, Documents
+from model_ops.jobs import ModelError
 from model_ops.parallel import World
 from model_ops.preferences.preference_batches import Asked, PreferenceBatch, shared_batches
 from model_ops.preferences.preference_documents import PAIR, Preferences, answers_document
@@ -84,7 +85,10 @@ class SampledPairPlan:
         prompt = np.array(pair.prompt.ids, np.int32)
         sides = [np.concatenate([prompt, answer]) for answer in (pair.chosen, pair.rejected)]
         contexts = [(ids, np.arange(len(ids)) >= len(prompt)) for ids in sides]
-        return answers_document(pair.prompt.row_id, contexts, 2**31, None, self._shares, Counter())
+        document = answers_document(pair.prompt.row_id, contexts, 2**31, None, self._shares, Counter())
+        if document is None:
+            raise ModelError(f"the two answers to row {pair.prompt.row_id} have the same tokens. This is a bug: report it")
+        return document
 
     def _batches(self, documents: Sequence[Document], reads: bool = True) -> list[PreferenceBatch]:
         ones = np.ones(len(documents))

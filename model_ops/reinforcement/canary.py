@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from model_ops.answers import Engine, Rollout
 from model_ops.jobs import ModelError
 from model_ops.losses import token_nll
-from model_ops.machine import Concrete, products_in
+from model_ops.machine import Precision, products_in
 from model_ops.parallel import World
 from model_ops.reinforcement.policy_loss import PolicyLoss
 from model_ops.reinforcement.rollout_batches import LearntRollout, RolloutBatch, group_documents, rollout_batches
@@ -118,7 +118,7 @@ def sampled_tilt(reading: Reading) -> float:
 class PolicyReader:
     """The model in training, as a canary and a reference read it. loss: has the temperature of the round."""
 
-    def __init__(self, model: nn.Module, loss: PolicyLoss, precision: Concrete, world: World):
+    def __init__(self, model: nn.Module, loss: PolicyLoss, precision: Precision, world: World):
         self._model, self._loss, self._precision, self._world = model, loss, precision, world
 
     @torch.no_grad()
@@ -140,7 +140,7 @@ class PolicyReader:
 class RoundCanary:
     """The canary of a training's rounds. On a mesh every process reads, and the first one compares."""
 
-    def __init__(self, reader: PolicyReader, engine: Engine, precision: Concrete, world: World):
+    def __init__(self, reader: PolicyReader, engine: Engine, precision: Precision, world: World):
         self.compared, self._engine, self._precision, self._world = Canary(), engine, precision, world
         world.parts["canary"] = reader.reading
 

@@ -1,5 +1,4 @@
-"""What a round teaches: groups of rollouts with their grades become learnt rollouts with their advantages, as pure functions.
-"""
+"""What a round teaches: groups of graded rollouts become learnt rollouts with their advantages, as pure functions."""
 
 from __future__ import annotations
 

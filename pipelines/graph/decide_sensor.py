@@ -43,8 +43,8 @@ def deciding(recipe: Recipe, place: Path, train_job) -> dg.SensorDefinition:
         job=train_job,
         minimum_interval_seconds=60,
         default_status=status,
-        description="Every minute: looks for causes of a retraining (requests, new logs, drift, acceptance, feedback, a new "
-        "base, the schedule) and starts the least that helps, within the budget of `automation.decide`. Every decision is in "
+        description="Every minute: looks for causes of a retraining (requests, new logs, drift, acceptance, feedback, "
+        "the schedule) and starts the least that helps, within the budget of `automation.decide`. Every decision is in "
         "the table retraining_decisions. On where the recipe says `automation.decide: {enabled: true}`, or when switched on "
         "here.",
     )

@@ -90,11 +90,9 @@ def ask(
     limits: Limits | None = None,
     opened: Callable[[duckdb.DuckDBPyConnection], None] | None = None,
 ) -> Iterator[QueryResult]:
-    """Runs one query. `opened` is called with the connection, so that another thread can interrupt the query.
-
-    Raises CatalogError if there is no catalog, if `sql` is not exactly one query, and with DuckDB's message for invalid SQL;
-    DamagedFileError for a file that cannot be read.
-    """
+    """Runs one query. `opened` is called with the connection, so that another thread can interrupt the query. Raises
+    CatalogError if there is no catalog, if `sql` is not exactly one query, and with DuckDB's message for invalid SQL;
+    DamagedFileError for a file that cannot be read."""
     with open_catalog(lake, limits) as connection:
         if opened is not None:
             opened(connection)

@@ -38,9 +38,7 @@ def create_dataset_relations(
     connection: duckdb.DuckDBPyConnection, lake: LakeLayout, manifests: pa.Table, pointers: pa.Table
 ) -> tuple[dict[str, str], dict[str, list[Path]]]:
     """Creates the views of datasets, `dataset_rows`, `metrics_lines`, `sampled_answers`, `rollouts`, and rows for `datasets`.
-
-    Returns, for each view, its dataset (with the kind of file, if there are several), and the files behind it.
-    """
+    Returns, for each view, its dataset (with the kind of file, if there are several), and the files behind it."""
     current = {f"{row['home']}/{row['version']}" for row in pointers.to_pylist()}
     kinds, in_rows = _kinds(lake, manifests.column("path").to_pylist())
     taken = {*SCHEMAS, *RELATIONS, *RELEASE_RELATIONS}

@@ -85,11 +85,8 @@ def build_sft_dataset(
     """Builds the three splits. near: curation's settings, by which seeds are compared with traffic. lent_before: `lent` of
     earlier versions. about: facts for the card, see dataset_card.py. only: which rows of traffic are trained on; held-out rows
     are those of the dataset without it. earlier: directories of earlier versions, whose training sessions stay in training.
-    tokenizers: directories of tokenizers in which tokens are counted, by name.
-
-    Raises DatasetError where the rows leave nothing to train on, too few users to hold out, or, with `strict`, less than the
-    mix asks for.
-    """
+    tokenizers: directories of tokenizers in which tokens are counted, by name. Raises DatasetError where the rows leave nothing
+    to train on, too few users to hold out, or, with `strict`, less than the mix asks for."""
     output.mkdir(parents=True, exist_ok=True)
     report = SftReport()
     key = (about or {}).get("key", "datasets.sft")

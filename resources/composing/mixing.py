@@ -35,12 +35,10 @@ _NO_LIMITS = SourceLimits()
 
 
 def sampling_quotas(available: Mapping[Pool, int], settings: DatasetSettings) -> dict[Pool, int]:
-    """Training rows of each pool, repeats included.
-
-    Numbers of rows are served first; the rest (max_rows, or as many rows as the sources with a share have) is divided by share.
-    A pool with too few rows gives all that `max_repeats` allows, and the others share the rest. Without a mix every row has the
-    same chance. `max_rows`, `max_share` and `max_synthetic_share` then lower what a source gives until all of them hold.
-    """
+    """Training rows of each pool, repeats included. Numbers of rows are served first; the rest (max_rows, or as many rows as
+    the sources with a share have) is divided by share. A pool with too few rows gives all that `max_repeats` allows, and the
+    others share the rest. Without a mix every row has the same chance. `max_rows`, `max_share` and `max_synthetic_share` then
+    lower what a source gives until all of them hold."""
     room = {pool: rows * _limits(settings, pool).max_repeats for pool, rows in available.items()}
     while True:
         given = _drawn(available, room, settings)
@@ -87,19 +85,15 @@ def cluster_takes(sizes: Mapping[str, int], wanted: int, balance: str) -> dict[s
 
 
 def cluster_quotas(sizes: Mapping[str, int], wanted: int, balance: str) -> dict[str, int]:
-    """Rows per cluster of prompts, out of `wanted`: in proportion to size ** (1, 1/2 or 0), at most the cluster's size.
-
-    With `uniform`, a cluster no larger than its equal share is used whole.
-    """
+    """Rows per cluster of prompts, out of `wanted`: in proportion to size ** (1, 1/2 or 0), at most the cluster's size. With
+    `uniform`, a cluster no larger than its equal share is used whole."""
     weights = {cluster: float(size) ** TEMPERATURES[balance] for cluster, size in sizes.items()}
     return handed_out(sizes, weights, min(wanted, sum(sizes.values())))
 
 
 def handed_out(available: Mapping[Name, int], weights: Mapping[Name, float], wanted: int) -> dict[Name, int]:
-    """Integers that add up to `wanted` as far as possible: by weight, then by largest remainder (ties by hash of the name).
-
-    A name with too few rows gives all, and the others share the rest.
-    """
+    """Integers that add up to `wanted` as far as possible: by weight, then by largest remainder (ties by hash of the name). A
+    name with too few rows gives all, and the others share the rest."""
     given = dict.fromkeys(available, 0)
     still = [name for name in available if weights[name] > 0]
     while still and wanted > 0:

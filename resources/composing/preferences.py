@@ -74,11 +74,9 @@ def build_preferences(
     about: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Fills `output` and returns counts. curated_version: of curated_interactions, whose answers of low quality are never
-    chosen. eval_items: items.parquet of the evaluation suites. lent: of sft_dataset. ratings: the file that a judge's
-    ratings are kept in, for settings.dissatisfaction.
-
-    Raises DatasetError if nothing is found to train on, JudgeError where a judge is needed and does not answer.
-    """
+    chosen. eval_items: items.parquet of the evaluation suites. lent: of sft_dataset. ratings: the file that a judge's ratings
+    are kept in, for settings.dissatisfaction. Raises DatasetError if nothing is found to train on, JudgeError where a judge is
+    needed and does not answer."""
     output.mkdir(parents=True, exist_ok=True)
     judge = curation.judge
     with workbench() as connection:
@@ -208,10 +206,8 @@ REACTION_RATINGS = pa.schema([("interaction_id", pa.string()), ("rating", pa.flo
 
 
 def rate_reactions(connection: duckdb.DuckDBPyConnection, judge: JudgeSettings, answers: AnswerStore) -> pa.Table:
-    """The ratings of at most judge.max_rows answers that a user's message follows; none for a reply without a rating.
-
-    Raises JudgeError where the judge does not answer; ratings up to then are kept.
-    """
+    """The ratings of at most judge.max_rows answers that a user's message follows; none for a reply without a rating. Raises
+    JudgeError where the judge does not answer; ratings up to then are kept."""
     asked = rows(connection, "composing/preferences/reactions", max_rows=judge.max_rows).to_pylist()
     if not asked:
         return REACTION_RATINGS.empty_table()

@@ -56,12 +56,10 @@ def import_seeds(
     datasets: Mapping[str, Path] | None = None,
     erased: SeedTombstones | None = None,
 ) -> SeedReport:
-    """Writes the usable lines of every seed. Bad lines are counted and recorded; they do not stop the import.
-
-    datasets: directories of the seeds that name a dataset of the lake. erased: tombstones; records that name what was erased
-    are left out. Raises SeedError for a file that is missing, unreadable,
-    or has no usable line, for two examples of one file with the same id, and for a dataset without training rows.
-    """
+    """Writes the usable lines of every seed. Bad lines are counted and recorded; they do not stop the import. datasets:
+    directories of the seeds that name a dataset of the lake. erased: tombstones; records that name what was erased are left
+    out. Raises SeedError for a file that is missing, unreadable, or has no usable line, for two examples of one file with the
+    same id, and for a dataset without training rows."""
     sources = {
         name: seed if isinstance(seed, SeedSettings) else SeedSettings(**_as_settings(seed))
         for name, seed in sorted(seeds.items())

@@ -149,10 +149,8 @@ def cleaned_with(settings: CurationSettings, topics: pa.Table | None = None) -> 
 
 
 def stale_days(tables: Tables, workload: str, settings: CurationSettings | None = None) -> list[date]:
-    """Days to clean: never cleaned, or with interactions that were added, changed or removed since.
-
-    With `settings`, also days that were cleaned with other settings or code, and days whose feedback changed since.
-    """
+    """Days to clean: never cleaned, or with interactions that were added, changed or removed since. With `settings`, also days
+    that were cleaned with other settings or code, and days whose feedback changed since."""
     digest = cleaned_with(settings, _topics(tables, workload, settings)) if settings else None
     fresh = FreshDays(tables, workload, digest)
     stale = _stale_rows(tables, workload, fresh.unknown, digest)

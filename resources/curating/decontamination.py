@@ -58,11 +58,8 @@ def find_contamination(connection: duckdb.DuckDBPyConnection, tables: Tables, wo
 
 
 def find_items(connection: duckdb.DuckDBPyConnection, settings: Decontamination) -> None:
-    """Searches the rows of the view `searched_rows` (row_id, messages, completion) for `eval_items`.
-
-    Creates the temp tables `finds` and `contaminated` (interaction_id, suite, item_id, part, share); interaction_id is the
-    row's id.
-    """
+    """Searches the rows of the view `searched_rows` (row_id, messages, completion) for `eval_items`. Creates the temp tables
+    `finds` and `contaminated` (interaction_id, suite, item_id, part, share); interaction_id is the row's id."""
     items, own_words, grams = _grams_of_items(rows(connection, "curating/decontaminate/eval_parts"), settings)
     connection.register("items", items)
     connection.register("own_words", own_words)
@@ -83,9 +80,7 @@ def _digest(parts: pa.Table, settings: Decontamination) -> str:
 
 def _grams_of_items(parts: pa.Table, settings: Decontamination) -> tuple[pa.Table, pa.Table, pa.Table]:
     """The items, numbered; their own words; and the n-grams that have some: gram, size, first word, whether it must be a text.
-
-    Of fewer own words than the largest n-gram a row must have all; each run of them is an n-gram as well.
-    """
+    Of fewer own words than the largest n-gram a row must have all; each run of them is an n-gram as well."""
     words = word_hashes(parts["text"])
     lengths = words.lengths
     most = max(NGRAMS)
@@ -133,10 +128,8 @@ def _grams_of_items(parts: pa.Table, settings: Decontamination) -> tuple[pa.Tabl
 
 
 def _own_words(parts: pa.Table, words: RaggedLists) -> Bool[np.ndarray, " words"]:
-    """Marks the words of each part that are in no n-gram of another item of the suite. Items with one prompt are one item.
-
-    An item that others contain has no own words: it counts whole, and takes no text from the others.
-    """
+    """Marks the words of each part that are in no n-gram of another item of the suite. Items with one prompt are one item. An
+    item that others contain has no own words: it counts whole, and takes no text from the others."""
     size = min(NGRAMS)
     suite, owner = (pc.rank(parts[name], tiebreaker="dense").to_numpy() for name in ("suite", "owner"))
     runs = ngrams(words, size)

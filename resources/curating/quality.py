@@ -74,7 +74,8 @@ def measures(answers: pa.Array | pa.ChunkedArray, least_words: int = 300, least_
     settled = text_buffer(answers)
     for text, runs_of in itertools.groupby(runs.tolist(), key=lambda run: run[0]):
         start, stop = settled.edges[text : text + 2]
-        said, judged = settled.content[start:stop].tobytes(), []
+        said = settled.content[start:stop].tobytes()
+        judged: list[tuple[int, int, int, int]] = []
         ends = word_ends(settled.content, start, stop, alphabet())
         for _, word, size, count in runs_of:
             if any(size % less == 0 and 2 * abs(word - place) < less * times for place, less, times, _ in judged):

@@ -39,10 +39,8 @@ def longest_repeats(words, offsets, longest_pattern, least):
 
 @compiled
 def loops(content, edges, longest_pattern):
-    """Repetitions in a row of one byte pattern that takes more than half of the text; else 1.
-
-    Such a run covers the middle of its text; the search starts there, so other texts cost almost nothing.
-    """
+    """Repetitions in a row of one byte pattern that takes more than half of the text; else 1. Such a run covers the middle of
+    its text; the search starts there, so other texts cost almost nothing."""
     repeats = np.ones(len(edges) - 1, dtype=np.int32)
     for text in range(len(repeats)):
         start, stop = edges[text], edges[text + 1]
@@ -130,10 +128,7 @@ def _seen(table, stamp, marks, value):
 @compiled
 def gopher(content, edges, least_words):
     """For each text: words of prose, share of code and, from `least_words` words of prose, the eleven shares that `quality`
-    names.
-
-    NaN where nothing was measured.
-    """
+    names. NaN where nothing was measured."""
     texts = len(edges) - 1
     shares = np.full((texts, 15), np.nan)
     longest = 0

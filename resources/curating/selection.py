@@ -62,12 +62,9 @@ def curate(
     eval_items: Path | None,
     embed: Callable[[Path], np.ndarray] | None = None,
 ) -> CurateReport:
-    """Curates all cleaned rows of a workload.
-
-    embed: makes vectors from a directory with texts.parquet; needed only where semantic duplicates are enabled.
-
-    Raises CurationError where rows were cleaned with other near-duplicate settings, RuntimeError where a row has no decision.
-    """
+    """Curates all cleaned rows of a workload. embed: makes vectors from a directory with texts.parquet; needed only where
+    semantic duplicates are enabled. Raises CurationError where rows were cleaned with other near-duplicate settings,
+    RuntimeError where a row has no decision."""
     output.mkdir(parents=True, exist_ok=True)
     with workbench() as connection:
         for name in ("interactions", "cleaned_interactions", "feedback", "judgements"):
@@ -153,10 +150,8 @@ def _suspect_sets(connection: duckdb.DuckDBPyConnection, sets: ShingleFile, sett
 def _find_semantic_duplicates(
     connection: duckdb.DuckDBPyConnection, settings: CurationSettings, output: Path, embed: Callable[[Path], np.ndarray] | None
 ) -> None:
-    """Creates `semantic_duplicates` (place, best, similarity): remaining rows whose meaning a better row already has.
-
-    A row with much text that different examples share is compared with none: its vector shows that text, not the example.
-    """
+    """Creates `semantic_duplicates` (place, best, similarity): remaining rows whose meaning a better row already has. A row
+    with much text that different examples share is compared with none: its vector shows that text, not the example."""
     if not settings.semantic_duplicates.enabled:
         connection.register("semantic_duplicates", _NEAR.empty_table())
         return

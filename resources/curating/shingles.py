@@ -98,10 +98,8 @@ def threads() -> int:
 
 
 def in_groups(work: Callable[..., Any], *columns: TextBuffer) -> Iterator[Any]:
-    """Calls `work(first, *buffers)` on groups of rows, on several threads, and yields its results in row order.
-
-    At most two groups per thread are in flight.
-    """
+    """Calls `work(first, *buffers)` on groups of rows, on several threads, and yields its results in row order. At most two
+    groups per thread are in flight."""
     total = np.sum([column.edges for column in columns], axis=0)
     bounds = [0]
     while bounds[-1] < len(total) - 1:
@@ -146,12 +144,9 @@ def ngrams(words: RaggedLists, size: int) -> RaggedLists:
 
 
 def shingle_sets(questions: TextBuffer, answers: TextBuffer, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Each turn's distinct word n-grams and its words, as (values, counts) of one group of rows after another. A row
-    has three counts: n-grams of the question, n-grams of the answer, words of both.
-
-    The same words in question and answer are different shingles: "finish this text" and "write it all" end in the same text and
-    are not the same example.
-    """
+    """Each turn's distinct word n-grams and its words, as (values, counts) of one group of rows after another. A row has three
+    counts: n-grams of the question, n-grams of the answer, words of both. The same words in question and answer are different
+    shingles: "finish this text" and "write it all" end in the same text and are not the same example."""
     from resources.curating import word_kernels
 
     def work(_: int, asked: TextBuffer, said: TextBuffer) -> tuple[np.ndarray, np.ndarray]:

@@ -313,9 +313,7 @@ def _other_example(values, offsets, one, other, similarity, edge, stretch):
 @compiled
 def mark_common(values, offsets, turn, turns, similarity, edge, stretch, common):
     """Marks the shingles of questions that different examples share: each row is compared with the first that has the shingle.
-
-    Of `turns` calls, each looks at a share of the hashes, so that its table stays small.
-    """
+    Of `turns` calls, each looks at a share of the hashes, so that its table stays small."""
     rows = len(offsets) // 3
     # of an entry, the upper 32 bits are the hash's, then a bit is the mark, and the others are the row + 1
     table = np.zeros(_table_size(len(values) // turns + len(values) // 64), dtype=np.uint64)
@@ -402,12 +400,10 @@ def _similarity(values, offsets, common, ours, theirs, table, threshold, stretch
 
 @compiled
 def link_buckets(keys, set_of, offsets, values, common, threshold, stretch, best, before, parents, likeness, edges):
-    """Compares rows that share a bucket of one band and joins those whose similarity reaches the threshold.
-
-    keys: sorted; upper 32 bits the band's hash, lower 32 bits the row. set_of: place of a row's lists. A row is
-    compared with the `best` first rows of its bucket and the `before` rows before it, but not with rows of its own group.
-    Joined pairs are written to `edges`; returns how many. `likeness` keeps each row's highest similarity.
-    """
+    """Compares rows that share a bucket of one band and joins those whose similarity reaches the threshold. keys: sorted; upper
+    32 bits the band's hash, lower 32 bits the row. set_of: place of a row's lists. A row is compared with the `best` first rows
+    of its bucket and the `before` rows before it, but not with rows of its own group. Joined pairs are written to `edges`;
+    returns how many. `likeness` keeps each row's highest similarity."""
     table = hash_table(values[:0])
     low = np.uint64(0xFFFFFFFF)
     joined = 0

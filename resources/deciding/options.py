@@ -94,8 +94,12 @@ def _gain_of(action: Action, cause: RetrainingCause, seen: Evidence, decisions: 
             f"{share:z.0%} of what was lost comes back"
         )
     alike = MODELS if action in MODELS else (action,)
-    last = next((each for each in reversed(decisions) if each.action in alike and each.gain is not None), None)
-    return (last.gain, f"as decision {last.decision_id} measured") if last else (None, "was never measured")
+    for last in reversed(decisions):
+        if last.action in alike and last.outcome == "refused_by_gates":
+            return min(0.0, last.gain or 0.0), f"the gates refused the release of decision {last.decision_id}"
+        if last.action in alike and last.gain is not None:
+            return last.gain, f"as decision {last.decision_id} measured"
+    return None, "was never measured"
 
 
 def _payback(hours: float, gain: float | None, seen: Evidence, settings: DecideSettings) -> tuple[float | None, float | None]:

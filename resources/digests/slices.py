@@ -27,13 +27,11 @@ def slice_digest(tables: Tables, name: str, workload: str, as_served: bool = Fal
 
 
 def rows_digest(tables: Tables, name: str, workload: str, as_served: bool = False, remember: bool = True) -> str:
-    """sha256 over a workload's days and the rows of each, sorted: the digest of a table slice as an input.
-
-    A row counts by its interaction_id and content_sha256; rows of cleaned_interactions also by their cleaned values, and
-    feedback, which has no content_sha256, by a hash of each record as logged. as_served: parameters and token ids of each
-    interaction count too. Rewriting or compacting a table does not change the digest. remember: whether digests of days that
-    were read are cached for the next call. Raises ValueError for a table without such rows.
-    """
+    """sha256 over a workload's days and the rows of each, sorted: the digest of a table slice as an input. A row counts by its
+    interaction_id and content_sha256; rows of cleaned_interactions also by their cleaned values, and feedback, which has no
+    content_sha256, by a hash of each record as logged. as_served: parameters and token ids of each interaction count too.
+    Rewriting or compacting a table does not change the digest. remember: whether digests of days that were read are cached for
+    the next call. Raises ValueError for a table without such rows."""
     if name not in DIGESTS or (as_served and name != "interactions"):
         raise ValueError(f"table {name} has no slice digest; those that have: {', '.join(DIGESTS)}")
     query = f"digests/{AS_SERVED if as_served else name}"

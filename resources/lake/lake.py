@@ -35,11 +35,9 @@ class LakeLayout:
 
     @classmethod
     def open(cls, location: str | Path, create: bool = True) -> LakeLayout:
-        """The lake at a local directory, in a bucket (s3://BUCKET/PREFIX), or in the bucket that a directory mirrors.
-
-        Raises LakeError if the path is not a directory, has what UNREADABLE finds, is on other remote storage, does not exist
-        (create=False), cannot be created, or has another layout version, and if the bucket cannot be used.
-        """
+        """The lake at a local directory, in a bucket (s3://BUCKET/PREFIX), or in the bucket that a directory mirrors. Raises
+        LakeError if the path is not a directory, has what UNREADABLE finds, is on other remote storage, does not exist
+        (create=False), cannot be created, or has another layout version, and if the bucket cannot be used."""
         if "://" in str(location) and not str(location).startswith(("file://", "s3://")):
             raise LakeError(f"lake {location}: a lake is a local directory or s3://BUCKET/PREFIX")
         if is_bucket(location):

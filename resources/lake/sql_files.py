@@ -121,10 +121,8 @@ def create_view(
     partitions: Sequence[str] = (),
     **placeholders: str,
 ) -> None:
-    """Creates the view `name` over Parquet files: the schema's columns, null if no file has them. files: SQL.
-
-    The statement is a `create or replace` with the placeholders view, columns, files, types, and those given.
-    """
+    """Creates the view `name` over Parquet files: the schema's columns, null if no file has them. files: SQL. The statement is
+    a `create or replace` with the placeholders view, columns, files, types, and those given."""
     types = ", ".join(f"{column}: {HIVE_TYPES[column]}" for column in partitions) or "workload: varchar"
 
     def create(columns: Sequence[str]) -> None:
@@ -152,10 +150,8 @@ def attach_parquet(connection: duckdb.DuckDBPyConnection, view: str, path: Path)
 
 
 def write_rows(reader: pa.RecordBatchReader, path: Path, schema: pa.Schema | None = None) -> int:
-    """Streams a result into one Parquet file, replaced whole, and returns its count of rows.
-
-    The same rows in the same order give the same bytes: an artefact's digest depends on nothing else.
-    """
+    """Streams a result into one Parquet file, replaced whole, and returns its count of rows. The same rows in the same order
+    give the same bytes: an artefact's digest depends on nothing else."""
     schema = bare(schema or reader.schema)
     written = 0
     with replaced(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:

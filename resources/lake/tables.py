@@ -89,10 +89,8 @@ class Tables:
         return opened(self.lake.table(name))
 
     def files(self, name: str, **where: tuple[str, Any]) -> list[str]:
-        """Absolute paths of the Parquet files of the newest version.
-
-        where: conditions on partitions, such as workload=("=", "math-tutor"), dt=("in", ["2026-06-01"]).
-        """
+        """Absolute paths of the Parquet files of the newest version. where: conditions on partitions, such as workload=("=",
+        "math-tutor"), dt=("in", ["2026-06-01"])."""
         table = self.open(name)
         if table is None:
             return []
@@ -146,10 +144,8 @@ class Tables:
         )
 
     def compact(self, name: str, workload: str) -> int:
-        """Merges the files of partitions that have more than MANY_FILES; returns the number of these partitions.
-
-        Rows do not change; old files stay for readers that have them open.
-        """
+        """Merges the files of partitions that have more than MANY_FILES; returns the number of these partitions. Rows do not
+        change; old files stay for readers that have them open."""
         table = self.open(name)
         if table is None:
             return 0
@@ -171,10 +167,8 @@ class Tables:
         self._write(name, rows)
 
     def replace(self, name: str, rows: Rows, **where: Any) -> None:
-        """Replaces, in one commit, the rows that match `where` (column=value, or column=[values]) by `rows`.
-
-        Every new row must match `where` too: delta-rs refuses the commit otherwise.
-        """
+        """Replaces, in one commit, the rows that match `where` (column=value, or column=[values]) by `rows`. Every new row must
+        match `where` too: delta-rs refuses the commit otherwise."""
         clauses = []
         for column, value in where.items():
             values = value if isinstance(value, list | tuple | set) else [value]

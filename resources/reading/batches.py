@@ -89,11 +89,8 @@ class Staging:
         self.spans = SpanEvents(connection, self.extraction, workload)
 
     def batches(self, entries: list[LedgerEntry]) -> Iterator[StagedBatch]:
-        """Stages the objects in their order. The tables hold one batch until the next one is asked for.
-
-        A batch is complete with the object that takes it past BATCH_BYTES of text; the next objects are being read while
-        the caller works on it.
-        """
+        """Stages the objects in their order. The tables hold one batch until the next one is asked for. A batch is complete
+        with the object that takes it past BATCH_BYTES of text; the next objects are being read while the caller works on it."""
         unreadable: set[str] = set()
         batch = None
         for part in read_ahead(read_objects(entries, self.sources), PARTS_AHEAD):
@@ -139,10 +136,8 @@ class BatchBuilder:
 
     @property
     def is_full(self) -> bool:
-        """Whether the batch has enough text, and no record in it waits for a further object.
-
-        Requests and responses have to meet: with batch files among the objects, the batch ends with the last object.
-        """
+        """Whether the batch has enough text, and no record in it waits for a further object. Requests and responses have to
+        meet: with batch files among the objects, the batch ends with the last object."""
         waits = self._paired_formats or self._events_wait
         return not waits and self._bytes + OBJECT_BYTES * len(self._objects) >= BATCH_BYTES
 

@@ -35,10 +35,8 @@ def find_earlier_rows(
 
 def decide(tables: Tables, batch: StagedBatch, workloads: Collection[str]) -> None:
     """Decides what becomes of the batch's rows: which copy of an id stays, and what was erased; erased feedback and the text of
-    erased quarantined records are left out too. Makes the rows that `commit` writes.
-
-    workloads: all that have rows of the batch's objects. Raises LakeError for tombstones of another key.
-    """
+    erased quarantined records are left out too. Makes the rows that `commit` writes. workloads: all that have rows of the
+    batch's objects. Raises LakeError for tombstones of another key."""
     connection, key = batch.connection, hash_key()
     _attach_tables(tables, connection, workloads)
     for query in ("reread", "loose_ids", "tell_feedback_apart", "tell_apart", "known_ids", "emptied_before"):

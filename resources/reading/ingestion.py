@@ -181,10 +181,8 @@ def _add_reason(reasons: dict[str, Reason], name: str, reason: Reason) -> None:
 
 
 def observe(tables: Tables, workload: str, sources: dict[str, SourceSettings]) -> Observation:
-    """Lists the sources and records new and changed objects in the ledger.
-
-    Objects whose key names no day are scanned for their records' days. Raises SourceError for a source without objects.
-    """
+    """Lists the sources and records new and changed objects in the ledger. Objects whose key names no day are scanned for their
+    records' days. Raises SourceError for a source without objects."""
     with ingesting(tables.lake), Ledger.open(tables, workload) as ledger:
         new, moved = _update(ledger, sources, look_for_days=True)
         unread, digest = ledger.unread()
@@ -201,12 +199,9 @@ def observe(tables: Tables, workload: str, sources: dict[str, SourceSettings]) -
 def ingest(
     tables: Tables, workload: str, sources: dict[str, SourceSettings], days: Sequence[date] | None = None
 ) -> IngestReport:
-    """Reads the objects that are unread in the ledger; with `days`, only objects of these days.
-
-    Rows go to their own day, whatever day their object's key names. Raises SourceError for a source without objects,
-    LakeError for another key, IngestCountsError where the counts do not add up. A line or an object that cannot be read raises
-    nothing.
-    """
+    """Reads the objects that are unread in the ledger; with `days`, only objects of these days. Rows go to their own day,
+    whatever day their object's key names. Raises SourceError for a source without objects, LakeError for another key,
+    IngestCountsError where the counts do not add up. A line or an object that cannot be read raises nothing."""
     with ingesting(tables.lake), Ledger.open(tables, workload) as ledger, staging(workload, sources) as stage:
         keep_key(tables)
         ingest_run = _IngestRun(tables, ledger, stage)

@@ -30,10 +30,8 @@ class Pairing:
         self._connection, self._extraction = connection, extraction
 
     def pair(self, form: Format, entries: Mapping[int, LedgerEntry], failed: Sequence[int]) -> JoinReport:
-        """Extracts each pair as one record at the position of its response; sides without a partner go to quarantine.
-
-        entries: the batch's objects by index. failed: objects that could not be read; their sides are left out.
-        """
+        """Extracts each pair as one record at the position of its response; sides without a partner go to quarantine. entries:
+        the batch's objects by index. failed: objects that could not be read; their sides are left out."""
         self._connection.execute(sql_text("reading/batch/delete_objects").format(table="pair_sides"), {"objects": failed})
         self._connection.register("places", _places(entries))
         run(self._connection, "reading/pairing/pair_matches", form=form.name)

@@ -199,10 +199,8 @@ def unknown_record(row: int, text: str, named: Format | None = None) -> RecordPr
 
 
 def format_of_faulty(text: str, form: Format, named: bool) -> Format | None:
-    """The format of a record that `form` could not extract; `form` itself if no other format recognises it.
-
-    Where the recipe names the format (`named`), no other format is tried: None if the record is not of it.
-    """
+    """The format of a record that `form` could not extract; `form` itself if no other format recognises it. Where the recipe
+    names the format (`named`), no other format is tried: None if the record is not of it."""
     record = record_of(text)
     if named:
         return form if record is None or form.accepts(record) else None

@@ -45,10 +45,8 @@ class SpanEvents:
         return ("event",) in run(self._connection, "reading/spans/sides_found").fetchall()
 
     def join(self, entries: Mapping[int, LedgerEntry], failed: Sequence[int]) -> JoinReport:
-        """Extracts each span with its log records as one record; spans without any are skipped.
-
-        entries: the batch's objects by index. failed: objects that could not be read; their parts are left out.
-        """
+        """Extracts each span with its log records as one record; spans without any are skipped. entries: the batch's objects by
+        index. failed: objects that could not be read; their parts are left out."""
         self._connection.execute(sql_text("reading/batch/delete_objects").format(table="span_sides"), {"objects": failed})
         if not run(self._connection, "reading/spans/sides_found").fetchall():
             return JoinReport({}, {}, {})
@@ -91,11 +89,9 @@ class ReadApart:
         self.objects |= {(entry.source, entry.uri): (entry, number) for entry in read if entry.format in (*OPEN, JOINED)}
 
     def objects_to_join(self, ledger: Ledger, sources: Collection[str]) -> list[LedgerEntry]:
-        """Objects to read together since one may have the log records of another's spans: none of them, or at least two.
-
-        One of two was read in this run, and not in one batch with the other; their days are neighbours, or the ledger's tables
-        show that they have a span in common.
-        """
+        """Objects to read together since one may have the log records of another's spans: none of them, or at least two. One of
+        two was read in this run, and not in one batch with the other; their days are neighbours, or the ledger's tables show
+        that they have a span in common."""
         if not self.objects:
             return []
         named = set().union(*self.earlier.values())

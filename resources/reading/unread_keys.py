@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-import yaml
 from pydantic import BaseModel, ConfigDict
 
 from model_ops.jobs import counted
 from resources.lake import Tables
+from resources.reading.workload_mix import yaml_line
 
 MOST_SHOWN, MOST_UNREAD = 12, 200
 """Most keys of a source in a sentence, and in the report of a run."""
@@ -50,8 +50,7 @@ def fields_of(keys: Iterable[UnreadKey]) -> dict[str, str]:
 
 def fields_line(fields: Mapping[str, str]) -> str:
     """`fields: {user: actor.login}`, as a recipe has it under a source."""
-    written = yaml.safe_dump(dict(fields), default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**9)
-    return f"fields: {written.strip()}"
+    return f"fields: {yaml_line(fields)}"
 
 
 def unread_text(keys: list[UnreadKey], given: Mapping[str, str] | None = None) -> str:

@@ -97,11 +97,9 @@ class Ledger:
             yield cls(tables, workload, connection)
 
     def update(self, sources: Mapping[str, SourceSettings]) -> tuple[int, int]:
-        """Brings the entries up to date with the sources. Returns the counts of new or changed and of moved objects.
-
-        Rows of moved objects are renamed before the ledger is saved: after a crash between the two they are renamed again.
-        Raises SourceError for a source without objects.
-        """
+        """Brings the entries up to date with the sources. Returns the counts of new or changed and of moved objects. Rows of
+        moved objects are renamed before the ledger is saved: after a crash between the two they are renamed again. Raises
+        SourceError for a source without objects."""
         new = moved = 0
         for name, source in sources.items():
             listed, changed = self.notice(name, objects_after(name, source), source.read_as)
@@ -118,10 +116,8 @@ class Ledger:
     def notice(self, source: str, listed: Iterable[LogObject], read_as: str = "") -> tuple[int, int]:
         """Compares a source's whole listing with the ledger. Returns the number of objects, and the number of objects that are
         new, changed, or were read with other settings than `read_as`. Objects that vanished unread are removed. An object with
-        another time or etag and the content that was read is not read again: retention may have emptied its rows.
-
-        Raises SourceError for an object that another source lists too: its rows would be ingested twice.
-        """
+        another time or etag and the content that was read is not read again: retention may have emptied its rows. Raises
+        SourceError for an object that another source lists too: its rows would be ingested twice."""
         items, total, new = iter(listed), 0, 0
         run(self._connection, "reading/ledger/delete_listed", sources=[source])
         run(self._connection, "reading/ledger/delete_new", sources=[source])
@@ -168,10 +164,8 @@ class Ledger:
         self.touched += len(uris)
 
     def follow_moved(self, source: str, read_as: str = "") -> tuple[pa.Table, set[str]]:
-        """Moves the entries of moved objects to their new uri. Call it after `notice`.
-
-        Returns the pairs (old_uri, uri), and the workloads that may have rows of these objects.
-        """
+        """Moves the entries of moved objects to their new uri. Call it after `notice`. Returns the pairs (old_uri, uri), and
+        the workloads that may have rows of these objects."""
         moved = find_moved(self._connection, source)
         if not len(moved):
             return moved, set()
@@ -196,9 +190,7 @@ class Ledger:
         self, sources: Collection[str], days: Sequence[date] | None = None, dayless: bool = False
     ) -> Iterator[list[LedgerEntry]]:
         """Entries that wait to be read, by day and uri. days: only objects of these days; dayless: only objects without a day.
-
-        Each entry is returned once, whatever its outcome; entries that were read since the first portion are left out.
-        """
+        Each entry is returned once, whatever its outcome; entries that were read since the first portion are left out."""
         run(
             self._connection,
             "reading/ledger/waiting",

@@ -29,10 +29,8 @@ def filesystem_of(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
 
 
 def info_of(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, Any] | None:
-    """Metadata of a file or folder; None where it does not exist. Raises RemoteError.
-
-    fsspec reports an unreachable web server like a missing page; this function distinguishes them.
-    """
+    """Metadata of a file or folder; None where it does not exist. Raises RemoteError. fsspec reports an unreachable web server
+    like a missing page; this function distinguishes them."""
     try:
         with in_words():
             return filesystem.info(path)

@@ -112,10 +112,8 @@ class ObjectVersion(Protocol):
 
 
 def objects_after(name: str, source: SourceSettings, after: str = "") -> Iterator[LogObject]:
-    """The objects of a source in uri order, after the uri `after`, listed lazily.
-
-    Raises SourceError where they cannot be listed.
-    """
+    """The objects of a source in uri order, after the uri `after`, listed lazily. Raises SourceError where they cannot be
+    listed."""
     try:
         path = local_path(source.uri)
         if path is not None:
@@ -129,10 +127,8 @@ def objects_after(name: str, source: SourceSettings, after: str = "") -> Iterato
 
 
 def list_objects(name: str, source: SourceSettings, limit: int = MAX_OBJECTS) -> list[LogObject]:
-    """All objects of one source, sorted by uri: for sources known to be small.
-
-    Raises SourceError if the uri has no objects, has more than `limit`, or cannot be listed.
-    """
+    """All objects of one source, sorted by uri: for sources known to be small. Raises SourceError if the uri has no objects,
+    has more than `limit`, or cannot be listed."""
     objects = list(islice(objects_after(name, source), limit + 1))
     if not objects:
         raise nothing_under(name, source)
@@ -149,10 +145,8 @@ def nothing_under(name: str, source: SourceSettings) -> SourceError:
 
 
 def content_digest(name: str, uri: str) -> str:
-    """sha256 over the bytes of every object under a uri, for small external inputs of an artefact's version.
-
-    Raises SourceError where there is nothing under it.
-    """
+    """sha256 over the bytes of every object under a uri, for small external inputs of an artefact's version. Raises SourceError
+    where there is nothing under it."""
     digest = hashlib.sha256()
     for item in list_objects(name, SourceSettings(uri=uri)):
         with open_object(item) as content:

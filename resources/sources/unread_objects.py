@@ -31,10 +31,8 @@ LEAST_PAGE = 500
 def watched_objects(
     tables: Tables, workload: str, sources: Mapping[str, SourceSettings], cursor: Mapping[str, str], limit: int
 ) -> NewObjects:
-    """New or changed objects of the listed parts, at most `limit` of each part of a source.
-
-    Raises SourceError for a source that cannot be listed; an empty one has nothing new.
-    """
+    """New or changed objects of the listed parts, at most `limit` of each part of a source. Raises SourceError for a source
+    that cannot be listed; an empty one has nothing new."""
     known = KnownObjects.of(tables, workload)
     page = min(limit, max(LEAST_PAGE, math.ceil(len(known) / WALK_TICKS))) if len(known) else limit
     listed: dict[tuple[str, str], LogObject] = {}
@@ -158,10 +156,8 @@ class NewObjects:
 def new_objects(
     tables: Tables, workload: str, sources: Mapping[str, SourceSettings], cursor: Mapping[str, str], limit: int
 ) -> NewObjects:
-    """Lists up to `limit` objects of each source after its cursor. A source that was listed to its end starts over.
-
-    Raises SourceError for a source that cannot be listed; an empty one has nothing new.
-    """
+    """Lists up to `limit` objects of each source after its cursor. A source that was listed to its end starts over. Raises
+    SourceError for a source that cannot be listed; an empty one has nothing new."""
     listed: list[LogObject] = []
     after = {}
     for name, source in sources.items():

@@ -66,10 +66,8 @@ class Bucket:
         return s3.asked(ask, self.uri(path))
 
     def put(self, path: str, content: bytes, was: str | None) -> str:
-        """Writes a small object if its etag is `was`; None: if there is none. Returns its etag. Raises Conflict.
-
-        A write whose answer was lost is repeated and refused: the object has this content by then, which counts as written.
-        """
+        """Writes a small object if its etag is `was`; None: if there is none. Returns its etag. Raises Conflict. A write whose
+        answer was lost is repeated and refused: the object has this content by then, which counts as written."""
 
         async def ask(filesystem: Any) -> str:
             condition = {"IfNoneMatch": "*"} if was is None else {"IfMatch": f'"{was}"'}

@@ -58,10 +58,8 @@ def url_at(root: Path) -> str | None:
 
 
 def connected(root: Path, url: str, version: int, create: bool) -> Mirror:
-    """The mirror, brought up to date. Creates the lake in the bucket if there is none and `create` is set.
-
-    Raises LakeError if there is no lake, if the place holds other objects, or if the store cannot hold a lake.
-    """
+    """The mirror, brought up to date. Creates the lake in the bucket if there is none and `create` is set. Raises LakeError if
+    there is no lake, if the place holds other objects, or if the store cannot hold a lake."""
     mirror = Mirror(root, Bucket(url))
     try:
         marker = mirror.bucket.get(MARKER)

@@ -154,10 +154,8 @@ class Mirror(MirrorReader):
         self.known.note(name, etag, len(content), status)
 
     def publish_version(self, directory: Path, wait: Callable[[str], None]) -> None:
-        """Uploads a finished artefact, its manifest last. What an interrupted upload has sent is not sent again.
-
-        Raises Conflict if another machine finished the same version. `wait` is called if one is uploading it now.
-        """
+        """Uploads a finished artefact, its manifest last. What an interrupted upload has sent is not sent again. Raises
+        Conflict if another machine finished the same version. `wait` is called if one is uploading it now."""
         name = self._name(directory)
         manifest = self.known.get(manifest_of(name))
         if manifest is not None and manifest.is_unchanged(directory / MANIFEST):

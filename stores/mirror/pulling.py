@@ -37,11 +37,9 @@ class MirrorReader:
         self._answers = PaidAnswers(bucket, self.known)
 
     def pull(self, over_drafts: bool = False) -> None:
-        """Brings small files and the tables' logs up to date, and removes what was removed from the bucket.
-
-        A version that the bucket has finished replaces another one here, finished or not, unless a process works in that;
-        over_drafts: also then. Whoever holds the lake alone needs every version.
-        """
+        """Brings small files and the tables' logs up to date, and removes what was removed from the bucket. A version that the
+        bucket has finished replaces another one here, finished or not, unless a process works in that; over_drafts: also then.
+        Whoever holds the lake alone needs every version."""
         for attempt in range(ATTEMPTS):
             try:
                 return self._pull(over_drafts)
@@ -185,10 +183,8 @@ class MirrorReader:
         return not file.exists()
 
     def _drop_removed(self, gone: Collection[str], known: Mapping[str, Object]) -> None:
-        """Removes files whose objects were removed, and folders that are empty then.
-
-        Of a version whose manifest this machine never saw in the bucket, the only copy may be here: its files stay.
-        """
+        """Removes files whose objects were removed, and folders that are empty then. Of a version whose manifest this machine
+        never saw in the bucket, the only copy may be here: its files stay."""
         published = {version for version in versions_of(known) if manifest_of(version) in known}
         removed = {version for version in published if manifest_of(version) in gone}
         items = [item for path, item in known.items() if path in gone or version_of(path) in removed]

@@ -105,10 +105,8 @@ def utf16_of(head: bytes) -> str | None:
 
 
 def utf8(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The content with UTF-16 as UTF-8, chunk by chunk.
-
-    Raises DamagedError after the last whole character of a UTF-16 text with an odd number of bytes, and what `chunks` raises.
-    """
+    """The content with UTF-16 as UTF-8, chunk by chunk. Raises DamagedError after the last whole character of a UTF-16 text
+    with an odd number of bytes, and what `chunks` raises."""
     head = next(chunks, b"")
     encoding = utf16_of(head)
     if encoding is None:

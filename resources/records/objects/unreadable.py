@@ -47,10 +47,8 @@ class FileProblem(NamedTuple):
 
 
 def container_of(head: bytes) -> FileProblem | None:
-    """An archive, a compression or another kind of file by its first bytes; None for any other.
-
-    Ask only for files without a record: a log may begin with a line of junk.
-    """
+    """An archive, a compression or another kind of file by its first bytes; None for any other. Ask only for files without a
+    record: a log may begin with a line of junk."""
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         if b"[Content_Types].xml" in head[:_LOOKED_AT]:
             return _other("an Office document", f"export it as {_JSON_LINES}")

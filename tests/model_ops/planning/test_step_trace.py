@@ -12,7 +12,7 @@ from model_ops.losses import head
 from model_ops.objectives.sft import next_token_loss
 from model_ops.planning.needs import Training, count_weights, needs_of
 from model_ops.planning.step_trace import LiveBytes, TraceSettings, trace_micro_batch
-from model_ops.tensors import fused_rows
+from model_ops.tensors import fused_rows, torch_internals
 from model_ops.tensors.memory_efficient_layers import use_memory_efficient_layers
 from model_ops.training.activations import checkpoint_activations
 from tests.model_ops.flash_by_definition import FlashByDefinition
@@ -78,6 +78,7 @@ def test_a_step_of_a_device_takes_what_its_own_code_does_on_real_tensors(monkeyp
     config = AutoConfig.for_model("llama", num_hidden_layers=3, vocab_size=96, tie_word_embeddings=True, **SHAPE)
     traced = trace_micro_batch(config, TraceSettings(512, 508, checkpointing, device="cuda", document_tokens=128))
     monkeypatch.setattr(fused_rows, "takes", lambda *_: False)
+    monkeypatch.setattr(torch_internals, "device_kind", lambda *_: "cuda")  # streams are cast before the kernel
     monkeypatch.setattr(model_ops.models.attention, "takes_varlen_kernel", lambda *_: True)
     for table in (head.CHUNK_ELEMENTS, head.SOFTMAX_ELEMENTS):
         monkeypatch.setitem(table, "cpu", table["cuda"])

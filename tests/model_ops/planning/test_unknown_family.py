@@ -3,9 +3,11 @@
 import pytest
 from transformers import AutoConfig
 
+import model_ops.planning.trainable_family as trainable_family
 import model_ops.planning.unknown_family as unknown_family
 from model_ops.jobs.errors import ModelError
-from model_ops.planning.unknown_family import refuse_untrainable, small_config, try_family
+from model_ops.planning.trainable_family import refuse_untrainable, small_config
+from model_ops.planning.unknown_family import try_family
 
 LARGE = {
     "vocab_size": 50_000,
@@ -58,7 +60,7 @@ def test_every_kind_of_layer_is_in_the_small_model():
 
 
 def test_a_model_that_stays_large_is_not_tried(monkeypatch):
-    monkeypatch.setattr(unknown_family, "MOST_PARAMETERS", 1_000)
+    monkeypatch.setattr(trainable_family, "MOST_PARAMETERS", 1_000)
     assert try_family(config_of("olmo")).tried is False
 
 

@@ -33,6 +33,13 @@ def log_day(lake, day, rows, source="gateway"):
         Tables(lake).replace(name, pa.Table.from_pylist(table, schema=SCHEMAS[name]), workload="shop", dt=[day])
 
 
+def alarm_on(lake, release, *days, test="bad_feedback"):
+    """Alarms of a test of drift."""
+    fixed = {"workload": "shop", "release": release, "window_days": 1, "test": test, "value": 2.0, "bound": 1.0, "alarm": True}
+    rows = [dict.fromkeys(SCHEMAS["drift"].names) | fixed | {"dt": day, "ts": datetime(2026, 6, 5, tzinfo=UTC)} for day in days]
+    Tables(lake).append("drift", pa.Table.from_pylist(rows, schema=SCHEMAS["drift"]))
+
+
 def trained_lake(tmp_path, days=3, rows=100):
     """The lake, with a champion."""
     lake = LakeLayout.open(tmp_path / "lake")

@@ -5,7 +5,6 @@ import shutil
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
-import pyarrow as pa
 import pytest
 
 from resources.deciding.decisions import Decisions
@@ -15,12 +14,11 @@ from resources.deciding.requests import RetrainingRequest
 from resources.deciding.settings import BudgetSettings
 from resources.endpoints.actor import Actor
 from resources.endpoints.endpoints import Endpoint
-from resources.lake.tables import SCHEMAS, Tables
 from resources.releases.release import ReleaseRef
 from stores.mirror.bucket import Conflict
 from stores.s3 import S3Error
 from tests.resources.deciding.examples import FACTS, SETTINGS, decision, with_settings
-from tests.resources.deciding.small_lake import log_day, make_all
+from tests.resources.deciding.small_lake import alarm_on, log_day, make_all
 
 NOW = datetime(2026, 6, 5, 9, tzinfo=UTC)
 BUSY = SETTINGS.model_copy(update={"requests_per_day": 10_000_000})
@@ -230,18 +228,7 @@ def test_a_time_of_the_cron_that_nothing_held_is_over_after_a_day(lake, why):
 
 def test_a_time_of_the_cron_is_kept_although_another_cause_is_held_before_it(lake):
     facts, quiet = replace(FACTS, cron="0 3 * * 5"), BUSY.model_copy(update={"quiet": ["* * 5-9 6 *"]})
-    row = dict.fromkeys(SCHEMAS["drift"].names) | {
-        "workload": "shop",
-        "release": gather(lake, with_settings(BUSY), NOW)[0].release,
-        "dt": date(2026, 6, 4),
-        "window_days": 1,
-        "test": "bad_feedback",
-        "value": 2.0,
-        "bound": 1.0,
-        "alarm": True,
-        "ts": NOW,
-    }
-    Tables(lake).append("drift", pa.Table.from_pylist([row], schema=SCHEMAS["drift"]))
+    alarm_on(lake, gather(lake, with_settings(BUSY), NOW)[0].release, date(2026, 6, 4))
     held = []
     for _ in range(3):
         made = decide(lake, with_settings(quiet, facts), held, NOW)

@@ -9,7 +9,7 @@ from resources.deciding.causes import due
 from resources.deciding.gather import gather
 from resources.lake.tables import SCHEMAS, Tables
 from tests.resources.deciding.examples import FACTS, SETTINGS, with_settings
-from tests.resources.deciding.small_lake import log_day, trained_lake
+from tests.resources.deciding.small_lake import alarm_on, log_day, trained_lake
 
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
 
@@ -22,23 +22,8 @@ def test_a_schedule_counts_for_a_day_in_its_own_time_zone():
 
 def test_an_alarm_that_lasts_for_months_keeps_its_first_day(lake):
     release, first = gather(lake, FACTS, NOW)[0].release, date(2026, 6, 1)
-    rows = [
-        dict.fromkeys(SCHEMAS["drift"].names)
-        | {
-            "workload": "shop",
-            "release": of,
-            "dt": first + timedelta(days=day),
-            "window_days": 1,
-            "test": "bad_feedback",
-            "value": 2.0,
-            "bound": 1.0,
-            "alarm": True,
-            "ts": NOW,
-        }
-        for of, days in ((release, range(100)), ("earlier", range(-50, 100)))
-        for day in days
-    ]
-    Tables(lake).append("drift", pa.Table.from_pylist(rows, schema=SCHEMAS["drift"]))
+    alarm_on(lake, release, *(first + timedelta(days=day) for day in range(100)))
+    alarm_on(lake, "earlier", *(first + timedelta(days=day) for day in range(-50, 100)))
     for days in (20, 61, 64, 99):
         [found] = gather(lake, FACTS, NOW + timedelta(days=days))[0].episodes
         assert found.start == first
@@ -71,18 +56,7 @@ def test_rated_answers_of_millrace_chat_are_no_requests_a_day(tmp_path):
 
 def test_costs_are_those_of_the_widened_evaluation_while_a_test_alarms(lake):
     before = gather(lake, FACTS, NOW)
-    row = dict.fromkeys(SCHEMAS["drift"].names) | {
-        "workload": "shop",
-        "release": before[0].release,
-        "dt": date(2026, 6, 9),
-        "window_days": 1,
-        "test": "novelty",
-        "value": 2.0,
-        "bound": 1.0,
-        "alarm": True,
-        "ts": NOW,
-    }
-    Tables(lake).append("drift", pa.Table.from_pylist([row], schema=SCHEMAS["drift"]))
+    alarm_on(lake, before[0].release, date(2026, 6, 9), test="novelty")
     while_alarming = gather(lake, FACTS, NOW)[1]
     for action in ("drafter_continued", "full"):
         was, is_now = (found[action].stages for found in (before[1], while_alarming))

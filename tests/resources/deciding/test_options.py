@@ -43,6 +43,8 @@ def test_what_was_never_measured_is_tried_once_and_what_gained_nothing_not_again
     failed = measured("drafter_continued", 0.0, days_ago=59)
     assert chosen(decisions=[failed])[0] == "drafter_new"
     assert chosen(decisions=[replace(failed, ts=measured("", 0, days_ago=61).ts)])[0] == "drafter_continued"
+    refused = measured("drafter_continued", 0.2, outcome="refused_by_gates")
+    assert chosen(decisions=[refused])[0] == chosen(decisions=[replace(refused, gain=None)])[0] == "drafter_new"
     both = [failed, measured("drafter_new", -0.02)]
     assert chosen(decisions=both)[0] == "sft_continued"
     action, _, why = chosen(decisions=[*both, measured("sft_continued", 0.005)])  # a full run learns the same rows
