@@ -61,11 +61,18 @@ class Judge:
         return replies
 
     def reply(self, system: str, text: str) -> str | None:
-        """The judge's text. Raises ModelError for a server that refuses the request."""
+        """As `chat`, of a system prompt and a text."""
         return self.chat([{"role": "system", "content": system}, {"role": "user", "content": text}], {})
 
     def chat(self, messages: list[dict[str, Any]], sampling: Mapping[str, Any]) -> str | None:
-        return self._endpoint.chat({"temperature": 0, "max_tokens": 512, **sampling, "messages": messages}).text
+        """The judge's text; None for no usable reply. Raises ModelError for a server that refuses the request."""
+        reply = self._endpoint.chat({"temperature": 0, "max_tokens": 512, **sampling, "messages": messages})
+        if reply.failure.startswith("HTTP"):
+            raise ModelError(
+                f"the judge at {self.settings.base_url} refuses {self.settings.model} ({reply.why}): check base_url, model and "
+                f"api_key_env of {self.key}, and that the server takes requests of this length"
+            )
+        return reply.text
 
 
 def shown(parts: Mapping[str, str]) -> str:

@@ -129,6 +129,14 @@ def test_a_score_model_is_asked_at_the_recipes_server(tmp_path):
     assert (good.value, beyond.value, beyond.problem) == (7.0, None, "theirs: the judge gave no score in its range")
 
 
+def test_a_judge_that_takes_no_such_request_ends_the_step_with_its_status(tmp_path):
+    grader = {"type": "score_model", "model": "any", "input": [{"role": "user", "content": "{{sample.output_text}}"}]}
+    said = r"^the judge at .* refuses mine \(HTTP 400\): check .* of rft\.grader\.parts\.theirs\.judge"
+    with judge_server(lambda *_: (400, "user text")) as (address, _), pytest.raises(ModelError, match=said) as refusal:
+        grades(tmp_path, grader, "good", judge={"base_url": address, "model": "mine"})
+    assert "user text" not in str(refusal.value)
+
+
 def test_similarities_are_those_of_their_definitions():
     def table(one, two):
         row = [0] * (len(two) + 1)
