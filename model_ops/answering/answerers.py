@@ -43,7 +43,7 @@ class CompletionsEndpoint:
     empty."""
 
     def __init__(self, settings: EndpointSettings):
-        self.settings, self._endpoint = settings, Endpoint(settings, KEY)
+        self.settings, self._endpoint = settings, Endpoint(settings, KEY, tail="; finished answers are kept")
         self.each = self._endpoint.each
 
     def __enter__(self) -> CompletionsEndpoint:

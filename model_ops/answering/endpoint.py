@@ -5,8 +5,9 @@
         endpoint.content("GET", "/models")                         # bytes; raises JudgeError
 
 A busy server, a broken connection and a reply that is no completion are tried again after growing pauses, or after the time in
-Retry-After, which holds back all threads. A refused key, model or address ends the step. A server that stays silent is given
-up. Pace and cost are limited as `limits.py` says. The key comes from the environment only.
+Retry-After, which holds back all threads; a reply that does not end, which may be billed, only once. A refused key, model or
+address ends the step. A server that stays silent is given up. Pace and cost are limited as `limits.py` says. The key comes from
+the environment only.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -35,8 +37,9 @@ RETRYABLE = (408, 425, 429, 500, 502, 503, 504)
 REFUSED = (401, 403, 404, 405)
 """HTTP statuses that no other chat request to the server would change."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
-MOST_BYTES = 64 << 20
-"""A longer reply is not read."""
+MOST_OF_A_CHAT, MOST_OF_CONTENT, MOST_OF_AN_ERROR = 16 << 20, 64 << 20, 1 << 20
+"""Bytes; a longer reply is not read. Content has token ids and their log-probabilities."""
+ENDLESS = "the reply does not end"
 BYTES_PER_TOKEN = 3
 """To foresee a prompt's tokens for the rate limit; the reply's usage corrects it."""
 
@@ -71,10 +74,11 @@ class Endpoint:
         pace: RateLimiter | None = None,
         budget: Budget | None = None,
         through_proxy: bool = True,
+        tail: str = "",
     ):
         """key: of the recipe, at the head of messages. error: raised for a server that cannot be used, or whose key
-        is missing."""
-        self.settings, self.key, self.error = settings, key, error
+        is missing. tail: of its messages, such as what stays of the step."""
+        self.settings, self.key, self.error, self.tail = settings, key, error, tail
         self.pace, self.budget = pace or RateLimiter(), budget or Budget()
         self.failed: Counter[str] = Counter()
         self.without_usage = 0
@@ -135,25 +139,25 @@ class Endpoint:
                 if reply.status in REFUSED:
                     raise self.error(
                         f"{self.key}: {self.settings.base_url} refuses {self.settings.model} (HTTP {reply.status}): check "
-                        "base_url, model and api_key_env; answers up to now are kept"
+                        f"base_url, model and api_key_env{self.tail}"
                     )
                 if reply.failure:
                     return ChatReply(failure=reply.failure, retryable=reply.retryable, reason=reply.reason)
                 return self._counted(read_chat(reply.content), bill, size, most, expected)
 
-            reply = self._repeated("POST", "/chat/completions", body, read, expected)
+            reply = self._repeated("POST", "/chat/completions", body, read, expected, MOST_OF_A_CHAT)
             return replace(reply, cost=bill.cost)
 
     def content(self, method: str, path: str, body: dict[str, Any] | None = None, wants: str = "") -> bytes:
         """The content of a reply with HTTP 200; raises `error` for any other. wants: the remedy where the server refuses."""
-        reply = self._repeated(method, path, body, lambda reply: reply, 0)
+        reply = self._repeated(method, path, body, lambda reply: reply, 0, MOST_OF_CONTENT)
         if reply.status not in (0, 200):
             where = self.settings.base_url + path.partition("?")[0]
             raise self.error(f"{self.key}: {where} refuses with HTTP {reply.status}{wants and ': '}{wants}")
         if reply.failure:
             raise self.error(
                 f"{self.key}: {self.settings.base_url} does not reply ({reply.reason or reply.failure}): start the server and "
-                "run the step again; finished answers are kept"
+                f"run the step again{self.tail}"
             )
         return reply.content
 
@@ -171,20 +175,27 @@ class Endpoint:
         return reply
 
     def _repeated(
-        self, method: str, path: str, body: dict[str, Any] | None, read: Callable[[ServerReply], Read], tokens: int
+        self,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None,
+        read: Callable[[ServerReply], Read],
+        tokens: int,
+        most_bytes: int,
     ) -> Read:
         """The first reply that needs no other attempt, or the last one."""
-        reply = read(SILENT)
+        reply, endless = read(SILENT), 0
         for attempt in range(self.settings.retries + 1):
             if self.gone:
                 return reply
             self.pace.wait(tokens)
-            answer = self._attempt(method, path, body)
+            answer = self._attempt(method, path, body, most_bytes)
             reply = read(answer)
             with self._lock:
                 if reply.failure:
                     self.failed[reply.failure] += 1
-            if not reply.retryable:
+            endless += answer.failure == ENDLESS
+            if not reply.retryable or endless > 1:
                 break
             if attempt < self.settings.retries:
                 pause_s = pause_after(attempt + 1, FIRST_PAUSE_S, LONGEST_PAUSE_S) * random.uniform(1, 1.5)
@@ -197,10 +208,12 @@ class Endpoint:
             self._silent = self._silent + 1 if reply.retryable else 0
         return reply
 
-    def _attempt(self, method: str, path: str, body: dict[str, Any] | None) -> ServerReply:
+    def _attempt(self, method: str, path: str, body: dict[str, Any] | None, most_bytes: int) -> ServerReply:
         try:
             response = self._api.request(method, path, body, preload_content=False)
-            content = self._api.read(response, MOST_BYTES, self.settings.timeout_s)
+            content = self._api.read(
+                response, most_bytes if response.status == 200 else MOST_OF_AN_ERROR, self.settings.timeout_s
+            )
         except urllib3.exceptions.HTTPError as error:
             reason = type(getattr(error, "reason", None) or error).__name__
             return ServerReply(failure=NO_REPLY, reason=reason, retryable=True)
@@ -211,13 +224,18 @@ class Endpoint:
         if status != 200:
             return ServerReply(failure=named, status=status)
         if content is None:
-            return ServerReply(failure="the reply does not end", retryable=True, status=status)
+            return ServerReply(failure=ENDLESS, retryable=True, status=status)
         return ServerReply(status=status, content=content)
 
 
 def retry_after(header: str | None) -> float | None:
-    """Seconds of a Retry-After header, also of a date; None for nonsense."""
+    """Seconds of a Retry-After header, also of a fraction or a date; None for nonsense."""
+    if header is None:
+        return None
+    with suppress(ValueError):
+        seconds = float(header)
+        return seconds if 0 <= seconds < 1e6 else None
     try:
-        return None if header is None else urllib3.Retry().parse_retry_after(header)
+        return urllib3.Retry().parse_retry_after(header)
     except (urllib3.exceptions.InvalidHeader, ValueError, OverflowError):
         return None

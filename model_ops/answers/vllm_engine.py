@@ -42,7 +42,7 @@ class VllmServer:
         served = EndpointSettings(
             base_url=self.url, model="policy", concurrency=CONNECTIONS, timeout_s=TIMEOUT_S, retries=RETRIES
         )
-        self._endpoint = Endpoint(served, "rft.engine", through_proxy=False)
+        self._endpoint = Endpoint(served, "rft.engine", through_proxy=False, tail="; finished answers are kept")
         about = self.asked("GET", "/server_info?config_format=json", wants=f"start vLLM 0.32 or newer with {DEVELOPS}")
         try:
             config, environment = about["vllm_config"], about["vllm_env"]

@@ -29,6 +29,7 @@ class EndpointAnswers:
             TeacherError,
             pace=RateLimiter(settings.requests_per_minute, settings.tokens_per_minute),
             budget=Budget(settings.price, settings.max_cost),
+            tail="; answers up to now are kept",
         )
 
     def __enter__(self) -> EndpointAnswers:

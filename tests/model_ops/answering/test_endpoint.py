@@ -113,7 +113,7 @@ def test_a_server_without_a_chat_is_asked_again_as_well(retries, asked):
 
 @pytest.mark.parametrize("status", [401, 403, 404, 405])
 def test_a_refusal_ends_the_step_at_once_and_names_what_to_check(status):
-    said = rf"teacher: .* refuses m \(HTTP {status}\): check base_url, model and api_key_env"
+    said = rf"teacher: .* refuses m \(HTTP {status}\): check base_url, model and api_key_env$"
     seen = []
     with pytest.raises(ModelError, match=said) as caught:
         chats(lambda body, number: seen.append(body) or (status, {"error": {"message": "user text"}}), count=50)
@@ -132,19 +132,22 @@ def test_a_pause_is_what_the_server_asks_for_up_to_a_minute(monkeypatch):
         [reply], *_ = chats(lambda body, number, busy=busy: busy if number == 1 else (200, completion("x")))
         assert reply.text == "x" and least <= time.monotonic() - began < most
     assert (retry_after("7"), retry_after(None), retry_after("soon")) == (7, None, None)
+    assert (retry_after("1.5"), retry_after("nan"), retry_after("inf"), retry_after("-1")) == (1.5, None, None, None)
     assert retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0
 
 
-def test_a_reply_without_an_end_is_given_up():
-    """A byte now and then keeps any socket's timeout from passing."""
+@pytest.mark.parametrize(("retries", "asked"), [(0, 1), (5, 2)])
+def test_a_reply_without_an_end_is_given_up(retries, asked):
+    """A byte now and then keeps any socket's timeout from passing. Each attempt may be billed, so there are at most two."""
+    requests = []
     listening = socket.create_server(("127.0.0.1", 0))
 
     def drip():
-        connection, _ = listening.accept()
-        with connection:
-            connection.recv(1 << 16)
-            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
-            with contextlib.suppress(OSError):
+        for _ in range(asked):
+            connection, _ = listening.accept()
+            with connection, contextlib.suppress(OSError):
+                requests.append(connection.recv(1 << 16))
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
                 for _ in range(200):
                     connection.sendall(b" ")
                     time.sleep(0.05)
@@ -152,11 +155,20 @@ def test_a_reply_without_an_end_is_given_up():
     thread = threading.Thread(target=drip, daemon=True)
     thread.start()
     began = time.monotonic()
-    with endpoint_of(f"http://127.0.0.1:{listening.getsockname()[1]}/v1", timeout_s=0.3, retries=0) as endpoint:
+    with endpoint_of(f"http://127.0.0.1:{listening.getsockname()[1]}/v1", timeout_s=0.3, retries=retries) as endpoint:
         assert endpoint.chat({"messages": []}).why == "the reply does not end"
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 5 and len(requests) == asked
     thread.join()
     listening.close()
+
+
+def test_of_a_reply_no_more_is_read_than_its_kind_needs(monkeypatch):
+    limits, read = [], OpenAiApi.read
+    monkeypatch.setattr(OpenAiApi, "read", lambda self, of, most, seconds: limits.append(most) or read(self, of, most, seconds))
+    chats(lambda body, number: (503, {}) if number == 1 else (200, completion("x")))
+    with loopback(lambda *_: (200, {})) as (address, _), endpoint_of(address) as endpoint:
+        endpoint.content("POST", "/completions", {})
+    assert limits == [1 << 20, 16 << 20, 64 << 20]
 
 
 def test_the_proxy_of_the_environment_is_asked_except_where_it_says_no(monkeypatch):
