@@ -87,7 +87,9 @@ class GradedAnswers:
         self, prompts: Sequence[SampledPrompt], names: Sequence[str], sampled: Sequence[Sequence[Sampled]], log: RolloutLog
     ) -> list[list[Rollout]]:
         """The groups of the log, of which those that it lacks are graded now."""
-        new = [place for place, name in enumerate(names) if f"{name}:0" not in log]
+        new = [
+            place for place, name in enumerate(names) if any(f"{name}:{answer}" not in log for answer in range(self.answers))
+        ]  # a kill leaves some answers of a prompt
         graded = self._graded([prompts[place] for place in new], [sampled[place] for place in new])
         log.add_attempts(
             {
@@ -96,7 +98,7 @@ class GradedAnswers:
                 for rollout in group
             }
         )
-        return [[rollout for n in range(self.answers) for rollout in log.attempt(f"{name}:{n}") or ()] for name in names]
+        return [log.attempts(name, self.answers) for name in names]
 
     def _graded(self, prompts: Sequence[SampledPrompt], sampled: Sequence[Sequence[Sampled]]) -> list[list[Rollout]]:
         groups = [

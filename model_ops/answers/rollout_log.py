@@ -24,6 +24,7 @@ from model_ops.answers.answer_log import AnswerLog, Record, packed, unpacked
 from model_ops.answers.prompts import SampledPrompt
 from model_ops.answers.rollout import Rollout, last_of_attempts
 from model_ops.graders import Grade
+from model_ops.jobs import ModelError
 
 KINDS = {"prompt": np.int32, "tokens": np.int32, "sampled": bool, "log_probs": np.float32, "versions": np.int32}
 """Arrays of a rollout, as they are written."""
@@ -67,11 +68,8 @@ class RolloutChunk:
     log: RolloutLog
 
     def groups(self) -> list[list[Rollout]]:
-        """The rollouts, by prompt."""
-        return [
-            [rollout for number in range(count) for rollout in self.log.attempt(f"{name}:{number}") or ()]
-            for name, count in zip(self.names, self.attempts, strict=True)
-        ]
+        """The rollouts, by prompt. Raises ModelError as `RolloutLog.attempts`."""
+        return [self.log.attempts(name, count) for name, count in zip(self.names, self.attempts, strict=True)]
 
 
 class RolloutLog(AnswerLog):
@@ -88,6 +86,16 @@ class RolloutLog(AnswerLog):
         """The rollouts of an attempt; None for one that has not ended."""
         record = self.find(key)
         return None if record is None else [_read(written) for written in record["rollouts"]]
+
+    def attempts(self, name: str, count: int) -> list[Rollout]:
+        """The rollouts of all attempts at a prompt. Raises ModelError where one is missing."""
+        rollouts: list[Rollout] = []
+        for number in range(count):
+            attempt = self.attempt(f"{name}:{number}")
+            if attempt is None:
+                raise ModelError(f"{self.path} lacks attempt {number} at prompt {name}: remove the file, and train again")
+            rollouts += attempt
+        return rollouts
 
     def add_attempts(self, attempts: Mapping[str, Iterable[Rollout]]) -> None:
         """Keeps attempts by their keys."""
