@@ -17,7 +17,7 @@ import os
 import threading
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -41,7 +41,8 @@ def unpacked(text: str, kind: DTypeLike) -> np.ndarray:
 
 
 class AnswerLog:
-    """One file, for several threads and processes. note: what memory holds of each record, besides its place."""
+    """One file, for several threads and processes. note: what memory holds of each record, besides its place; it raises
+    ValueError for a record that cannot be read, which is passed over."""
 
     def __init__(self, path: Path, note: Callable[[Record], Any] = lambda record: None):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -131,7 +132,9 @@ class AnswerLog:
                     break
                 record = _record(line)
                 if record is not None and record["key"] not in self._places:
-                    self._places[record["key"]], self.notes[record["key"]] = (len(line), self._seen), self._note(record)
+                    with suppress(ValueError):
+                        self.notes[record["key"]] = self._note(record)
+                        self._places[record["key"]] = len(line), self._seen
                 self._seen += len(line)
 
 

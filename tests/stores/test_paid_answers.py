@@ -104,3 +104,13 @@ def test_answers_that_were_not_published_stay_when_the_object_is_removed(machine
         server.delete(bucket, f"lakes/tutor/{PLACE}")
         a.mirror.push()
     assert names_in(machine("b")) == {"b", "c"}
+
+
+def test_a_line_that_is_no_answer_is_passed_over_and_its_request_is_asked_again(tmp_path):
+    path = tmp_path / "answers.jsonl"
+    path.write_text('{"key": "a", "answer": {"model": "m"}}\n{"key": "b"}\n{"key": "c", "answer": null}\n')
+    with AnswerStore(path) as answers:
+        assert answers.find("a") is None and answers.cost_of(["a", "b", "c"]) == 0
+        keep(answers, "a")
+    with AnswerStore(path) as answers:
+        assert answers.find("a").cost == answers.cost_of(["a"]) == 0.5

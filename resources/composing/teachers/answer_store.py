@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from model_ops.answers import AnswerLog
+from model_ops.answers import AnswerLog, Record
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,19 @@ def request_key(model: str, messages: list[dict[str, Any]], tools: Any, sampling
     return hashlib.sha256(content.encode()).hexdigest()
 
 
+def _cost_of(record: Record) -> float:
+    """Raises ValueError for a record that is no answer."""
+    try:
+        return float(record["answer"]["cost"])
+    except (KeyError, TypeError) as error:
+        raise ValueError("the record has no cost") from error
+
+
 class AnswerStore:
     """One file, for several threads and processes."""
 
     def __init__(self, path: Path):
-        self._log = AnswerLog(path, note=lambda record: record["answer"]["cost"])
+        self._log = AnswerLog(path, note=_cost_of)
 
     def __enter__(self) -> AnswerStore:
         return self
