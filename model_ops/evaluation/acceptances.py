@@ -91,9 +91,9 @@ def acceptances(job: Job, settings: EvaluateSettings, progress: Progress) -> Acc
     try:
         model = OwnModel(target)
         prompts = read_prompts(job.inputs["dataset"], "test", model.tokenizer)
+        room = min(settings.max_length, model.runner.max_positions - settings.max_new_tokens)
     except ModelError as error:
         return _without(result, job, str(error))
-    room = min(settings.max_length, model.runner.max_positions - settings.max_new_tokens)
     fitting = [prompt for prompt in prompts if 0 < len(prompt.ids) <= room]
     result.counts["prompts_too_long"] = len(prompts) - len(fitting)
     if not fitting:

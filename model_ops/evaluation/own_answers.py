@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 from model_ops.answering import Sampling, server_defaults
 from model_ops.answers import AnswerLog
-from model_ops.decoding import Completion, decode, load_runner, render_prompt
+from model_ops.decoding import Completion, Runner, decode, load_runner, render_prompt
 from model_ops.evaluation.measurement import GREEDY
 from model_ops.evaluation.settings import TaskSettings
 from model_ops.jobs import ModelError, Progress
@@ -28,13 +29,21 @@ Answers = dict[str, dict[str, list[str]]]
 
 
 class OwnModel:
-    """A model and its tokenizer. Raises ModelError if it cannot be decoded."""
+    """A model and its tokenizer. `runner`, and what needs it, raises ModelError if the model cannot be decoded."""
 
     def __init__(self, directory: Path):
-        self.tokenizer, self.runner = load_tokenizer(directory), load_runner(directory)
+        self._directory, self.tokenizer = directory, load_tokenizer(directory)
         self.eos_ids = end_of_text_ids(directory)
-        self.room = self.runner.max_positions - 1
+
+    @cached_property
+    def runner(self) -> Runner:
+        """The model's weights, loaded when they are first needed."""
+        return load_runner(self._directory)
+
+    @property
+    def room(self) -> int:
         """Most tokens of a prompt."""
+        return self.runner.max_positions - 1
 
     def answers(
         self,
@@ -84,22 +93,22 @@ def answer_items(
     key: str,
 ) -> Answers:
     """A greedy answer to each item and `settings.samples` sampled ones, by the server's default parameters. Those that the log
-    has under `key` are not sampled again.
+    has under `key` are not sampled again; a model of which the log has all is not loaded.
 
     Raises ModelError if the model cannot be decoded, or answers no item.
     """
     model = OwnModel(directory)
+    room = (log.find(f"{key} room") or {}).get("tokens") or model.room
+    log.add({"key": f"{key} room", "tokens": room})
     prompts: dict[str, list[int]] = {}
-    refusal = (
-        f"{directory}: every item's prompt is longer than the model's {model.room} positions; leave the suite out of evals"
-    )
+    refusal = f"{directory}: every item's prompt is longer than the model's {room} positions; leave the suite out of evals"
     for item in items:
         try:
             ids = render_prompt(model.tokenizer, Row(key_of(item), item.messages, item.tools))
         except ModelError as error:
             refusal = str(error)
             continue
-        if 0 < len(ids) <= model.room:
+        if 0 < len(ids) <= room:
             prompts[key_of(item)] = ids
     if not prompts:
         raise ModelError(refusal)

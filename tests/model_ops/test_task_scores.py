@@ -195,3 +195,5 @@ def test_a_killed_evaluation_asks_for_no_answer_twice(tmp_path, monkeypatch):
     assert sorted(asked) == sorted(2 * [f"chats/{n}#0" for n in range(5)]), "one greedy and one sampled answer to each item"
     assert {len(texts) for of_item in found.values() for texts in of_item.values()} == {1} and len(found) == 5
     assert answers(Progress(), key="other job") == found, "nothing is taken from another job, and answers are the same"
+    monkeypatch.setattr("model_ops.evaluation.own_answers.load_runner", None)
+    assert answers(Progress()) == found, "where nothing is missing, the model is not loaded"
