@@ -210,6 +210,14 @@ def test_an_answer_that_cannot_be_used_is_left_out_counted_and_not_paid_twice(tm
     assert f"1 of 10 rows have no usable answer (1 {failure})" in strict.said and not strict.seen
 
 
+def test_a_key_is_sent_and_is_in_no_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("TEACHER_KEY", "sesame-1")
+    built = Built(tmp_path, [asks("a", "q")], echo, api_key_env="TEACHER_KEY")
+    assert built.seen[0]["headers"]["Authorization"] == "Bearer sesame-1"
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) > 4 and b"sesame-1" not in b"".join(path.read_bytes() for path in files)
+
+
 def test_max_cost_is_not_passed_and_what_was_paid_is_kept(tmp_path):
     rows = [asks(f"r{number}", f"q{number}") for number in range(200)]
     paid = {"price": {"input": 0, "output": 1e6}, "max_tokens": 10, "max_cost": 101}  # 1 a token: 10 at most, 7 in fact
