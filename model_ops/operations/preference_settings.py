@@ -27,7 +27,7 @@ INSTEAD_OF = {
     "dpo_norm": "ipo or simpo, which count by token",
     "ld_dpo": "simpo, which counts by token",
     "wpo": "dpo, with on_policy for pairs of the model's own answers",
-    "rpo": "[{dpo: 1}, {sft: 0.005}] with beta: 0.01, which is near it",
+    "rpo": "`[{dpo: 1}, {sft: 0.005}]` with `beta: 0.01`, which is near it",
     "apo_down": "dpo",
     "cpo": "orpo or simpo",
 }

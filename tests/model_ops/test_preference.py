@@ -574,7 +574,7 @@ def test_classes_that_ktos_authors_advise_against_are_noted(material, tmp_path):
         ({"loss": [{"dpo": 1}, {"dpo": 2}]}, "loss names dpo twice: add up its weights"),
         ({"loss": []}, "loss is empty: name a loss, or leave it out"),
         ({"loss": [{"dpo": 1}, {"dpoo": 1}]}, "there is no loss dpoo; there are dpo, ipo"),
-        ({"loss": [{"rpo": 1}]}, r"the loss rpo is gone: write \[{dpo: 1}, {sft: 0.005}\] with beta: 0.01, which"),
+        ({"loss": [{"rpo": 1}]}, r"rpo is gone: write `\[{dpo: 1}, {sft: 0.005}\]` with `beta: 0.01`, which is near it"),
     ],
 )
 def test_settings_that_contradict_each_other_are_one_sentence(given, sentence):
