@@ -101,7 +101,7 @@ class AgentRollouts(AttemptMaker):
         problem = reply.problem or ("closed its connection before the answer" if session.lost else "")
         problem = problem or ("" if talks else "asked the model nothing")
         grade = Grade(problem=problem) if problem else Grade.of(reply.said)
-        if session.cut and (reply.problem or not talks):  # a limit ended it, and it was sent that, and this is no failure
+        if session.cut and (reply.problem or not talks):  # a limit ended it, as it was told: no failure
             grade = Grade()
         parts = [part for talk in talks for part in talk.parts if part.tokens] or [ConversationPart(prompt.ids)]
         self._keep(key, [part.rollout(not session.cut and not problem, grade, number) for part in parts])

@@ -1,4 +1,4 @@
-"""How an answer ends: the text after which the model stops, by rendering a short conversation without and with a next turn.
+"""How an answer ends: the text after which the model stops, read from a short conversation without and with a next turn.
 
 Usually that is the last special token of an answer. Three kinds of templates need more:
 

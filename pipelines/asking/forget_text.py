@@ -132,7 +132,7 @@ def _remarks(plan: ErasurePlan) -> Iterator[str]:
 
 def _remaining(table: str) -> str:
     """What happens to the rows of a table that do not just go."""
-    remaining = {"decisions": " (those of ingest keep the record's place)", "quarantine": " (text removed, place remaining)"}
+    remaining = {"decisions": " (those of ingest keep the record's place)", "quarantine": " (text removed, place kept)"}
     return remaining.get(table, "")
 
 

@@ -38,7 +38,7 @@ class FeedbackError(Exception):
 
 
 class FeedbackDoor:
-    """Answers POST /feedback. written: how many were."""
+    """Answers POST /feedback. written: how many so far."""
 
     def __init__(self, journal: Journal, rules: KeyRules):
         self.journal, self.rules, self.written = journal, rules, 0

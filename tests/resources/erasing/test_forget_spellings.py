@@ -102,10 +102,11 @@ def test_an_id_in_quotes_and_one_without_name_each_other_and_a_tag_names_its_add
 
 @pytest.mark.parametrize("asked", ["ann", "zoe"])
 def test_ids_of_almost_the_asked_one_are_named_once_and_before_anything_is_erased(tmp_path, monkeypatch, asked):
-    read(tmp_path, [chat(1, "ann"), chat(2, "ANN"), chat(3, "ZOE")])
+    read(tmp_path, [chat(1, "ann"), chat(2, "ANN"), chat(3, "ZOE"), {"user": asked, "model": 3}])
     tables, seen = Tables(LakeLayout.open(tmp_path / "lake")), []
     monkeypatch.setattr(forget_text, "say", lambda console, text, *_: seen.append((text, tables.open("erasures") is None)))
     millrace("forget", "--user", asked, "--apply", "--even-unseen", "--lake", tmp_path / "lake", check=None)
+    assert any("(text removed, place kept)" in text for text, _ in seen), "what stays of the record in quarantine"
     assert [told for told in seen if "another user" in told[0]] == [
         (f"! another user of almost this id has 1 row: --user {asked.upper()}.", True)
     ]
