@@ -10,7 +10,7 @@ from typing import Any
 from model_ops.adapters import WEIGHTS, tokenizer_directory
 from model_ops.families import FAMILIES, has_layers
 from model_ops.files import TensorFileError, hub, read_directory, tensor_files
-from model_ops.jobs import ModelError
+from model_ops.jobs import ModelError, filled
 from model_ops.models import Defect, float_form, verify_model
 from model_ops.speculators import ARCHITECTURES
 from pipelines.checks.finding import CheckFinding, CheckStep, ok, problem, run_checks, warning
@@ -341,7 +341,7 @@ def _in_two(error: ModelError) -> tuple[str, str]:
 def _context(recipe: Recipe, base: Base) -> list[CheckFinding]:
     if base.context is None:
         return []
-    lengths = {name: settings.resolved().max_length for name, settings in recipe.trained.items()}
+    lengths = {name: filled(settings.resolved().max_length) for name, settings in recipe.trained.items()}
     long = [name for name, length in lengths.items() if length > base.context]
     if long:
         ends = not all(trained_sections()[name].leaves_out_long_rows for name in long)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import median
 
+from model_ops.jobs import filled
 from pipelines.checks.finding import CheckFinding, ok, problem, warning
 from pipelines.contract import Recipe
 from resources.inspecting import FirstLook
@@ -18,7 +19,8 @@ def check_lengths(recipe: Recipe, tokens: list[int]) -> list[CheckFinding]:
     trained = next((name for name, each in trained_sections().items() if each.rows and name in recipe.trained), None)
     if not tokens or trained is None:
         return []
-    name, length, typical = f"{trained}.max_length", recipe.trained[trained].resolved().max_length, round(median(tokens))
+    length, typical = filled(recipe.trained[trained].resolved().max_length), round(median(tokens))
+    name = f"{trained}.max_length"
     if typical > 1.5 * length:
         said = f"half of the rows have about {typical:,} tokens or more, and {name} is {length:,}"
         return [warning("lengths", said, f"raise {name}, or most of each conversation is cut off")]

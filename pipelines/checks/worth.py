@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from types import MappingProxyType
 
 from model_ops.adapters import tokenizer_directory
-from model_ops.jobs import ModelError, counted
+from model_ops.jobs import ModelError, counted, filled
 from model_ops.operations import PreferenceTuningSettings
 from model_ops.training import TrainingSettings
 from pipelines.checks.base_model import local_base
@@ -137,10 +137,11 @@ def _steps(recipe: Recipe, rehearsal: Rehearsal, tokens: float) -> Iterator[Chec
             steps, size = settings.steps_over(count, asks), f"of {asks} prompts"
             passes = steps * asks / count
         else:
-            longest = min(each, settings.max_length)
+            longest = min(each, filled(settings.max_length))
             settings = settings.fitted(round(count * longest), round(longest))
-            steps = settings.steps_over(round(count * longest), settings.tokens_per_step)
-            size, passes = f"of {settings.tokens_per_step:,} tokens", steps * settings.tokens_per_step / (count * longest)
+            step_tokens = filled(settings.tokens_per_step)
+            steps = settings.steps_over(round(count * longest), step_tokens)
+            size, passes = f"of {step_tokens:,} tokens", steps * step_tokens / (count * longest)
         said = f"{counted(count, word)}, {counted(steps, 'step')} {size} ({passes:.1f} passes) at {settings.learning_rate:.2g}"
         remedy = settings.more_steps(steps, section)
         if remedy is None or recipe.base_model == TINY:

@@ -28,6 +28,7 @@ from model_ops.operations import (
 )
 from model_ops.reinforcement import RftSettings
 from model_ops.speculators import ARCHITECTURES, AnySpeculatorSettings, Eagle3Settings
+from model_ops.training import TrainingSettings
 from pipelines.contract.base_choice import TINY
 from pipelines.contract.keys import Words
 from resources.composing import (
@@ -273,6 +274,18 @@ class RecipeFields(Settings):
             rowless,
             self._ask_reward_model,
         )
+
+    @property
+    def trained(self) -> dict[str, TrainingSettings]:
+        """Sections whose stages train in this recipe -> their settings, in order of execution."""
+        sections = {name: getattr(self, name) for name in type(self).model_fields}
+        return {
+            name: settings
+            for name, settings in sections.items()
+            if isinstance(settings, TrainingSettings)
+            and getattr(settings, "enabled", True)
+            and (name != "tiny" or self.base_model == "tiny")
+        }
 
     @property
     def graders(self) -> dict[str, GraderSettings]:

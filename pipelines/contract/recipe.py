@@ -20,7 +20,6 @@ from model_ops.evaluation import EvaluateSettings
 from model_ops.files import Home
 from model_ops.operations import BASE, PREFERRED, REINFORCED, TRAINED
 from model_ops.speculators import ARCHITECTURES
-from model_ops.training import TrainingSettings
 from pipelines.contract.check import problems_in
 from pipelines.contract.fields import RecipeFields
 from pipelines.contract.places import with_absolute_paths
@@ -62,18 +61,6 @@ class Recipe(RecipeFields):
             compared=self.policy.compared_losses,
             parents={rows: self.policy.parent_role(each.name) for rows, each in self.policy.measured_rows.items()},
         )
-
-    @property
-    def trained(self) -> dict[str, TrainingSettings]:
-        """Sections whose stages train in this recipe -> their settings, in order of execution."""
-        sections = {name: getattr(self, name) for name in type(self).model_fields}
-        return {
-            name: settings
-            for name, settings in sections.items()
-            if isinstance(settings, TrainingSettings)
-            and getattr(settings, "enabled", True)
-            and (name != "tiny" or self.base_model == "tiny")
-        }
 
     def as_text(self) -> str:
         """The recipe as JSON that can be read from any folder: the given keys, with absolute paths. Reading it gives the same

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from model_ops.jobs import counted
+from model_ops.jobs import counted, filled
 from model_ops.operations import SftSettings
 from pipelines.contract import Base
 from pipelines.init.suites import suites_of
@@ -208,7 +208,7 @@ def _facts(contents: Contents) -> dict[str, Any]:
         "sessions": sessions,
         "many_sessions": sessions >= FEW_SESSIONS or not contents.saw_everything,
         "lora": lora,
-        "steps": lora.steps_over(tokens, lora.tokens_per_step),
+        "steps": lora.steps_over(tokens, filled(lora.tokens_per_step)),
         "sized": lambda section: {**TINY_SIZES[section], **length} if base.kind == "tiny" else length,
         "is_worth": lambda question: question in verdicts and verdicts[question].answer in WORTH,
         "verdict": lambda question: (
@@ -219,7 +219,8 @@ def _facts(contents: Contents) -> dict[str, Any]:
 
 def _bounds(contents: Contents) -> dict[str, dict[str, float]]:
     """Good values of scores, by the rule of `curation.feedback` that takes them: known ones, and guesses."""
-    known, rules = FeedbackRules().least, {}
+    known = FeedbackRules().least
+    rules: dict[str, dict[str, float]] = {}
     for item in contents.seen.feedback:
         bound = ("least", known[item["name"]]) if item["name"] in known else guessed_bound(item)
         if bound:

@@ -104,6 +104,9 @@ class _NoLauncher:
     def run(self, job: Job, context: object = None) -> dict[str, Any]:
         raise NotImplementedError(f"{job.operation} would be run by a plan")
 
+    def close(self) -> None:
+        """No worker waits."""
+
 
 class _Plan(Workshop):
     """A workshop that builds nothing."""
