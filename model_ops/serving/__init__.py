@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from model_ops.serving import lora_flags, server_guard
     from model_ops.serving.command import (
         MODULES,
-        SERVES_FLOAT32,
-        dtype_words,
         has_package,
         program_of,
         runs_drafter,
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
         varies_by_batch_size,
         words_of,
     )
+    from model_ops.serving.cpu_dtype import SERVES_FLOAT32, dtype_words
     from model_ops.serving.server_process import NotRunnable, RunningServer, ServerFailed, running_server
     from model_ops.serving.service import (
         DRAIN_S,

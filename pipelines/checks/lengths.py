@@ -19,8 +19,8 @@ def check_lengths(recipe: Recipe, tokens: list[int]) -> list[CheckFinding]:
     trained = next((name for name, each in trained_sections().items() if each.rows and name in recipe.trained), None)
     if not tokens or trained is None:
         return []
-    length, typical = filled(recipe.trained[trained].resolved().max_length), round(median(tokens))
-    name = f"{trained}.max_length"
+    length = filled(recipe.trained[trained].resolved().max_length)
+    name, typical = f"{trained}.max_length", round(median(tokens))
     if typical > 1.5 * length:
         said = f"half of the rows have about {typical:,} tokens or more, and {name} is {length:,}"
         return [warning("lengths", said, f"raise {name}, or most of each conversation is cut off")]

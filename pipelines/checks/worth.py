@@ -139,9 +139,9 @@ def _steps(recipe: Recipe, rehearsal: Rehearsal, tokens: float) -> Iterator[Chec
         else:
             longest = min(each, filled(settings.max_length))
             settings = settings.fitted(round(count * longest), round(longest))
-            step_tokens = filled(settings.tokens_per_step)
-            steps = settings.steps_over(round(count * longest), step_tokens)
-            size, passes = f"of {step_tokens:,} tokens", steps * step_tokens / (count * longest)
+            per_step = filled(settings.tokens_per_step)
+            steps = settings.steps_over(round(count * longest), per_step)
+            size, passes = f"of {per_step:,} tokens", steps * per_step / (count * longest)
         said = f"{counted(count, word)}, {counted(steps, 'step')} {size} ({passes:.1f} passes) at {settings.learning_rate:.2g}"
         remedy = settings.more_steps(steps, section)
         if remedy is None or recipe.base_model == TINY:

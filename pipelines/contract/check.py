@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 
 from pipelines.contract.keys import (
     INSTEAD,
+    VALUE_INSTEAD,
     Key,
     Kind,
     accepted,
@@ -140,6 +141,9 @@ def _sentence(model: type[BaseModel], place: Place, value: Any) -> str:
     kind = kind_at(model, place)
     if kind is None:
         return "this value is not accepted here"
+    key = dotted(tuple(part for part in place if isinstance(part, str)))
+    if isinstance(value, str) and (instead := VALUE_INSTEAD.get((key, value))):
+        return f"there is no {value} any more: {instead}"
     wanted = accepted(kind.annotation, kind.metadata)
     if value is None or value == "" or (isinstance(value, list | dict) and not value and _holds(kind, type(value))):
         return _empty(kind, place, value, wanted)

@@ -249,6 +249,18 @@ class RecipeFields(Settings):
         return value
 
     @property
+    def trained(self) -> dict[str, TrainingSettings]:
+        """Sections whose stages train in this recipe -> their settings, in order of execution."""
+        sections = {name: getattr(self, name) for name in type(self).model_fields}
+        return {
+            name: settings
+            for name, settings in sections.items()
+            if isinstance(settings, TrainingSettings)
+            and getattr(settings, "enabled", True)
+            and (name != "tiny" or self.base_model == "tiny")
+        }
+
+    @property
     def policy(self) -> ModelPolicy:
         """The recipe's models, and which model each starts from."""
         switches = {line.switch for line in STAGES if line.switch}
@@ -274,18 +286,6 @@ class RecipeFields(Settings):
             rowless,
             self._ask_reward_model,
         )
-
-    @property
-    def trained(self) -> dict[str, TrainingSettings]:
-        """Sections whose stages train in this recipe -> their settings, in order of execution."""
-        sections = {name: getattr(self, name) for name in type(self).model_fields}
-        return {
-            name: settings
-            for name, settings in sections.items()
-            if isinstance(settings, TrainingSettings)
-            and getattr(settings, "enabled", True)
-            and (name != "tiny" or self.base_model == "tiny")
-        }
 
     @property
     def graders(self) -> dict[str, GraderSettings]:

@@ -51,6 +51,14 @@ INSTEAD = {
 }
 """Key that existed once -> what to write instead."""
 
+_FOUR_BITS = "write w4a16 or fp8, or run llm-compressor on the released directory"
+VALUE_INSTEAD = {
+    **{("quantize.scheme", scheme): _FOUR_BITS for scheme in ("mxfp4", "mxfp4a16", "nvfp4", "nvfp4a16")},
+    ("rft.correction", "sequence"): "write icepop, which masks tokens",
+    ("automation.decide.causes", "base_revision"): "leave it out; a run imports a base directory whose files changed",
+}
+"""(key, value that it once had) -> what to write instead."""
+
 
 @dataclass(frozen=True)
 class Words:

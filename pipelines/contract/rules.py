@@ -198,8 +198,10 @@ def _what_is_trained(recipe: RecipeFields) -> Broken:
             stage("second_sft_model").section,
             "it goes on from the fine-tuned model, and sft.enabled is false; move these settings to sft, or enable sft",
         )
-    for section, settings in recipe.trained.items():
-        if getattr(settings, "reasoning_budget", None) and recipe.datasets.sft.thinking == "strip":
+    for section in TRAINED_STAGES.values():
+        settings = getattr(recipe, section)
+        is_on = settings is not None and getattr(settings, "enabled", True)
+        if is_on and getattr(settings, "reasoning_budget", None) and recipe.datasets.sft.thinking == "strip":
             yield f"{section}.reasoning_budget", "datasets.sft.thinking is strip, which leaves no reasoning; set it to keep"
     for line in STAGES:
         rows = recipe.policy.rows_of(line.name) if line.section else ""

@@ -101,11 +101,11 @@ class _Named(Exception):
 class _NoLauncher:
     """Runs nothing: an asset is left before it starts a job."""
 
-    def run(self, job: Job, context: object = None) -> dict[str, Any]:
+    def run(self, job: Job, context: Any = None) -> dict[str, Any]:
         raise NotImplementedError(f"{job.operation} would be run by a plan")
 
     def close(self) -> None:
-        """No worker waits."""
+        """Nothing waits."""
 
 
 class _Plan(Workshop):

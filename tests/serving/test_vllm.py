@@ -13,7 +13,8 @@ from model_ops.evaluation.token_scores import first_differences, scored_model
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress
 from model_ops.quantization.quantized_model import load_quantized
-from model_ops.serving.command import dtype_words, speculative_config, words_of
+from model_ops.serving.command import speculative_config, words_of
+from model_ops.serving.cpu_dtype import dtype_words
 from model_ops.speculators import operation as speculator
 from model_ops.speculators.registry import ARCHITECTURES
 from tests.serving.served_in_vllm import PROMPTS, K, offline_tau, same_texts, served

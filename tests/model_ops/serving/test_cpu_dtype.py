@@ -5,8 +5,8 @@ import json
 import pytest
 
 from model_ops.machine.precision import Speeds
-from model_ops.serving import command
-from model_ops.serving.command import dtype_words
+from model_ops.serving import cpu_dtype
+from model_ops.serving.cpu_dtype import dtype_words
 
 SLOW, FAST = Speeds(float32=12.0, bfloat16=0.5), Speeds(float32=100.0, bfloat16=700.0)
 
@@ -28,8 +28,8 @@ def test_vllm_is_told_float32_where_the_cpu_serves_and_is_slow_in_bfloat16(
     monkeypatch, tmp_path, kind, speeds, accelerator, given, words
 ):
     asked = []
-    monkeypatch.setattr(command, "cpu_speeds", lambda threads: asked.append(threads) or speeds)
-    monkeypatch.setattr(command, "ACCELERATORS", (tmp_path if accelerator else tmp_path / "none", tmp_path / "neither"))
+    monkeypatch.setattr(cpu_dtype, "cpu_speeds", lambda threads: asked.append(threads) or speeds)
+    monkeypatch.setattr(cpu_dtype, "ACCELERATORS", (tmp_path if accelerator else tmp_path / "none", tmp_path / "neither"))
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     (tmp_path / "config.json").write_text("{}")
     assert dtype_words(kind, tmp_path, given) == words
@@ -48,8 +48,8 @@ def test_vllm_is_told_float32_where_the_cpu_serves_and_is_slow_in_bfloat16(
     ],
 )
 def test_kernels_that_take_no_float32_keep_the_dtype_of_the_weights(monkeypatch, tmp_path, config, takes):
-    monkeypatch.setattr(command, "cpu_speeds", lambda threads: SLOW)
-    monkeypatch.setattr(command, "ACCELERATORS", ())
+    monkeypatch.setattr(cpu_dtype, "cpu_speeds", lambda threads: SLOW)
+    monkeypatch.setattr(cpu_dtype, "ACCELERATORS", ())
     if config is not None:
         (tmp_path / "config.json").write_text(json.dumps(config))
     assert dtype_words("vllm", tmp_path) == (["--dtype", "float32"] if takes else [])

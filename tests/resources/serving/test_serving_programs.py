@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from benchmarks.stand_in_vllm import stand_in_vllm
 from model_ops.jobs.errors import Misuse
 from model_ops.machine.precision import Speeds
-from model_ops.serving import command
+from model_ops.serving import cpu_dtype
 from model_ops.serving.server_process import NotRunnable
 from pipelines.cli import app
 from resources.lake.lake import LakeLayout
@@ -145,8 +145,8 @@ def test_a_server_on_a_cpu_that_is_slow_in_bfloat16_is_started_in_float32(given,
         raise NotRunnable("it is only looked at")
 
     monkeypatch.setattr(release_server, "running_server", running_server)
-    monkeypatch.setattr(command, "cpu_speeds", lambda threads: Speeds(float32=12.0, bfloat16=0.5))
-    monkeypatch.setattr(command, "ACCELERATORS", ())
+    monkeypatch.setattr(cpu_dtype, "cpu_speeds", lambda threads: Speeds(float32=12.0, bfloat16=0.5))
+    monkeypatch.setattr(cpu_dtype, "ACCELERATORS", ())
     lake = LakeLayout.open(tmp_path / "lake")
     settings = ServeSettings(Program("vllm", ("vllm",)), tmp_path / "logs", given)
     release = make_release(lake, 1)
@@ -154,4 +154,4 @@ def test_a_server_on_a_cpu_that_is_slow_in_bfloat16_is_started_in_float32(given,
     with pytest.raises(ServeError, match="only looked at"):
         ReleaseServer.start(lake, release, settings, say=said.append)
     assert started[0][-len(words) :] == words
-    assert said == ([f"release {release.name}: {command.SERVES_FLOAT32}"] if "float32" in words else [])
+    assert said == ([f"release {release.name}: {cpu_dtype.SERVES_FLOAT32}"] if "float32" in words else [])
