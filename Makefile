@@ -39,7 +39,7 @@ format: .venv/installed  ## Formats the code, and mends what lint can mend
 	$(BIN)/ruff format .
 
 # The first run takes half a minute; the next ones read its cache in seconds.
-types: .venv/installed  ## Types of millrace, model_ops and resources
+types: .venv/installed  ## Types of the product: millrace, model_ops, resources and pipelines
 	$(BIN)/mypy
 
 docs: .venv/installed  ## The pages as a site in build/site, with every link checked

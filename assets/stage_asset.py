@@ -62,7 +62,7 @@ def learnt_inputs(workshop: Workshop, policy: ModelPolicy, name: str) -> dict[st
     return inputs
 
 
-def held_out_check(asset: str, kind: Kind = "model") -> dg.AssetChecksDefinition:
+def held_out_check(asset: str) -> dg.AssetChecksDefinition:
     """The blocking check that no dataset in the ancestry of a model trains on a row that one of them holds out."""
 
     @dg.asset_check(

@@ -84,7 +84,7 @@ def main() -> None:
             "seconds": round(seconds, 2),
             "processor_seconds": round(processor, 2),
             "peak_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
-            "kept": report.kept,
+            "kept": report.rows,
             "dropped": report.dropped,
             "pii": report.pii,
         },

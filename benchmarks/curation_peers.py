@@ -137,7 +137,7 @@ def _curate(logs: Path, place: Path) -> dict[str, Any]:
         clean(tables, WORKLOAD, sorted(tables.rows_by_day("interactions", WORKLOAD)), settings)
         report = curate(tables, WORKLOAD, place / "curated", settings, eval_items=None)
         build_sft_dataset(place / "curated" / "curated.parquet", None, place / "dataset", DatasetSettings())
-        return report.kept
+        return report.rows
 
     few = place / "few"
     few.mkdir(parents=True)

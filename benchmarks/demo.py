@@ -52,7 +52,7 @@ def main() -> None:
             "peak_memory_mb": round(run["peak_memory_mb"]),
             "rows": {
                 "read": summary.records.read,
-                "kept": summary.records.kept,
+                "kept": summary.records.rows,
                 "dropped": summary.records.dropped,
                 "quarantined": summary.records.quarantined,
             },

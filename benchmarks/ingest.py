@@ -134,7 +134,7 @@ def _ingest(logs: Path, folder: Path) -> dict:
     seconds, cpu = time.monotonic() - began, time.process_time() - used
     table = tables.open("interactions")
     size = sum(Path(file).stat().st_size for file in table.file_uris())
-    return {"seconds": seconds, "cpu_seconds": cpu, "kept": total.kept, "read": total.read, "bytes": size}
+    return {"seconds": seconds, "cpu_seconds": cpu, "kept": total.rows, "read": total.read, "bytes": size}
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def main() -> None:
             "days": len(days),
             "megabytes": round(sum(rows[name].nbytes for name in ("messages", "completion")) / 1e6, 1),
             "read": report.read,
-            "kept": report.kept,
+            "kept": report.rows,
             "dropped": report.dropped,
             "suites": report.suites,
             "peak_memory_mb": round(psutil.Process().memory_info().rss / 2**20),

@@ -125,7 +125,7 @@ def on_s3(objects: int, home: Path, figures: dict[str, float]) -> None:
             with peak_growth(figures, "ingest_peak_growth_mib"):
                 report = ingest(tables, "w", {f"turn-{turn}": source})
             ours += time.perf_counter() - began
-            assert report.total.kept == report.total.read == len(numbers), report
+            assert report.total.rows == report.total.read == len(numbers), report
 
             began = time.perf_counter()
             for _, opened in prefetched(objects_after("g", source)):
@@ -152,7 +152,7 @@ def on_disk(objects: int, home: Path, figures: dict[str, float]) -> None:
     began = time.perf_counter()
     report = ingest(Tables(LakeLayout.open(home / "local")), "w", {"files": SourceSettings(uri=str(home / "files"))})
     ours = time.perf_counter() - began
-    assert report.total.kept == len(answers) == objects
+    assert report.total.rows == len(answers) == objects
     figures["local_objects_per_s"] = round(objects / ours)
     figures["local_plain_objects_per_s"] = round(objects / plain)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from model_ops.answering.served import ServedModel
 from model_ops.jobs.errors import ModelError
-from model_ops.serving.command import dtype_words
+from model_ops.serving.cpu_dtype import dtype_words
 from model_ops.serving.server_process import NotRunnable, ServerFailed, running_server
 
 STARTS_WITHIN_S = 900

@@ -30,7 +30,6 @@ from model_ops.documents import Document, to_batches
 from model_ops.jobs import ModelError, Stopped
 from model_ops.losses import token_nll
 from model_ops.machine import Precision, products_in
-from model_ops.tensors import Batch
 
 MOST_ENDS = 3
 PROBE_TOKENS = 64
@@ -172,7 +171,7 @@ class EngineProcesses:
         """As Engine.sync: engines take the weights before their next token. Raises ModelError if the disk is full."""
         device, precision = next(self._model.parameters()).device, self._precision
         targets = np.arange(len(self._probe)) > 0
-        [batch] = to_batches([Document("probe", self._probe, targets)], len(self._probe), Batch)
+        [batch] = to_batches([Document("probe", self._probe, targets)], len(self._probe))
         self._model.eval()
         with products_in(precision, device):
             nll, _ = token_nll(self._model, batch.to(device), self._start.temperature)

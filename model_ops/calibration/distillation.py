@@ -24,7 +24,7 @@ from model_ops.models import load_model, training_device
 from model_ops.objectives import Divergence, distillation_loss
 from model_ops.parallel import World
 from model_ops.quantization import BlockLayers, Scheme, compute_rounded, share_codes
-from model_ops.tensors import Loss
+from model_ops.tensors import Batch, Loss
 from model_ops.training import first_documents, train
 
 MEASURED_TOKENS = 8_192
@@ -75,7 +75,7 @@ def distil_rounding(
 
 
 @torch.no_grad()
-def divergence(model: nn.Module, loss: Loss, documents: Sequence[Document], precision: Precision) -> float:
+def divergence(model: nn.Module, loss: Loss[Batch], documents: Sequence[Document], precision: Precision) -> float:
     """KL(float || rounded) in nats per assistant token of some documents; nan if they have none."""
     model.eval()
     device, total, count = next(model.parameters()).device, 0.0, 0.0

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from model_ops.documents.documents import Branch, Document, Documents, first_difference, lengths_and_targets, to_batch
     from model_ops.documents.likelihood import RowLoss, held_out_loss, mean_loss
     from model_ops.documents.new_rows import rows_to_learn
-    from model_ops.documents.packing import MICRO_BATCH_TOKENS, PackedPlan, share, to_batches
+    from model_ops.documents.packing import MICRO_BATCH_TOKENS, PackedPlan, PackedRows, share, to_batches
     from model_ops.documents.packing_kernels import fill_rows
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -10,18 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple, TypeVar, overload
+from typing import NamedTuple, overload
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Int, Shaped
 from transformers import PreTrainedTokenizerBase
 
-from model_ops.tensors import IGNORED, Batch
+from model_ops.tensors import IGNORED, AnyBatch, Batch
 
 GATHERED_AT_ONCE = 4_096
-
-AnyBatch = TypeVar("AnyBatch", bound=Batch)
 
 
 class Branch(NamedTuple):

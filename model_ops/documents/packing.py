@@ -12,17 +12,18 @@ in their number of targets, by which each step's gradient is divided; eight rows
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Protocol, overload
+from typing import Generic, Protocol, overload
 
 import numpy as np
 from jaxtyping import Int
 
 from model_ops.documents.bin_packing import pack
-from model_ops.documents.documents import AnyBatch, Document, lengths_and_targets, prefix_tokens, to_batch
+from model_ops.documents.documents import Document, lengths_and_targets, prefix_tokens, to_batch
 from model_ops.jobs import filled
-from model_ops.tensors import Batch
+from model_ops.tensors import AnyBatch, Batch
 from model_ops.training import TrainingSettings
 
 MICRO_BATCH_TOKENS = 4_096
@@ -33,7 +34,7 @@ faster."""
 @overload
 def to_batches(documents: Sequence[Document], batch_tokens: int = ...) -> list[Batch]: ...
 @overload
-def to_batches(documents: Sequence[Document], batch_tokens: int, kind: type[AnyBatch]) -> list[AnyBatch]: ...
+def to_batches(documents: Sequence[Document], batch_tokens: int = ..., *, kind: type[AnyBatch]) -> list[AnyBatch]: ...
 def to_batches(documents, batch_tokens=MICRO_BATCH_TOKENS, kind=Batch):
     """Every document once, batched by similar length. A batch has at most `batch_tokens` tokens, or one longer document."""
     lengths = lengths_and_targets(documents)[0].tolist()
@@ -55,21 +56,21 @@ Measured on a tiny model (1.6 kB of 5.3 kB a token); less where keys have few he
 class Streams(Protocol):
     """Further streams of documents, made when a batch needs them."""
 
-    kind: type[Batch]
-    """Class of the batches, which declares the streams."""
+    @property
+    def kind(self) -> type[Batch]:
+        """Class of the batches, which declares the streams."""
 
     def added_to(self, document: Document, index: int) -> Document:
         """The document with its streams; index: its place among the documents of the plan."""
 
 
-class PackedPlan:
+class PackedRows(ABC, Generic[AnyBatch]):
     """A BatchSource over packed documents: `steps` steps or `epochs` passes, with tokens_per_step tokens on average.
 
-    settings: resolved; its own `settings` have the step and the passes that small data gets. No step reads a row twice.
-    streams: what the batches hold besides the documents' tokens."""
+    settings: resolved; its own `settings` have the step and the passes that small data gets. No step reads a row twice."""
 
-    def __init__(self, documents: Sequence[Document], settings: TrainingSettings, streams: Streams | None = None):
-        self.documents, self.streams = documents, streams
+    def __init__(self, documents: Sequence[Document], settings: TrainingSettings):
+        self.documents = documents
         self.seed = settings.seed
         self.lengths, self.targets = lengths_and_targets(documents)
         self.prefixes = prefix_tokens(documents)
@@ -91,7 +92,7 @@ class PackedPlan:
     def __len__(self) -> int:
         return self.steps
 
-    def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[Batch]:
+    def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[AnyBatch]:
         """This rank's rows of step `index`, concatenated into micro-batches; see BatchSource."""
         cut = self._positions(index, ranks)
         batches = [self._batch(part) for part in cut[rank]]
@@ -104,7 +105,7 @@ class PackedPlan:
         (mine,) = self._positions(index, 1)
         return [self.documents[i] for part in mine for position in part for i in self._documents_at(position)]
 
-    def heaviest(self, rank: int = 0, ranks: int = 1) -> Batch:
+    def heaviest(self, rank: int = 0, ranks: int = 1) -> AnyBatch:
         """This rank's micro-batch with the highest estimated memory, by tokens and, with less weight, targets and the tokens
         before branches; ties go to the longest document, which needs most memory for attention."""
         steps = min(self.steps, max(1, WEIGHED_ROWS // self.rows_per_step))
@@ -127,6 +128,13 @@ class PackedPlan:
 
         return self._batch(parts[max(near, key=weight)])
 
+    def _batch(self, positions: Sequence[int]) -> AnyBatch:
+        return self._batch_of([i for position in positions for i in self._documents_at(position)])
+
+    @abstractmethod
+    def _batch_of(self, members: list[int]) -> AnyBatch:
+        """The batch of these documents, by their places."""
+
     def _positions(self, index: int, ranks: int) -> list[list[list[int]]]:
         """Rows of step `index` by rank and micro-batch, as positions in the endless sequence of shuffled rows."""
         if not 0 <= index < self.steps:
@@ -135,12 +143,6 @@ class PackedPlan:
         positions = range(first, first + self.rows_per_step)
         tokens = {position: self.row_tokens[self._row_at(position)] for position in positions}
         return [_by_tokens(mine, tokens, self.micro_batch_tokens) for mine in share(positions, tokens, ranks)]
-
-    def _batch(self, positions: Sequence[int]) -> Batch:
-        members = [i for position in positions for i in self._documents_at(position)]
-        if self.streams is None:
-            return to_batch([self.documents[i] for i in members])
-        return to_batch([self.streams.added_to(self.documents[i], i) for i in members], self.streams.kind)
 
     def _row_at(self, position: int) -> int:
         return int(_order(len(self.rows), self.seed, position // len(self.rows))[position % len(self.rows)])
@@ -154,6 +156,19 @@ class PackedPlan:
         stand_ins = np.empty(len(self.lengths), dtype=np.int64)
         stand_ins[self._by_length] = np.lexsort((keys, self.lengths))
         return stand_ins
+
+
+class PackedPlan(PackedRows[Batch]):
+    """streams: what the batches hold besides the documents' tokens."""
+
+    def __init__(self, documents: Sequence[Document], settings: TrainingSettings, streams: Streams | None = None):
+        super().__init__(documents, settings)
+        self.streams = streams
+
+    def _batch_of(self, members: list[int]) -> Batch:
+        if self.streams is None:
+            return to_batch([self.documents[i] for i in members])
+        return to_batch([self.streams.added_to(self.documents[i], i) for i in members], self.streams.kind)
 
 
 def share(items: Sequence[int], tokens: Sequence[int] | dict[int, int], ranks: int) -> list[list[int]]:

@@ -66,7 +66,7 @@ class LocalPath:
                 return self._hub_id(value)
             return self._folder(value, home, must_exist)
         except (OSError, _NoPathError) as error:
-            raise ValueError(f"this is not a path on this machine; give {self.give}") from error
+            raise ValueError("this is not a path on this machine; write it out, from / on or relative to the recipe") from error
         except ModelError as error:
             raise ValueError(str(error)) from error
 

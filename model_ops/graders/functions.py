@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from model_ops.graders.completion_form import Form, completion_form
 from model_ops.graders.grade import AskedGroup, Grade, GradedAnswer, grades_of
 from model_ops.jobs import ModelError
-from model_ops.machine import pipes_of
+from model_ops.machine import pipe_of
 
 CHILD = Path(__file__).with_name("function_child.py")
 STARTING_SECONDS = 120.0
@@ -95,7 +95,7 @@ class _Started(Child):
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
         )
-        self._input, self._output = pipes_of(self.process)
+        self._input, self._output = pipe_of(self.process.stdin), pipe_of(self.process.stdout)
         super().__init__(self._output.fileno())
 
     def write(self, line: bytes) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         products_dtype,
         products_in,
     )
-    from model_ops.machine.process_end import end_process, pipes_of
+    from model_ops.machine.process_end import end_process, pipe_of
     from model_ops.machine.torch_environment import set_torch_environment
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

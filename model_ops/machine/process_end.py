@@ -1,4 +1,4 @@
-"""Ends a process in the one way that native threads cannot turn into an abort; and the pipes of another one.
+"""Ends a process in the one way that native threads cannot turn into an abort; and a pipe of another one.
 
     end_process(0)      # exit handlers, flushed output, exit code 0
 
@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import atexit
 import os
-import subprocess
 import sys
 import threading
 from contextlib import suppress
 from typing import IO, AnyStr, NoReturn
 
 
-def pipes_of(process: subprocess.Popen[AnyStr]) -> tuple[IO[AnyStr], IO[AnyStr]]:
-    """Standard input and output of a process that was started with pipes for both. Raises ValueError for another one."""
-    if process.stdin is None or process.stdout is None:
-        raise ValueError("the process has no pipes: start it with stdin=PIPE and stdout=PIPE")
-    return process.stdin, process.stdout
+def pipe_of(stream: IO[AnyStr] | None) -> IO[AnyStr]:
+    """A pipe of a process: its stdin, stdout or stderr. Raises ValueError if the process was started without it."""
+    if stream is None:
+        raise ValueError("the process was started without this pipe: start it with stdin=PIPE and stdout=PIPE")
+    return stream
 
 
 def end_process(code: int | str | None, waits: bool = True) -> NoReturn:

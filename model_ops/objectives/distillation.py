@@ -36,7 +36,7 @@ class Divergence:
 
 def distillation_loss(
     teacher: PreTrainedModel | None, of_rows: Divergence, of_samples: Divergence | None = None, world: World | None = None
-) -> Loss:
+) -> Loss[Batch]:
     """The loss for the trainer. A CachedBatch brings what the teacher says; for any other batch the teacher is asked.
 
     teacher: None where all batches are cached. of_samples: for answers that the student sampled; None: there are none. world:

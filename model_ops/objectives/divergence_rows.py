@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from model_ops.documents import MICRO_BATCH_TOKENS, Document, to_batches
+from model_ops.documents import Document, to_batches
 from model_ops.losses import Head, last_hidden
 from model_ops.objectives.divergences import generalised_jsd
 from model_ops.objectives.teacher_cache import ROWS_AT_ONCE, CachedBatch, with_tail
@@ -35,7 +35,7 @@ def row_divergences(model: nn.Module, documents: Sequence[Document]) -> list[Row
     model.eval()
     head, device = Head.required(model), next(model.parameters()).device
     rows = {document.row_id: RowDivergence(document.row_id, 0.0, 0, 0) for document in documents}
-    for batch in to_batches(documents, MICRO_BATCH_TOKENS, CachedBatch):
+    for batch in to_batches(documents, kind=CachedBatch):
         batch = batch.to(device)
         places = (batch.labels != IGNORED).nonzero()[:, 0]
         lengths = torch.tensor(batch.document_lengths, device=device)

@@ -10,7 +10,7 @@ stopped and one that was not sample the same text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +38,7 @@ class OnPolicyPlan:
     def __len__(self) -> int:
         return len(self.plan)
 
-    def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[Batch]:
+    def step(self, index: int, rank: int = 0, ranks: int = 1) -> Sequence[Batch]:
         """The plan's own micro-batches, or those of the student's answers."""
         if index not in self._sampled:
             return self.plan.step(index, rank, ranks)
@@ -57,7 +57,7 @@ class OnPolicyPlan:
         ]
         if not documents:
             return self.plan.step(index, rank, ranks)
-        return to_batches(documents, self.plan.micro_batch_tokens, SampledBatch)
+        return to_batches(documents, self.plan.micro_batch_tokens, kind=SampledBatch)
 
     def heaviest(self, rank: int = 0, ranks: int = 1) -> Batch:
         """The plan's heaviest micro-batch; sampled ones are cut at the same number of tokens."""

@@ -45,7 +45,7 @@ from model_ops.pruning import (
     widths_of,
 )
 from model_ops.rendering import EndpointTokens, RenderingSettings, end_of_turn_ids
-from model_ops.tensors import BatchSource, Loss
+from model_ops.tensors import Batch, BatchSource, Loss
 from model_ops.training import first_documents, plan_validation, train, validated_as_saved
 
 MEASURED_TOKENS, FEWEST_MEASURED = 8_192, 1_024
@@ -91,8 +91,8 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
         )
     world.place(student, settings.precision)
     packed = PackedPlan(chats.documents, settings)
-    loss: Loss = next_token_loss
-    plan: BatchSource = packed
+    loss: Loss[Batch] = next_token_loss
+    plan: BatchSource[Batch] = packed
     ends = end_of_turn_ids(chats.tokenizer)
     if reported is not None and settings.label_weight < 1:
         packed.streams = write_reported(job.output / ".work" / "teacher", chats.documents, reported, vocabulary)

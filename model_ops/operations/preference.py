@@ -24,7 +24,7 @@ from model_ops.answers import AnswerReader, GradedAnswers, InProcessEngine, Mesh
 from model_ops.documents import context_of, joined_tokens
 from model_ops.files import renamed_when_complete
 from model_ops.graders import Grader
-from model_ops.jobs import Job, ModelError, Progress
+from model_ops.jobs import Job, ModelError, Progress, filled
 from model_ops.machine import concrete
 from model_ops.models import add_end_of_text, end_of_text_ids, load_tokenizer, read_config, refuse_misfit
 from model_ops.operations.preference_settings import PreferenceTuningSettings
@@ -37,6 +37,7 @@ from model_ops.preferences import (
     PreferencePlan,
     Preferences,
     ReferenceLogProbs,
+    ReferenceReader,
     SampledPairPlan,
     SampledRounds,
     read_preferences,
@@ -71,32 +72,36 @@ def _run(job: Job, progress: Progress, graders: ExitStack) -> dict[str, float | 
     tokenizer = load_tokenizer(base)
     refuse_misfit(base, tokenizer)
     shares, positions = joined_tokens(base, settings) > 0, context_of(read_config(base))
-    read = partial(
-        read_preferences, dataset, tokenizer=tokenizer, max_length=settings.max_length, shares=shares, positions=positions
-    )
-    learnt = None if sampling else read("train", rows=settings.rows_read)
-    if learnt is not None:
-        refuse_one_sided(learnt)
-        note_left_out(learnt, progress)
-    validated = rows_held_out(dataset, settings.rows_read) if dataset else None
-    held_out = read("validation", rows=validated) if validated else None
+    longest, learnt, held_out = filled(settings.max_length), None, None
+    if dataset is not None:
+        read = partial(read_preferences, dataset, tokenizer=tokenizer, max_length=longest, shares=shares, positions=positions)
+        if sampling is None:
+            learnt = read("train", rows=settings.rows_read)
+            refuse_one_sided(learnt)
+            note_left_out(learnt, progress)
+        if validated := rows_held_out(dataset, settings.rows_read):
+            held_out = read("validation", rows=validated)
     model, numbers = load_to_tune(base, settings, world.loading_device)
     world.place(model, settings.precision)
     use_memory_efficient_layers(model)  # as the trainer does: the reference computes with the same layers
     loss = PreferenceLoss(settings.losses, settings.given)
+    readers: list[ReferenceReader] = []
+    plan: PreferencePlan | SampledPairPlan
+    source: PreferencePlan | SampledPairPlan | MismatchedPlan
     if learnt is None:
         rounds = sampled_rounds(job, settings, model, tokenizer, shares, graders, progress, world)
         source = plan = SampledPairPlan(rounds, model, settings, world, shares, loss.needs_reference)
     else:
         source = plan = PreferencePlan(learnt, settings, world)
-    if "kto" in settings.losses:
-        source = MismatchedPlan(plan, model, world, settings)
-        note_balance(learnt, settings, progress)
+        if "kto" in settings.losses:
+            source = MismatchedPlan(plan, model, world, settings)
+            note_balance(learnt, settings, progress)
+        readers.append(source)
     checks = plan_validation(len(plan), plan.settings)
     validate = None
     if held_out and len(held_out.documents):
         validate = HeldOutPreferences(held_out, checks.tokens, plan.micro_batch_tokens, model, loss, settings, world)
-    readers = [*([source] if learnt else []), *([validate] if validate else [])]
+        readers.append(validate)
     if loss.needs_reference and readers:
         ReferenceLogProbs(job.output / ".work", base, settings.precision).give(readers, model, world, progress)
     progress.event("note", message=f"preference: {FALLING}")
@@ -138,8 +143,8 @@ def sampled_rounds(
 ) -> SampledRounds:
     """The rounds of `on_policy`, of which the first process grades and keeps the answers. graders: closes the grader. Raises
     ModelError for a grader or prompts that cannot be used."""
-    sampling, base = settings.on_policy, job.input("model")
-    room = settings.max_length - sampling.max_new_tokens if shares else settings.max_length // 2
+    sampling, base, longest = filled(settings.on_policy), job.input("model"), filled(settings.max_length)
+    room = longest - sampling.max_new_tokens if shares else longest // 2
     room = min(room, context_of(read_config(base)) or room) - sampling.max_new_tokens
     prompts, counts = read_sampled_prompts(job.inputs.get("prompts") or job.input("dataset"), tokenizer, room)
     scorer = job.inputs.get("reward_model") if world.leads else None
@@ -160,7 +165,7 @@ def sampled_rounds(
 
 def rows_held_out(dataset: Path, rows: RowsOf) -> RowsOf | None:
     """The validation rows that the dataset has, of those that are learnt; None without any."""
-    kinds = {"pairs": "validation.parquet", "unpaired": "unpaired_validation.parquet"}
+    kinds: dict[RowsOf, str] = {"pairs": "validation.parquet", "unpaired": "unpaired_validation.parquet"}
     present = [kind for kind, name in kinds.items() if rows in (kind, "both") and (dataset / name).exists()]
     return "both" if len(present) == 2 else present[0] if present else None
 

@@ -19,15 +19,16 @@ import torch
 from jaxtyping import Float, Int
 from transformers import PreTrainedModel
 
-from model_ops.documents import Document, PackedPlan, context_of, to_batches
+from model_ops.documents import Document, context_of, to_batches
 from model_ops.evaluation import ScoredPairs, missed_bounds, reward_report
 from model_ops.families import PACKED
-from model_ops.jobs import Job, ModelError, Progress
+from model_ops.jobs import Job, ModelError, Progress, filled
 from model_ops.machine import Precision, concrete, products_in
 from model_ops.models import load_tokenizer, read_config, refuse_misfit
 from model_ops.operations.reward_model_settings import RewardModelSettings
 from model_ops.parallel import World
 from model_ops.preferences import (
+    PairPlan,
     PairStreams,
     Preferences,
     RewardBatch,
@@ -36,6 +37,7 @@ from model_ops.preferences import (
     read_preferences,
     validation_of_pairs,
 )
+from model_ops.rendering import Split
 from model_ops.rewards import RewardRecord, answer_scores, scorers_tokenizer, segment_ends, with_score_head
 from model_ops.training import (
     first_documents,
@@ -60,14 +62,14 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     tokenizer, config = load_tokenizer(base), read_config(base)
     refuse_misfit(base, tokenizer)
 
-    def read(split: str) -> _Pairs | None:
+    def read(split: Split) -> _Pairs | None:
         if not (dataset / f"{split}.parquet").exists():
             return None
         positions, shares = context_of(config), config.get("model_type") in PACKED
-        preferences = read_preferences(dataset, split, tokenizer, settings.max_length, "pairs", shares, positions)
+        preferences = read_preferences(dataset, split, tokenizer, filled(settings.max_length), "pairs", shares, positions)
         return _Pairs(preferences, dataset / f"{split}.parquet", settings.margin)
 
-    pairs, validation, test = (read(split) for split in ("train", "validation", "test"))
+    pairs, validation, test = read("train"), read("validation"), read("test")
     if pairs is None or not len(pairs.documents):
         left_out = ", ".join(f"{count} {name}" for name, count in (pairs.counts if pairs else {}).items() if count)
         raise ModelError(
@@ -77,7 +79,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     headed = partial(with_score_head, tokenizer=tokenizer, seed=settings.seed)
     model, numbers = load_to_tune(base, settings, world.loading_device, headed)
     world.place(model, settings.precision)
-    plan = PackedPlan(pairs.documents, settings, pairs.streams)
+    plan = PairPlan(pairs.documents, settings, pairs.streams)
     checks = plan_validation(len(plan), plan.settings)
     held = [validation.document(index) for index in range(len(validation.documents))] if validation else []
     held_out = first_documents(held, checks.tokens)

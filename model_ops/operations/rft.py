@@ -44,7 +44,7 @@ from model_ops.environments import (
 )
 from model_ops.files import bare, renamed_when_complete
 from model_ops.graders import Grader, GraderSettings
-from model_ops.jobs import Job, ModelError, Progress
+from model_ops.jobs import Job, ModelError, Progress, filled
 from model_ops.machine import concrete
 from model_ops.models import add_end_of_text, end_of_text_ids, load_tokenizer, read_config, refuse_misfit
 from model_ops.operations.rollout_engine import open_engine, open_processes
@@ -167,7 +167,8 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
 
 def room_for_prompts(settings: RftSettings, base: Path) -> int:
     """Most tokens of a prompt. Raises ModelError if answers leave none."""
-    room = min(settings.max_length, context_of(read_config(base)) or settings.max_length) - settings.max_new_tokens
+    longest = filled(settings.max_length)
+    room = min(longest, context_of(read_config(base)) or longest) - settings.max_new_tokens
     if room < 1:
         raise ModelError(
             f"max_new_tokens {settings.max_new_tokens} leaves no room for a prompt in {room + settings.max_new_tokens} tokens: "
@@ -216,6 +217,7 @@ class Makers:
     def _maker(self, settings: GraderSettings | None, key: str, answers: int, attempts: RolloutLog | None) -> RolloutMaker:
         if self._acting is not None:
             return self._acting(attempts, answers)
+        settings = settings or GraderSettings.model_validate("verifier")  # of an environment; only the first process grades
         self._graders.append(grader := Grader(settings, f"rft.{key}", self._reward_model))
         if self._leads:
             self._opened.enter_context(grader)

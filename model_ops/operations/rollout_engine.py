@@ -28,7 +28,7 @@ from model_ops.answers import (
 )
 from model_ops.drafting import baselines
 from model_ops.files import read_directory
-from model_ops.jobs import ModelError, Progress
+from model_ops.jobs import ModelError, Progress, filled
 from model_ops.models import read_config, save_model
 from model_ops.parallel import World
 from model_ops.reinforcement import CANARY_GAP, LOOKUP_DRAFTERS, RftSettings, RolloutServerSettings
@@ -63,7 +63,7 @@ def open_engine(
         return own if alone else MeshEngine(own, world)
     adapters = settings.method == "lora" and alone
     if adapters:
-        write = partial(save_adapter, model, settings.lora, base=str(base))
+        write = partial(save_adapter, model, filled(settings.lora), base=str(base))
     else:  # of a mesh, and of qlora, whose frozen weights are those of 4 bits
         twin = decoding_twin(model)
         world.parts["gather"] = partial(copy_merged, model, twin)
@@ -83,7 +83,7 @@ def open_engine(
         if urls == "vllm":
             progress.event("note", message="rft: vLLM starts, which takes a minute or two")
             urls = [opened.enter_context(own_server(settings, base, adapters, work / "vllm.log", progress))]
-        servers = [VllmServer(url, adapters, settings.max_length) for url in urls]
+        servers = [VllmServer(url, adapters, filled(settings.max_length)) for url in urls]
         tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
         if tied and not adapters and any(server.on_cpu for server in servers):
             raise ModelError(
@@ -141,7 +141,7 @@ def own_server(settings: RftSettings, base: Path, adapters: bool, log: Path, pro
         words += ["--dtype", "float32"]
     words += dtype_words("vllm", base, words)
     if adapters:
-        words += lora_flags.lora_words(settings.lora.rank, ADAPTERS)
+        words += lora_flags.lora_words(filled(settings.lora).rank, ADAPTERS)
     chosen = ["--served-model-name", NAME, "--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"]
     if not any(word.partition("=")[0] == "--max-model-len" for word in words):
         chosen += ["--max-model-len", str(settings.max_length)]

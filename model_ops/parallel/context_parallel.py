@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -18,9 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from model_ops.parallel.collectives import heads_to_tokens, tokens_to_heads
-from model_ops.tensors import Batch
-
-AnyBatch = TypeVar("AnyBatch", bound=Batch)
+from model_ops.tensors import AnyBatch
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,11 +30,11 @@ from torch.distributed.tensor import DTensor
 
 from model_ops.jobs import ModelError, Stopped
 from model_ops.machine import Precision
-from model_ops.parallel.context_parallel import AnyBatch, cut, pad
+from model_ops.parallel.context_parallel import cut, pad
 from model_ops.parallel.mesh import Mesh
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.parallel.place import Task, place, place_single_unit
-from model_ops.tensors import Batch, Loss, LossOutput, Mean, torch_internals
+from model_ops.tensors import AnyBatch, Loss, LossOutput, Mean, torch_internals
 
 Result = TypeVar("Result")
 DONE, STOPPED = "", " "
@@ -110,7 +110,7 @@ class World:
         if self.mesh is not None:
             self._tasks[model] = place_single_unit(model, self.mesh)
 
-    def run(self, loss: Loss, model: nn.Module, batch: Batch, last: bool = True) -> LossOutput:
+    def run(self, loss: Loss[AnyBatch], model: nn.Module, batch: AnyBatch, last: bool = True) -> LossOutput:
         """The loss of this process's part of a batch; `total` adds its sums and counts over processes.
 
         Gradients are complete after the backward pass of a step's `last` batch; replicas add up their gradients only then.
@@ -242,7 +242,7 @@ def _copies(gradient: Tensor, processes: int) -> int:
     return processes // parts
 
 
-def _as_tuples(loss: Loss, model: nn.Module, batch: Batch) -> tuple[dict[str, tuple], dict[str, tuple]]:
+def _as_tuples(loss: Loss[AnyBatch], model: nn.Module, batch: AnyBatch) -> tuple[dict[str, tuple], dict[str, tuple]]:
     """A loss's output as tuples and dicts, in which FSDP finds the tensors that the backward pass begins from."""
     output = loss(model, batch)
     means = output.terms, output.metrics

@@ -70,7 +70,7 @@ class MismatchedPlan:
 
     def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[PreferenceBatch]:
         """The plan's micro-batches."""
-        batches: list[PreferenceBatch] = self.plan.step(index, rank, ranks)
+        batches = self.plan.step(index, rank, ranks)
         training = self.model.training
         others, precision = self._others(batches), self.settings.precision
         self.model.eval()

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from model_ops.documents import Document, PackedPlan, to_batch
+from model_ops.documents import Document, PackedRows, to_batch
 from model_ops.parallel import World
 from model_ops.preferences.preference_documents import PAIR, Preferences, answer_masks
 from model_ops.tensors import Batch
@@ -126,7 +126,7 @@ class Asked:
     batches: Callable[[], Iterator[PreferenceBatch]]
 
 
-class PreferencePlan(PackedPlan):
+class PreferencePlan(PackedRows[PreferenceBatch]):
     """A plan of packed preference rows; a ReferenceReader."""
 
     def __init__(self, preferences: Preferences, settings: TrainingSettings, world: World):
@@ -134,8 +134,7 @@ class PreferencePlan(PackedPlan):
         self.preferences, self.starts, self.world = preferences, label_starts(preferences), world
         self.reference: Float[np.ndarray, " labels"] | None = None
 
-    def _batch(self, positions: Sequence[int]) -> PreferenceBatch:
-        members = [i for position in positions for i in self._documents_at(position)]
+    def _batch_of(self, members: list[int]) -> PreferenceBatch:
         return preference_batch(self.preferences, members, self.starts, self.reference)
 
     @property

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from model_ops.documents import Document
+from model_ops.documents import Document, PackedRows, to_batch
 from model_ops.machine import Precision, products_in
 from model_ops.parallel import World
 from model_ops.rewards import answer_scores, segment_ends
 from model_ops.tensors import Batch, LossOutput, one_term
+from model_ops.training import TrainingSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +38,21 @@ class PairStreams:
 
     margins: Float[np.ndarray, " pairs"]
     weights: Float[np.ndarray, " pairs"]
-    kind: ClassVar[type[Batch]] = RewardBatch
 
     def added_to(self, document: Document, index: int) -> Document:
         streams = {"margins": self.margins[index : index + 1], "pair_weights": self.weights[index : index + 1]}
         return replace(document, streams={name: values.astype(np.float32) for name, values in streams.items()})
+
+
+class PairPlan(PackedRows[RewardBatch]):
+    """A plan of packed pairs."""
+
+    def __init__(self, documents: Sequence[Document], settings: TrainingSettings, streams: PairStreams):
+        super().__init__(documents, settings)
+        self.streams = streams
+
+    def _batch_of(self, members: list[int]) -> RewardBatch:
+        return to_batch([self.streams.added_to(self.documents[i], i) for i in members], RewardBatch)
 
 
 def bradley_terry(

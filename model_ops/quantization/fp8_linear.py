@@ -7,6 +7,7 @@ CUDA devices with FP8 units (compute capability 8.9 and later) multiply the code
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Self
@@ -73,6 +74,8 @@ def _spread(scale: Float32[Tensor, "row_blocks column_blocks"], rows: int, colum
 
 LARGEST = torch.finfo(torch.float8_e4m3fn).max
 SMALLEST_SCALE = 1e-12
+NEAR = 2e-2
+"""Largest difference from plain torch, relative to the norm, at which the kernel is taken: bfloat16 differs by 4e-3."""
 FIRST_WITH_FP8, KERNEL_MULTIPLE = (8, 9), 16
 """Compute capability from which CUDA has FP8 units; widths that torch's kernel takes are multiples."""
 
@@ -108,8 +111,23 @@ def fp8_product_scaled(left: Tensor, right: Tensor, left_scale: Tensor, right_sc
 
 @lru_cache(maxsize=16)
 def kernel_suits(device: torch.device) -> bool:
-    """Whether this CUDA device multiplies FP8 codes."""
-    return torch.cuda.get_device_capability(device) >= FIRST_WITH_FP8
+    """Whether this CUDA device multiplies FP8 codes, and as plain torch does. Tried once; a warning says why not."""
+    return torch.cuda.get_device_capability(device) >= FIRST_WITH_FP8 and kernel_agrees(device)
+
+
+def kernel_agrees(device: torch.device) -> bool:
+    """Whether torch's kernel gives the numbers of plain torch on this device."""
+    (left, left_scale), (right, right_scale) = map(quantize_fp8, torch.randn(2, 48, 64, device=device))
+    plain = (left.float() * left_scale) @ (right.float() * right_scale).t()
+    try:
+        product = fp8_product_scaled(left, right, left_scale, right_scale, torch.bfloat16)
+        furthest = float((product.float() - plain).norm() / plain.norm())
+    except RuntimeError as error:  # a driver may refuse, and plain torch computes the same
+        warnings.warn(f"torch's FP8 products are left out on {device}: {error}", stacklevel=2)
+        return False
+    if not furthest <= NEAR:
+        warnings.warn(f"torch's FP8 products are left out on {device}: they differ by {furthest:.1e}", stacklevel=2)
+    return furthest <= NEAR
 
 
 class Fp8Linear(QuantizedLinear):

@@ -101,7 +101,7 @@ def nothing_learnt(row_id: str, prompt: Tokens) -> Document:
 
 def rollout_batches(documents: Sequence[Document], batch_tokens: int, numbers: Numbers) -> list[RolloutBatch]:
     """Micro-batches of a step. Each names the same numbers, of which the first one has the values."""
-    batches = to_batches(documents, batch_tokens, RolloutBatch)
+    batches = to_batches(documents, batch_tokens, kind=RolloutBatch)
     silent = dict.fromkeys(numbers, (0.0, 0.0))
     return [replace(batch, numbers=silent if place else numbers) for place, batch in enumerate(batches)]
 

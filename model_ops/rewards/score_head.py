@@ -40,7 +40,7 @@ def with_score_head(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, 
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"{kind}: transformers has no sequence classifier for it, so it cannot be a reward model") from error
     held, score = getattr(classifier, classifier.base_model_prefix, None), getattr(classifier, "score", None)
-    if decoder is None or type(held) is not type(decoder) or not isinstance(score, nn.Linear):
+    if held is None or type(held) is not type(decoder) or not isinstance(score, nn.Linear):
         raise ModelError(
             f"{kind}: its sequence classifier is not its decoder under a linear score, so it cannot be a reward model"
         )

@@ -23,7 +23,7 @@ from typing import IO
 
 import urllib3
 
-from model_ops.machine import pipes_of
+from model_ops.machine import pipe_of
 from model_ops.serving import server_guard
 
 LONGEST_LINE = 300
@@ -105,7 +105,7 @@ def running_server(
             start_new_session=True,
             env=None if environment is None else dict(environment),
         )
-    first_line, (owned, said) = "", pipes_of(guard)
+    first_line, owned, said = "", pipe_of(guard.stdin), pipe_of(guard.stdout)
     try:
         first_line = said.readline().strip()
         if not first_line.isdigit():

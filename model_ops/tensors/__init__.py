@@ -13,7 +13,7 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from model_ops.tensors import fused_rows, torch_internals, varlen_kernel
-    from model_ops.tensors.batch import IGNORED, Batch, BatchSource, StatefulSource
+    from model_ops.tensors.batch import IGNORED, AnyBatch, Batch, BatchSource, KindOfBatch, StatefulSource
     from model_ops.tensors.loss import LearningLoss, Loss, LossOfTerms, LossOutput, Mean, one_term
     from model_ops.tensors.memory_efficient_layers import rms_norm, use_memory_efficient_layers
     from model_ops.tensors.rounding import rounded, saved_update

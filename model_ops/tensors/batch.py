@@ -9,8 +9,9 @@ Code that cuts, pads or moves a batch does so with every declared stream.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -82,7 +83,11 @@ class Batch:
         )
 
 
-class BatchSource(Protocol):
+AnyBatch = TypeVar("AnyBatch", bound=Batch)
+KindOfBatch = TypeVar("KindOfBatch", bound=Batch, covariant=True)
+
+
+class BatchSource(Protocol[KindOfBatch]):
     """The batches of a run for each optimizer step.
 
     A source without state is a pure function of the step's index, so a run that was killed needs only the index to continue.
@@ -91,7 +96,7 @@ class BatchSource(Protocol):
     def __len__(self) -> int:
         """How many optimizer steps there are."""
 
-    def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[Batch]:
+    def step(self, index: int, rank: int = 0, ranks: int = 1) -> Sequence[KindOfBatch]:
         """The micro-batches of step `index` for data rank `rank` of `ranks`.
 
         A source without state returns the same batches for the same index. The rows of all ranks together do not depend on
@@ -100,17 +105,11 @@ class BatchSource(Protocol):
 
 
 @runtime_checkable
-class StatefulSource(Protocol):
+class StatefulSource(BatchSource[KindOfBatch], Protocol[KindOfBatch]):
     """A source whose next step depends on more than its index, such as rollouts of the model in training or a replay buffer.
 
-    The trainer asks for each step once, in order, after the previous update, never ahead of time. The state is part of every
-    checkpoint and must be the same on every process."""
-
-    def __len__(self) -> int:
-        """How many optimizer steps there are."""
-
-    def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[Batch]:
-        """The micro-batches of step `index`, as in `BatchSource.step`; advances the state."""
+    The trainer asks for each step once, in order, after the previous update, never ahead of time: `step` advances the state,
+    which is part of every checkpoint and must be the same on every process."""
 
     def state(self) -> dict[str, Any]:
         """The state for a checkpoint, as JSON values."""

@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from jaxtyping import Float, Num
 from torch import Tensor, nn
 
-from model_ops.tensors.batch import Batch
+from model_ops.tensors.batch import AnyBatch, Batch
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class LossOutput:
     metrics: Mapping[str, Mean] = field(default_factory=dict)
 
 
-Loss = Callable[[nn.Module, Batch], LossOutput]
+Loss = Callable[[nn.Module, AnyBatch], LossOutput]
+"""Of batches of one class, which declares the streams that the loss reads."""
 
 
 def one_term(

@@ -14,22 +14,27 @@ from torch import nn
 from model_ops.jobs import ModelError
 from model_ops.machine import products_in
 from model_ops.parallel import World
-from model_ops.tensors import IGNORED, Batch, BatchSource, Loss
+from model_ops.tensors import IGNORED, AnyBatch, Batch, BatchSource, KindOfBatch, Loss
 from model_ops.training.optimizers import state_bytes
 from model_ops.training.settings import TrainingSettings
 
 
 @runtime_checkable
-class WeighedPlan(Protocol):
+class WeighedPlan(BatchSource[KindOfBatch], Protocol[KindOfBatch]):
     """A BatchSource that knows its micro-batch with the highest memory."""
 
-    def heaviest(self, rank: int = 0, ranks: int = 1) -> Batch:
+    def heaviest(self, rank: int = 0, ranks: int = 1) -> KindOfBatch:
         """The micro-batch of data rank `rank` of `ranks`; every rank gets one."""
 
 
 def dry_run(
-    model: nn.Module, plan: BatchSource, loss: Loss, optimizer: torch.optim.Optimizer, settings: TrainingSettings, world: World
-) -> Batch | None:
+    model: nn.Module,
+    plan: BatchSource[AnyBatch],
+    loss: Loss[AnyBatch],
+    optimizer: torch.optim.Optimizer,
+    settings: TrainingSettings,
+    world: World,
+) -> AnyBatch | None:
     """Runs the heaviest micro-batch forward and backward and returns it; None if the plan does not know it.
 
     Raises ModelError, with the size of the micro-batch and remedies, if memory does not suffice.
@@ -58,7 +63,12 @@ def dry_run(
 
 
 def _forward_and_backward(
-    model: nn.Module, batch: Batch, loss: Loss, optimizer: torch.optim.Optimizer, settings: TrainingSettings, world: World
+    model: nn.Module,
+    batch: AnyBatch,
+    loss: Loss[AnyBatch],
+    optimizer: torch.optim.Optimizer,
+    settings: TrainingSettings,
+    world: World,
 ) -> None:
     held = torch.empty(state_bytes(optimizer), dtype=torch.uint8, device=world.device)
     with products_in(settings.precision, world.device):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from model_ops.jobs import ModelError, Progress, filled
 from model_ops.machine import products_in
 from model_ops.parallel import World, local_part
-from model_ops.tensors import Batch, Loss, LossOfTerms, LossOutput, Mean, torch_internals
+from model_ops.tensors import AnyBatch, Batch, Loss, LossOfTerms, LossOutput, Mean, torch_internals
 from model_ops.training.recovery import Recovery, some
 from model_ops.training.settings import TrainingSettings
 
 
 def optimizer_step(
     model: nn.Module,
-    micro_batches: list[Batch],
-    loss: Loss,
+    micro_batches: list[AnyBatch],
+    loss: Loss[AnyBatch],
     optimizer: torch.optim.Optimizer,
     settings: TrainingSettings,
     world: World,
@@ -96,7 +96,7 @@ class Totals:
             self.counts[name] = self.counts.get(name, 0.0) + mean.count
 
 
-def _counts_of_terms(loss: Loss, micro_batches: list[Batch], world: World) -> dict[str, float] | None:
+def _counts_of_terms(loss: Loss[AnyBatch], micro_batches: list[AnyBatch], world: World) -> dict[str, float] | None:
     """The step's count of each term of a loss with several terms, before the forward pass; None for a loss with one term."""
     if not isinstance(loss, LossOfTerms):
         return None
@@ -168,7 +168,7 @@ def _refuse_broken_weights(model: nn.Module, world: World, name: str) -> None:
         )
 
 
-def _suspicious(micro_batches: list[Batch], totals: Float64[Tensor, " micro_batches"], loss: float) -> list[str]:
+def _suspicious(micro_batches: Sequence[Batch], totals: Float64[Tensor, " micro_batches"], loss: float) -> list[str]:
     """Ids of this process's rows with a loss that is not finite; of all its rows if the step's loss is finite."""
     wanted = torch.ones_like(totals) if math.isfinite(loss) else ~torch.isfinite(totals)
     return [row for batch, so in zip(micro_batches, wanted.tolist(), strict=True) if so for row in batch.row_ids]

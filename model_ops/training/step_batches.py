@@ -10,18 +10,20 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Generic
 
 from model_ops.parallel import World
-from model_ops.tensors import IGNORED, Batch, BatchSource, StatefulSource
+from model_ops.tensors import IGNORED, AnyBatch, BatchSource, StatefulSource
 
 
 @dataclass(frozen=True)
-class StepData:
+class StepData(Generic[AnyBatch]):
     """This rank's micro-batches of one step, their token counts, and the seconds that the step waited for them."""
 
-    batches: list[Batch]
+    batches: list[AnyBatch]
     tokens: int
     target_tokens: int
     document_lengths: list[int]
@@ -29,17 +31,17 @@ class StepData:
     waited_s: float
 
 
-class StepBatches:
+class StepBatches(Generic[AnyBatch]):
     """Batches of the steps in order. ahead: make the next step's batches in advance; None: only on accelerators."""
 
-    def __init__(self, plan: BatchSource, world: World, first: int, ahead: bool | None = None):
+    def __init__(self, plan: BatchSource[AnyBatch], world: World, first: int, ahead: bool | None = None):
         self._plan, self._world = plan, world
         self._ahead = (world.device.type != "cpu" if ahead is None else ahead) and not isinstance(plan, StatefulSource)
-        self._next: tuple[int, Future[list[Batch]]] | None = None
+        self._next: tuple[int, Future[Sequence[AnyBatch]]] | None = None
         if self._ahead and first < len(plan):
             self._next = self._begin(first)
 
-    def take(self, index: int) -> StepData:
+    def take(self, index: int) -> StepData[AnyBatch]:
         """The batches of step `index`. Raises any error of the source."""
         began_s = time.perf_counter()
         if not self._ahead:
@@ -63,8 +65,8 @@ class StepBatches:
             waited_s=time.perf_counter() - began_s,
         )
 
-    def _begin(self, index: int) -> tuple[int, Future[list[Batch]]]:
-        future: Future[list[Batch]] = Future()
+    def _begin(self, index: int) -> tuple[int, Future[Sequence[AnyBatch]]]:
+        future: Future[Sequence[AnyBatch]] = Future()
 
         def make() -> None:
             try:
@@ -75,5 +77,5 @@ class StepBatches:
         threading.Thread(target=make, name=f"batches of step {index}", daemon=True).start()
         return index, future
 
-    def _make(self, index: int) -> list[Batch]:
+    def _make(self, index: int) -> Sequence[AnyBatch]:
         return self._plan.step(index, self._world.data_rank, self._world.data_ranks)

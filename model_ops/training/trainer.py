@@ -29,7 +29,7 @@ from model_ops.files import renamed_when_complete
 from model_ops.jobs import ModelError, Progress, Stopped
 from model_ops.machine import Concrete, concrete, decided, faster_on, give_back_memory
 from model_ops.parallel import World
-from model_ops.tensors import BatchSource, LearningLoss, Loss, StatefulSource, use_memory_efficient_layers
+from model_ops.tensors import AnyBatch, BatchSource, LearningLoss, Loss, StatefulSource, use_memory_efficient_layers
 from model_ops.training.activations import checkpoint_activations
 from model_ops.training.checkpoint import Checkpoints
 from model_ops.training.dry_run import dry_run
@@ -84,8 +84,8 @@ class TrainingResult:
 
 def train(
     model: nn.Module,
-    batches: BatchSource,
-    loss: Loss,
+    batches: BatchSource[AnyBatch],
+    loss: Loss[AnyBatch],
     settings: TrainingSettings,
     work: Path,
     progress: Progress,

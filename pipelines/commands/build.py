@@ -179,7 +179,10 @@ def ui(
 
 def _settings(
     recipe: Annotated[
-        list[Path] | None, typer.Argument(help="recipes to show and run (default of `up`: those last run on the lake)")
+        list[Path] | None,
+        typer.Argument(
+            help="recipes to show and run; `deploy` needs at least one (default of `up`: those last run on the lake)"
+        ),
     ] = None,
     lake: LakeOption = None,
     port: Annotated[int, typer.Option(help="port of the UI", min=1, max=65535)] = 3000,

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from model_ops.adapters import LoraSettings
 from model_ops.operations import AUTO, PREFERRED, REINFORCED, TRAINED
-from model_ops.planning import LLAMA_CPP, SUPPORT, PlaceError, cache_why_not, parse_place, why_not
+from model_ops.planning import LLAMA_CPP, PlaceError, cache_why_not, parse_place, why_not
 from model_ops.reinforcement import TASKSETS
 from model_ops.serving import lora_flags
 from model_ops.speculators import ARCHITECTURES
@@ -133,13 +133,6 @@ def _what_is_served(recipe: RecipeFields) -> Broken:
 
 def _what_the_evaluation_serves(recipe: RecipeFields) -> Broken:
     server = recipe.evaluation.server
-    for scheme in recipe.quantize.schemes if recipe.quantize.enabled else []:
-        if server is not None and server.kind not in SUPPORT[scheme]:
-            yield (
-                "evaluation.server",
-                f"{server.kind} does not load scheme {scheme} on any device ({scheme} is loaded by "
-                f"{', '.join(SUPPORT[scheme])}): leave evaluation.server out, or choose another quantize.scheme",
-            )
     levels = recipe.release.drafting.concurrency or []
     measured = [] if server is None else server.concurrencies
     if recipe.release.enabled and (missing := sorted(set(levels) - set(measured))):

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from model_ops.jobs import counted
+from model_ops.jobs import counted, filled
 from model_ops.operations import SftSettings
 from pipelines.contract import Base
 from pipelines.init.suites import suites_of
@@ -208,7 +208,7 @@ def _facts(contents: Contents) -> dict[str, Any]:
         "sessions": sessions,
         "many_sessions": sessions >= FEW_SESSIONS or not contents.saw_everything,
         "lora": lora,
-        "steps": lora.steps_over(tokens, lora.tokens_per_step or tokens),
+        "steps": lora.steps_over(tokens, filled(lora.tokens_per_step)),
         "sized": lambda section: {**TINY_SIZES[section], **length} if base.kind == "tiny" else length,
         "is_worth": lambda question: question in verdicts and verdicts[question].answer in WORTH,
         "verdict": lambda question: (

@@ -40,7 +40,7 @@ SAID = {
     "weights": "weights",
     "gradients": "gradients",
     "optimizer": "optimizer state",
-    "kept": "activations, kept",
+    "saved": "activations, kept",
     "at_work": "activations, at work",
     "gathered": "gathered blocks",
     "teacher": "teacher",

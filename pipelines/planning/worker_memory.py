@@ -33,7 +33,7 @@ from model_ops.planning import (
     memory_of,
 )
 from model_ops.reinforcement import RftSettings
-from model_ops.training import TrainingSettings
+from model_ops.training import TrainingSettings, TuningSettings
 from pipelines.contract import Recipe, read_recipe
 from pipelines.planning.stage_times import tries_blocks
 from pipelines.planning.training_plan import PlanError, config_of, needs_of_stage, student_of
@@ -61,8 +61,7 @@ def measured(recipe: Recipe, device: Device | None) -> Iterator[tuple[str, float
     ranks = {getattr(settings.resolved(), "method", "full"): settings for settings in recipe.trained.values()}
     for method, settings in (ranks or {"full": TrainingSettings()}).items():
         given = settings.resolved()
-        lora = getattr(given, "lora", None)
-        rank = lora.rank if lora is not None and method != "full" else 0
+        rank = given.lora.rank if isinstance(given, TuningSettings) and given.lora else 0
         with suppress(ModelError, PlanError, RuntimeError, ValueError, AttributeError, TypeError):
             rates = cached_measurement(
                 "shape_rates",

@@ -68,6 +68,8 @@ def _option(
     settings = facts.decide
     runs = [each.cost_s for each in decisions if each.action == action and each.ended_well and each.cost_s is not None]
     seconds = runs[-1] if runs else cost.seconds
+    if seen.episodes and seconds is not None:  # the evaluation takes drift_widens times as many rows as that of the last run
+        seconds = max(seconds, cost.seconds or 0.0)
     hours = seconds * settings.devices / 3600 if seconds is not None else None
     price = settings.price_per_device_hour
     gain, says = _gain_of(action, cause, seen, decisions)
@@ -99,6 +101,8 @@ def _gain_of(action: Action, cause: RetrainingCause, seen: Evidence, decisions: 
             return min(0.0, last.gain or 0.0), f"the gates refused the release of decision {last.decision_id}"
         if last.action in alike and last.gain is not None:
             return last.gain, f"as decision {last.decision_id} measured"
+        if last.action in alike and last.outcome in ("released", "no_better"):
+            return 0.0, f"the run of decision {last.decision_id} left no measurement"
     return None, "was never measured"
 
 

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from model_ops.machine import Backoff
+from model_ops.machine import Backoff, pipe_of
 from resources.digests import unkeyed_sentence
 from resources.gateway.feedback import FeedbackDoor
 from resources.gateway.front import EVERYWHERE, Front, FrontError, Handler
@@ -34,7 +34,7 @@ from resources.gateway.keys import KeyRules
 from resources.gateway.recorder import CAPTURED, TrafficRecorder
 from resources.gateway.routes import Backend, Route
 from resources.gateway.store import CaptureError, DiskStore, open_store
-from resources.launching import child_environment, pipe_of, python_module
+from resources.launching import child_environment, python_module
 from stores.in_use import InUse, taken
 
 TICKS_EVERY_S, NEWS_EVERY_S = 1.0, 5.0

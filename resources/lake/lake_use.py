@@ -94,7 +94,8 @@ CLOCKS_DIFFER = timedelta(minutes=5)
 
 def drop_before_erasure(lake: LakeLayout) -> None:
     """Removes datasets, releases and answers of this machine that were not published before the last erasure."""
-    shutil.rmtree(lake.root / ".remembered" / "embeddings", ignore_errors=True)  # vectors of prompts, of earlier versions
+    for of_earlier_versions in (".remembered/embeddings", "sweeps"):  # vectors of prompts, weights of trials
+        shutil.rmtree(lake.root / of_earlier_versions, ignore_errors=True)
     if not isinstance(lake.mirror, Mirror):
         return
     own = {path: lines for path in sorted((lake.root / "answers").glob("*.jsonl")) if (lines := lake.mirror.own_answers(path))}

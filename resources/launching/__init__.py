@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         child_environment,
         has_run_since,
         is_same_process,
-        pipe_of,
         python_module,
         stamp_of,
         this_process,

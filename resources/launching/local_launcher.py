@@ -30,11 +30,12 @@ from dagster_pipes import DAGSTER_PIPES_CONTEXT_ENV_VAR, DAGSTER_PIPES_MESSAGES_
 
 from model_ops.files import write_text
 from model_ops.jobs import Job, counted
+from model_ops.machine import pipe_of
 from model_ops.parallel import MeshSettings
 from resources.launching.device_groups import leased_devices
 from resources.launching.killed import killed_sentence
 from resources.launching.launcher import WorkerError, WorkerKilled, WorkerStopped
-from resources.launching.processes import child_environment, pipe_of, python_module
+from resources.launching.processes import child_environment, python_module
 from resources.launching.progress import PhasePace, relay
 from resources.launching.run_origin import is_launched
 from resources.manifests import SCRATCH

@@ -9,20 +9,10 @@ from __future__ import annotations
 import os
 import site
 import sys
-from typing import IO, TypeVar
 
 import psutil
 
 from resources.digests import PROJECT
-
-Content = TypeVar("Content", str, bytes)
-
-
-def pipe_of(stream: IO[Content] | None) -> IO[Content]:
-    """A pipe of a process. Raises ValueError if the process was started without it."""
-    if stream is None:
-        raise ValueError("the process was started without this pipe")
-    return stream
 
 
 def python_module(module: str, *words: str) -> list[str]:

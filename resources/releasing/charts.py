@@ -65,11 +65,7 @@ def bars(title: str, given: Sequence[Bar], unit: str, digits: int = 3, whole_lab
 
 
 def lines(
-    title: str,
-    about: str,
-    series: Mapping[str, Sequence[tuple[Place, float]]],
-    digits: int = 3,
-    from_zero: bool = True,
+    title: str, about: str, series: Mapping[str, Sequence[tuple[Place, float]]], digits: int = 3, from_zero: bool = True
 ) -> Markup:
     """A line for each series, by day or by numbers, which are evenly spaced, as concurrencies double. A place without a value
     has no point. from_zero: whether the axis begins at 0, unless a value is below it."""

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from model_ops.jobs import CheckFailed
-from model_ops.machine import pipes_of
+from model_ops.machine import pipe_of
 from resources.launching import child_environment, python_module
 from resources.serving.chat.speaker import Speaker
 
@@ -53,7 +53,7 @@ class Talking:
 
     def __init__(self, speaker: Speaker, process: subprocess.Popen[str]):
         self.speaker, self._process = speaker, process
-        self._input, self._output = pipes_of(process)
+        self._input, self._output = pipe_of(process.stdin), pipe_of(process.stdout)
         self._lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -115,7 +115,7 @@ def talking(speaker: Speaker) -> Iterator[Talking]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    asked, answered = pipes_of(process)
+    asked, answered = pipe_of(process.stdin), pipe_of(process.stdout)
     try:
         yield Talking(speaker, process)
     finally:

@@ -25,8 +25,7 @@ from transformers import AutoTokenizer
 from benchmarks import parallel
 from benchmarks.parallel import gaps, on_processes, outcome, tiny
 from model_ops.documents.documents import Branch, Document
-from model_ops.documents.packing import PackedPlan
-from model_ops.preferences.reward_loss import PairStreams, RewardLoss
+from model_ops.preferences.reward_loss import PairPlan, PairStreams, RewardLoss
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.rewards.score_head import with_score_head
 
@@ -41,7 +40,7 @@ def pair(number):
 rows = [pair(number) for number in range(40)]
 streams = PairStreams(random.random(40), random.random(40) + 0.5)
 parallel.STEPS, parallel.next_token_loss = 2, RewardLoss(0.01)
-parallel.PackedPlan = lambda documents, settings: PackedPlan(documents, settings, streams)
+parallel.PackedPlan = lambda documents, settings: PairPlan(documents, settings, streams)
 
 def trained(kind, mesh):
     build = lambda: with_score_head(tiny(kind, hidden=32, layers=2, vocab=130), tokenizer, seed=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from model_ops.files.tensor_files import read_directory
 from model_ops.jobs.errors import ModelError
 from model_ops.jobs.progress import Progress
 from model_ops.operations.quantize import quantize_directory
-from model_ops.quantization import int8_linear
+from model_ops.quantization import fp8_linear, int8_linear
 from model_ops.quantization.int8_linear import (
     Int8Linear,
     int8_product,
@@ -80,6 +81,20 @@ def test_a_cpu_kernel_that_saturates_is_not_used(monkeypatch, largest):
         assert torch.equal(int8_product(left, right), torch.full((3, 3), -127 * 127 * 64, dtype=torch.int32))
     finally:
         int8_linear.kernel_suits_cpu.cache_clear()
+
+
+@pytest.mark.parametrize("product", ["right", "wrong", "refused"])
+def test_an_fp8_kernel_that_differs_or_fails_is_not_used(monkeypatch, product):
+    def kernel(left, right, left_scale, right_scale, dtype):
+        if product == "refused":
+            raise RuntimeError("not supported")
+        return (((left.float() * left_scale) @ (right.float() * right_scale).t()) * (1.05 if product == "wrong" else 1)).to(
+            dtype
+        )
+
+    monkeypatch.setattr(fp8_linear, "fp8_product_scaled", kernel)
+    with nullcontext() if product == "right" else pytest.warns(UserWarning, match="FP8 products are left out on cpu"):
+        assert fp8_linear.kernel_agrees(torch.device("cpu")) == (product == "right")
 
 
 @pytest.mark.gpu

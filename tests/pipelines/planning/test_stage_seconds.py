@@ -1,17 +1,20 @@
 """Predicted seconds of stages, from the measured speed of products."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from model_ops.machine.devices import DEVICES
 from model_ops.machine.precision import Speeds
+from model_ops.planning.memory_plan import MemoryOf
 from model_ops.planning.shape_rates import ShapeRates
 from pipelines.contract.recipe import load_recipe, read_recipe
 from pipelines.planning import stage_times as module
 from pipelines.planning.stage_facts import StageFacts
 from pipelines.planning.stage_times import Speed, TrafficSize, speed_of, stage_seconds
+from pipelines.planning.training_plan import SAID
 from pipelines.storage.locations import RECIPES
 from resources.stages.table import STAGES, stage
 
@@ -134,3 +137,7 @@ def test_each_block_is_tried_where_four_bits_cost_much(tmp_path):
     )
     layers = read_recipe(text.format("{}"), tmp_path).tiny.resolved().layers
     assert four - eight == pytest.approx(layers * 4_096 * 0.7 * 1e-3)
+
+
+def test_the_table_of_a_plan_names_every_part_of_memory():
+    assert set(SAID) == {field.name for field in fields(MemoryOf)}

@@ -45,10 +45,22 @@ def test_what_was_never_measured_is_tried_once_and_what_gained_nothing_not_again
     assert chosen(decisions=[replace(failed, ts=measured("", 0, days_ago=61).ts)])[0] == "drafter_continued"
     refused = measured("drafter_continued", 0.2, outcome="refused_by_gates")
     assert chosen(decisions=[refused])[0] == chosen(decisions=[replace(refused, gain=None)])[0] == "drafter_new"
+    for outcome, choice in (("released", "drafter_new"), ("no_better", "drafter_new"), ("cancelled", "drafter_continued")):
+        assert chosen(decisions=[measured("drafter_continued", None, outcome=outcome)])[0] == choice
     both = [failed, measured("drafter_new", -0.02)]
     assert chosen(decisions=both)[0] == "sft_continued"
     action, _, why = chosen(decisions=[*both, measured("sft_continued", 0.005)])  # a full run learns the same rows
     assert action == "nothing" and "nothing pays back" in why
+
+
+def test_a_widened_evaluation_costs_more_than_the_last_run():
+    run, alarm = (
+        measured("drafter_continued", 0.02, cost_s=300),
+        Episode("novelty", 7, date(2026, 6, 1), date(2026, 6, 9), 0.4, 0.2),
+    )
+    for episodes, seconds in (((), 300), ((alarm,), 900)):
+        options = chosen(seen=replace(SEEN, episodes=episodes), decisions=[run])[1]
+        assert options["drafter_continued"].predicted_cost_s == seconds
 
 
 def test_an_endpoint_with_little_traffic_gets_nothing_and_is_told_from_where_on_it_would():

@@ -439,7 +439,7 @@ def test_a_changed_recipe_reads_its_objects_again(tables, tmp_path):
         return ingest(into, "w", sources).total, waits
 
     wrong, _ = read(format="litellm")
-    assert wrong.kept == 0 and wrong.quarantined
+    assert wrong.rows == 0 and wrong.quarantined
     digests = set()
     for settings in ({}, {"workloads": {"x": "other's"}}, {"workloads": {"y": "third"}}, {"format": "openai_pairs"}):
         total, waits = read(**settings)

@@ -172,9 +172,9 @@ def test_feedback_with_words_is_feedback_and_log_lines_with_a_text_are_no_corpus
 
 def test_a_text_has_any_keys_where_the_recipe_says_so(tmp_path):
     lines = [{"text": f"page {number}", "quality": number} for number in range(20)]
-    assert read(tmp_path / "named", lines, form="text")[1].kept == 20
-    assert read(tmp_path / "auto", lines)[1].kept == 0
-    assert read(tmp_path / "known", [{"text": f"page {number}", "url": "x"} for number in range(20)])[1].kept == 20
+    assert read(tmp_path / "named", lines, form="text")[1].rows == 20
+    assert read(tmp_path / "auto", lines)[1].rows == 0
+    assert read(tmp_path / "known", [{"text": f"page {number}", "url": "x"} for number in range(20)])[1].rows == 20
 
 
 def test_a_file_of_many_kinds_in_many_parts_adds_up(tmp_path, monkeypatch):
