@@ -1,4 +1,4 @@
-"""Tests of the tests: each change of a formula, rule or gate in changes.py makes one of the tests named with it fail.
+"""Tests of the tests: each change of a formula, rule or gate in changes.diff makes one of the tests named with it fail.
 
     pytest -m thorough tests/mutations             # part of `make test-thorough`: minutes on 2 cores
     pytest -m thorough tests/mutations -k tau      # some of them
@@ -73,7 +73,7 @@ def runs(tmp_path_factory):
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_change_is_one_of_the_code_as_it_is(change: Change):
     assert (PROJECT / change.file).read_text(encoding="utf-8").count(change.before) == 1, (
-        f"{change.file} does not hold this text once any more, change tests/mutations/changes.py: {change.before}"
+        f"{change.file} does not hold this text once any more, change tests/mutations/changes.diff: {change.before}"
     )
     assert change.before != change.after
     assert change.tests and all((PROJECT / "tests" / name).is_file() for name in change.tests)
