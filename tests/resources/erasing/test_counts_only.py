@@ -78,7 +78,9 @@ def test_other_code_makes_nothing_again_from_rows_that_are_gone(lake):
         slices = [workshop.slice("interactions")]
         rows = workshop.build("dataset", "rows", "op", (code,), config, slices, lambda output: (output / "r").touch() or {})
         learnt = [Registry(lake, "tutor").current("dataset", "sft_dataset").as_input()]
-        model = workshop.build("model", "student_model", "op", (code,), config, learnt, lambda output: (output / "m").touch() or {})
+        model = workshop.build(
+            "model", "student_model", "op", (code,), config, learnt, lambda output: (output / "m").touch() or {}
+        )
         return rows.version, model.version
 
     code, other = "model_ops/jobs/job.py", "model_ops/jobs/errors.py"
