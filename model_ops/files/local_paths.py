@@ -39,7 +39,7 @@ class LocalPath:
     kind: Literal["uri", "folder", "model", "model or id", "program", "function"]
     """uri: only made absolute. model: a directory, without links in its path. model or id: that or an id of the Hugging Face
     Hub. program: links stay, since an environment's interpreter is one. function: FILE.py:NAME, or a JSON file."""
-    give: str = "it written out, from / on or relative to the recipe"
+    give: str = "the whole path, from / on or relative to the recipe"
     """What messages ask for."""
     not_paths: tuple[str, ...] = ()
     """Texts that name something else than a path."""
@@ -66,7 +66,7 @@ class LocalPath:
                 return self._hub_id(value)
             return self._folder(value, home, must_exist)
         except (OSError, _NoPathError) as error:
-            raise ValueError("this is not a path on this machine; write it out, from / on or relative to the recipe") from error
+            raise ValueError(f"this is not a path on this machine; give {self.give}") from error
         except ModelError as error:
             raise ValueError(str(error)) from error
 
