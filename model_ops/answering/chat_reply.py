@@ -18,7 +18,7 @@ class Reply:
     reason: str = ""
     """Of NO_REPLY the name of the error, of BUSY the HTTP status."""
     retryable: bool = False
-    """Whether another attempt may succeed and this one cost nothing."""
+    """Whether another attempt may succeed."""
 
     @property
     def unreachable(self) -> bool:

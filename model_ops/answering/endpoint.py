@@ -141,6 +141,8 @@ class Endpoint:
                         f"{self.key}: {self.settings.base_url} refuses {self.settings.model} (HTTP {reply.status}): check "
                         f"base_url, model and api_key_env{self.tail}"
                     )
+                if reply.failure == ENDLESS:
+                    bill.usage(size, most)  # it may be billed whole
                 if reply.failure:
                     return ChatReply(failure=reply.failure, retryable=reply.retryable, reason=reply.reason)
                 return self._counted(read_chat(reply.content), bill, size, most, expected)

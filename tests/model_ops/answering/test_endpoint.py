@@ -162,6 +162,15 @@ def test_a_reply_without_an_end_is_given_up(retries, asked):
     listening.close()
 
 
+def test_a_reply_without_an_end_counts_as_the_most_that_it_can_have_cost(monkeypatch):
+    monkeypatch.setattr(OpenAiApi, "read", lambda self, response, most, seconds: response.close())
+    price = PriceSettings(input=0, output=1e6)
+    with loopback(lambda *_: (200, {})) as (address, _), endpoint_of(address, retries=0) as endpoint:
+        endpoint.budget = Budget(price)
+        reply = endpoint.chat({"messages": [], "max_tokens": 10})
+    assert (reply.why, reply.cost, endpoint.budget.spent) == ("the reply does not end", 10, 10)
+
+
 def test_of_a_reply_no_more_is_read_than_its_kind_needs(monkeypatch):
     limits, read = [], OpenAiApi.read
     monkeypatch.setattr(OpenAiApi, "read", lambda self, of, most, seconds: limits.append(most) or read(self, of, most, seconds))
