@@ -1,7 +1,5 @@
 """Settings that Dagster's Launchpad, or a decision (resources/deciding), can change for one run without changing the recipe."""
 
-from __future__ import annotations
-
 import math
 from typing import TypeVar
 

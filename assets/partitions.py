@@ -3,8 +3,6 @@
 A recipe's definitions set the first day: see pipelines/graph/recipe_graph.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from datetime import date
 from typing import Any

@@ -3,8 +3,6 @@
 return shown(manifest, workshop)        # a MaterializeResult
 """
 
-from __future__ import annotations
-
 import base64
 import io
 import json

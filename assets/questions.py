@@ -5,8 +5,6 @@
 Each is answered by `millrace sql`; tests ask them of a real lake.
 """
 
-from __future__ import annotations
-
 import dagster as dg
 
 from resources.lake import sql_literal

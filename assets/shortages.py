@@ -1,7 +1,5 @@
 """Says in the run's log and its terminal what a dataset was asked for and has too few rows for."""
 
-from __future__ import annotations
-
 import dagster as dg
 
 from resources.launching import relay

@@ -4,8 +4,6 @@
 @worker_asset(parent_of("rft_model"), "rl_prompts", "length_report")            # made by the worker, from models and rows
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 

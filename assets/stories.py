@@ -6,8 +6,6 @@
 Numbers come from the manifest and, of an evaluation, from its report; nothing that a user said.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 

@@ -5,8 +5,6 @@ python = agents_python(make=False)       # None where it is missing
 python -m benchmarks.agents_environment  # makes it, and prints its interpreter
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

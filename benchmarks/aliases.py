@@ -11,8 +11,6 @@ to. told: changes that were refused with a sentence and tried again. reads: how 
 meanwhile, as a gateway does: without an error, its generations only growing (else the benchmark fails).
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import os

@@ -20,8 +20,6 @@ count. `asked_again` are answers that were graded and not in the log when a kill
 Last line: {speed_ratio: [mean, low, high], reward_gap: [...], staleness, largest_staleness, lost, duplicated, ...}.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -14,8 +14,6 @@ are at most the uniform scheme's. distilled: the same model after 60 steps of tr
 learning rate 1e-4, 4,096 tokens a step), rounded to nearest.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -10,8 +10,6 @@ does not change. lost: requests whose whole answer the client had, streams inclu
 (SIGKILL at random moments, the same store and journal, a start after each). twice: requests that are in the objects twice.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import http.client

@@ -9,8 +9,6 @@ times, versions). Figures: rows and megabytes of JSON a second on the wall clock
 and where the time goes.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

@@ -17,8 +17,6 @@ speed_ratio: a peer's seconds over ours. processor_ratio: the same of processor 
 of each: this one depends less on what else the machine does.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

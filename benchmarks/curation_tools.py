@@ -9,8 +9,6 @@ models does not count: fifty documents are curated first.
 result.json: {"seconds": ..., "processor_seconds": with those of worker processes, "version": ..., "kept": documents}.
 """
 
-from __future__ import annotations
-
 import gzip
 import importlib.metadata
 import json

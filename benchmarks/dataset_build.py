@@ -11,8 +11,6 @@ It marks no answers, searches no copies in held-out rows, decides on no row and 
 ratio: seconds of `build_sft_dataset` over seconds of the plain side. peak_mib, plain_peak_mib: memory of the processes.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import resource

@@ -8,8 +8,6 @@ acceptance length of the drafter and of an n-gram drafter on held-out prompts, t
 student's loss compared with a control: the same layers, rows, steps and seed, trained by plain SFT.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

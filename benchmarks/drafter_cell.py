@@ -12,8 +12,6 @@ at T = 1, as a server drafts that is not told otherwise). What a cell found is a
 determines it, so an ended benchmark goes on, and two benchmarks share what both need.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

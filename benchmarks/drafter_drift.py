@@ -13,8 +13,6 @@ Last line: tau_share (continued over from scratch, the lower of T = 0 and T = 1)
 tau_share_low is the lower end of its 95 % interval over prompts, both drafters on the same ones.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from pathlib import Path

@@ -16,8 +16,6 @@ prompts. Drafts are drawn from the drafter's own distribution there; `t1_greedy`
 drafts its likeliest token at any temperature.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from collections.abc import Sequence

@@ -9,8 +9,6 @@
 after the final norm (capture (2, 5, 7, n, FINAL)): speculators norms the last output itself, specforge is given it normed.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -34,8 +34,6 @@ resident size over the peer's, seed by seed, likewise. tau_gain: mean acceptance
 of three workloads, T = 0 and 1) over the peer's, less 1, with its 95 % interval over prompts and seeds.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -17,8 +17,6 @@ gap_t0, gap_t1: the server's acceptance length (1 + accepted / drafts of its Pro
 as many passes, and the gap has a standard error, from how much the same prompt's answers differ from seed to seed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

@@ -17,8 +17,6 @@ step it replaces. tau_needed is that number: drafting pays iff the acceptance le
 disturbed: tau_needed is below 1, which no drafter can do: other work ran on the machine, and the row says nothing.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

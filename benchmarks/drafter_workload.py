@@ -12,8 +12,6 @@ workloads; `gains` has each, at both temperatures, with its 95 % interval over p
 lose on the other two workloads, the mean in the same way (0.3: tau is 30 % lower); `elsewhere` has each pair.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from pathlib import Path

@@ -22,8 +22,6 @@ meaning): predicted = its tokens/s by tau / tau_needed of the trained drafter ov
 highest row.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

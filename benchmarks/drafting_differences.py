@@ -16,8 +16,6 @@ logits move when they compute in bfloat16, at those first differences: median an
 differences that are no tie the noise exceeds the gap.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

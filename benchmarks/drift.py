@@ -16,8 +16,6 @@ acceptance: the same for a fall by 5 % of the hourly acceptance length, with a c
 share of the stated rate is half. Settings are the recipe's defaults: bounds come from the stated rate alone.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from collections import Counter

@@ -8,8 +8,6 @@ Only the comparison is timed: first run (reference of 28 days and 7 days after i
 depend less on what else the machine does.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

@@ -9,8 +9,6 @@ Exactness is tested apart: packed rows against documents alone (tests/model_ops/
 against whole rows (tests/model_ops/decoding/test_runners.py), and here greedy text with a drafter against text without.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 import time

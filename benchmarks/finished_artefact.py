@@ -3,8 +3,6 @@
 manifest = finished_artefact(registry, "model", "sft_model", {"number": 1}, [base], fill)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

@@ -12,8 +12,6 @@ Last line: {stages: {NAME: {memory: [predicted, peak, error], seconds: [predicte
 worst_seconds_error}; memory in GB. Machines with other work on them say little about seconds.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

@@ -11,8 +11,6 @@ seconds: `forget` with --vacuum, from the tombstone to the last old file removed
 (benchmarks/lake_bytes.py: raw bytes and every decompressed value); places_before: the same before.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sqlite3

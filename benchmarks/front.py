@@ -8,8 +8,6 @@ of the two 99th percentiles, with the lowest and highest of the rounds. requests
 on as many cores as there are.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import http.client

@@ -15,8 +15,6 @@ planner's figure), no time left. A part that fails is a row with "error". The co
 was left out for lack of time or memory.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

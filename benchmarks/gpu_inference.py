@@ -1,8 +1,6 @@
 """Parts of benchmarks.gpu that run a target: ceilings of the device, packed attention, decoding, int8 and FP8, held-out loss, a
 drafter's training steps."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 import time

@@ -4,8 +4,6 @@ Weights are random and made on the device in the dtype they are used in. A devic
 layers of the same width; every row says how many.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from statistics import median

@@ -3,8 +3,6 @@
 Trainer, plan of packed rows, loss at the head, attention, activation checkpointing and offload are those of a real run.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import tempfile

@@ -8,8 +8,6 @@ The versions are those of constraints.txt. Without --rows: what a machine with t
 transformers, numba, pyarrow and pytest lacks.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -5,8 +5,6 @@
 tests/benchmarks/test_held_out.py asserts of every benchmark that it measures on nothing that was learnt.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -14,8 +14,6 @@ system and tool messages cut as in its training. Everything in the folder is nam
 name the same folder share it.
 """
 
-from __future__ import annotations
-
 import ast
 import gzip
 import json

@@ -13,8 +13,6 @@ first. cpu_seconds: CPU time of all its processes. megabytes: what they read, fi
 (rchar of /proc/self/io).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -10,8 +10,6 @@ machine that slows down on the way does not favour one of them. `again` is a sec
 `late` one of a further file on top of what is there. Memory is the process's peak, its children's added.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

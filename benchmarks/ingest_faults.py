@@ -10,8 +10,6 @@ commits. Meanwhile a process queries the catalog and the tables. In the end ever
 undisturbed ingest of the same objects makes; lost_rows counts the rows that differ, either way.
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import json

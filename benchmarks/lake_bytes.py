@@ -6,8 +6,6 @@ Raw bytes of every file, names of files included; every value of every column of
 every value of each SQLite database besides its raw pages; gzip and zlib streams inside values are not looked into.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Collection, Iterator
 from contextlib import closing

@@ -16,8 +16,6 @@ ratio_ingest: seconds on S3 over seconds on disk; ratio_again: of a second inges
 those that broke their rule; told: writers that were refused with a sentence.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import multiprocessing

@@ -10,8 +10,6 @@ seconds of all cores for one of them. rows: rows of that answer. count_s: only t
 lineage` prints them; first_page_s: the first 200 rows.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

@@ -13,8 +13,6 @@ JOB: threads, model, rows (jsonl of token ids), scheme (W4A16, W4A16_ASYM or W8A
 cpu_seconds (loading to saving, without imports), peak_mb.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import sys

@@ -14,8 +14,6 @@ limit is about 4N / 6N, lower by the optimizer's part, higher by what both compu
 head). `needed_flops_ratio` is that limit for these rows, by model_ops.training.flops.
 """
 
-from __future__ import annotations
-
 import argparse
 import copy
 import json

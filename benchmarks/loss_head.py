@@ -6,8 +6,6 @@ Seconds of one forward and backward pass in bfloat16 (the best of five), the los
 memory that grows meanwhile, each in a process of its own.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import resource

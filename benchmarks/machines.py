@@ -10,8 +10,6 @@ which `gflops` shows). Figures by instructions: seconds of `millrace demo --quic
 end, what was predicted before, what was left out, and the seconds of the suite.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

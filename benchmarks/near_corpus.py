@@ -12,8 +12,6 @@ tricks by prefix filtering (Chaudhuri, Ganti, Kaushik 2006): with n-grams ordere
 similarity t or more share one of the first |x| - ceil(t |x|) + 1 n-grams of both; all pairs that do are compared.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import math

@@ -16,8 +16,6 @@ recall_2pct: the same among copies with 2 % of their words changed; recall_all: 
 f1: of precision and recall. Every link of a peer is verified by its exact similarity, inside the peer's clock.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

@@ -10,8 +10,6 @@ is no answer: `links` are those at or above it, `reported` is the number before.
 {"seconds": ..., "search_seconds": without verification, "version": ..., "reported": ..., "links": [[document, document], ...]}.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

@@ -14,8 +14,6 @@ curated.parquet and the decisions. grouping_first_s_per_100k: the same where no 
 time goes. digest_s_per_100k: the digest of the cleaned rows that an asset computes before it.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

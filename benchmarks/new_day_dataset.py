@@ -13,8 +13,6 @@ to be made again. seconds_30, seconds_1000: of all steps; digest_30, digest_1000
 to find out that nothing changed: digests of 1,001 known days.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 import time

@@ -3,8 +3,6 @@
 figures = one_case("plan", "--case", {"hidden": 512})     # python -m benchmarks.plan --case '{"hidden": 512}'
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -6,8 +6,6 @@ JOB: threads, target, rows (jsonl), states (the cache's folder), batches (the ro
 speculator), start, output. RESULT: peak_mb, steps (seconds, tokens, loss). The drafter lies in output.
 """
 
-from __future__ import annotations
-
 from model_ops.machine.torch_environment import set_torch_environment
 
 set_torch_environment()

@@ -6,8 +6,6 @@ JOB: threads, model, rows (jsonl of token ids), scheme, method, output. RESULT: 
 without imports), peak_mb, output_error and output_error_rounded where rows calibrated.
 """
 
-from __future__ import annotations
-
 from model_ops.machine.torch_environment import set_torch_environment
 
 set_torch_environment()

@@ -7,8 +7,6 @@ are saved), and of every step seconds (clock), cpu_seconds (of all threads), tok
 loss. reference: the same seconds of the computation of a reference, from its first micro-batch to its last.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -13,8 +13,6 @@ with machine code already compiled; compiling it once, on a machine's first run,
 real lengths, and a million of them where not --quick.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

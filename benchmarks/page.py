@@ -6,8 +6,6 @@ The text is in page.md.jinja and readme_figures.md.jinja: `{{ ingest.ratio|fixed
 and `{{ run("ingest") }}` the command, machine and date of that run.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from decimal import ROUND_HALF_UP, Decimal

@@ -6,8 +6,6 @@ The same arguments give the same bytes. Words are drawn from a skewed vocabulary
 tools and tool calls, several turns, several choices, errors, reasoning or served token ids; no two rows are alike.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

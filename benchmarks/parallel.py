@@ -9,8 +9,6 @@ is larger.
 Processes are forks of this one with one thread each, so it runs where there are fewer cores than processes.
 """
 
-from __future__ import annotations
-
 import argparse
 import faulthandler
 import os

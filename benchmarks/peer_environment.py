@@ -1,7 +1,5 @@
 """Makes the Python environment of another project's tool, from benchmarks/requirements-NAME.txt."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import sys

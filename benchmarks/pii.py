@@ -11,8 +11,6 @@ problems, code, prompts, an airline's agent. `scan_missed` counts labelled texts
 (resources/curating/personal_data/pii_scan.py) would not let the patterns see; it must be 0.
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import json

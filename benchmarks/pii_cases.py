@@ -10,8 +10,6 @@ shape that fail a checksum, order numbers, hashes, UUIDs, versions, dates, price
 Nobody's data is in here.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import random

@@ -8,8 +8,6 @@ project), less what it held before the model was made. Predicted is what `millra
 the allowances for the process and for fragmentation. error = predicted / measured - 1.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

@@ -17,8 +17,6 @@ over SFT are by seed, with Student's t over three seeds.
 Last line: {start, chosen_right, success: {method: [mean, low, high]}, gain_over_sft: {...}, tokens: {method: mean}, ...}.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

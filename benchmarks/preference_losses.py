@@ -14,8 +14,6 @@ likelihood (TRL's includes the prompt), and pairs one by one, because TRL's like
 tests/model_ops/test_preference_losses.py compares every loss, those parts included, with the formulas of the papers.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -22,8 +22,6 @@ KIND.WORKLOAD: speed_ratio, cpu_ratio    seconds of TRL's steps over ours, by th
 Ratios are medians over rounds, `spread` has their smallest and largest value.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

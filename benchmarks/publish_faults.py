@@ -14,8 +14,6 @@ completed: releases that the next process completed and approved after a kill. a
 as a share of an undisturbed run's seconds.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -18,8 +18,6 @@ processor seconds (which other work on the machine changes little) and at the pe
 runs that take turns (wide: one run). loss: nats a token of the float model and of each directory.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -13,8 +13,6 @@ model to new items. Gains are those less the ones of the float32 sampler on the 
 Last line: {start: [mean, low, high], SAMPLER: {CORRECTION: {end, end_gain, reward, reward_gain: [...], gap, ...}}}.
 """
 
-from __future__ import annotations
-
 import argparse
 import copy
 import json

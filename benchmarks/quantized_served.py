@@ -14,8 +14,6 @@ float without a drafter, at each concurrency; `wide` is the house model with MLP
 whose forward costs what its size costs. size_share: bytes of int8 over float. sample: what the int8 server says.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

@@ -5,8 +5,6 @@
 Its answers are nonsense that differs from the base's and from that of other seeds, so who answered can be told.
 """
 
-from __future__ import annotations
-
 import shutil
 from functools import partial
 from pathlib import Path

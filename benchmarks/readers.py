@@ -13,8 +13,6 @@ errors: queries that failed. inconsistent: answers that held rows of two commits
 all; commits: of the writer; s3: the same in a bucket.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import os

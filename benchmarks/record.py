@@ -3,8 +3,6 @@
 record("demo", {"seconds": ...})
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

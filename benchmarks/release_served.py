@@ -19,8 +19,6 @@ ok: the package is verified, nothing failed, and every share and gap is within i
 where these are larger; parity 0.98; schema 1).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

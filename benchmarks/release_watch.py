@@ -11,8 +11,6 @@ recipe's defaults. Quiet watches are of three kinds: no change; no change, and h
 the share of them within 24 hours.
 """
 
-from __future__ import annotations
-
 import argparse
 from concurrent.futures import ProcessPoolExecutor
 from datetime import timedelta

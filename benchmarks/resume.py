@@ -17,8 +17,6 @@ Figures: kills, during_saves (kills that left a torn checkpoint), identical, ste
 seconds_lost_share; save_overhead, and per save its bytes, its seconds, and the seconds in which the step stood still.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -13,8 +13,6 @@ Dagster counts them). share_with_logs: the same with the new day's run of `logs`
 the decision. predicted_s: what the decision predicted. gain, predicted_gain: of the acceptance length.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import subprocess

@@ -17,8 +17,6 @@ Last line: {oasst, airline: {accuracy, longer_wins, most_training_pairs, above_l
 speed_ratio}.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

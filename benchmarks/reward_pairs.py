@@ -10,8 +10,6 @@
   counts for the first of them. The label is the outcome of the whole run, so it is noisy.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import defaultdict

@@ -18,8 +18,6 @@ the sampled answers in each tenth of the training.
 Last line: {TASK: {start, end, ceiling: [mean, low, high], share, worst_share, answers, seconds, curve, by_seed}}.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

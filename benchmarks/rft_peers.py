@@ -24,8 +24,6 @@ TRL's cispo caps ratios at `epsilon` (0.2, which makes every weight 0.2) unless 
 `grpo` is a mean over rollouts; ours over tokens is its `dapo`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -19,8 +19,6 @@ Last line: {ratio: of the best drafter at the default, exact: the least p, by_ba
 DRAFTER: {ratio}}}, exactness: {DRAFTER: {p, log_probs}}}.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

@@ -9,8 +9,6 @@ It is stopped by its process id; the port is a free one of this machine's loopba
 500 requests a second on one core, which bounds whatever is measured against it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

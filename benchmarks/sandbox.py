@@ -8,8 +8,6 @@ processes are watched from outside, too. A cheat has not solved its task, so pas
 verdict comes late or if it leaves a process.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

@@ -10,8 +10,6 @@ their degrees of freedom (Welch and Satterthwaite). All in logarithms of the rat
 of its `intervals` has them right and is returned as it is.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -12,8 +12,6 @@ reads every ledger once. new_tick_s: a tick after one new object in the shared s
 idle_ms: tick_s of one workload, both sensors.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """Windows and sessions of a simulated endpoint: a cycle of the day, hours that drift together, windows that scatter."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

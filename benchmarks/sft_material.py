@@ -6,8 +6,6 @@ The rows are questions with their answers through the small chat model's own tem
 predicted. The larger model has random weights: its speed and memory are those of a trained one.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ keys = make_keys(home)                                       # keys/ann.pem sign
 lake, directory = signed_copy(Lake.open(source), home)       # with SIGNING_KEY and TRUSTED_KEYS set to them
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -9,8 +9,6 @@ monotonic clocks, sleeps, time-outs and the times of files. Processes of another
 server's, keep the real time.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 import time

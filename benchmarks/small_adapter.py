@@ -4,8 +4,6 @@ directory = small_adapter(lake, 1, "tutor")                   # another number m
 directory = small_adapter(lake, 1, "support", base="large")   # on another base
 """
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

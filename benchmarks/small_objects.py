@@ -10,8 +10,6 @@ what they bring: what the server (moto, Python) and the client (botocore) allow 
 resident memory.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

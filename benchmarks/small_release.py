@@ -4,8 +4,6 @@ directory = small_release(lake, 1)                       # another number makes 
 directory = small_release(lake, 1, weights_mib=20)       # another number makes other weights too, in files of 1 MiB
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from functools import partial

@@ -11,8 +11,6 @@ JOB: threads, config (of the run), output, head. RESULT: version, peak_mb, steps
 logger is told them), and batches: the rows of every step.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

@@ -12,8 +12,6 @@ with hidden_states/), steps, total_seq_len, seed, flags. RESULT: version, peak_m
 them, loss), and batches: the rows of every step.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import logging

@@ -9,8 +9,6 @@ It answers with words that depend on the prompt, keeps to the constraints of the
 with a drafter, and ends running requests on SIGTERM as vLLM does.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

@@ -9,8 +9,6 @@ constrained greedy answers that are the same with the drafter. tau: tokens per f
 as the server counts.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import Callable, Iterator

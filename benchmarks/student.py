@@ -21,8 +21,6 @@ even against distilled. on_policy_gain: 1 - own_kl of then_on_policy / the small
 distilled and on_policy. Each as [mean, smallest, largest] over the seeds.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import shutil

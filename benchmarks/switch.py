@@ -12,8 +12,6 @@ percentile of seconds during the switches over that before. switch_s: median of 
 release answers, its start and its smoke set included. On two cores the server that starts takes time from the one that answers.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

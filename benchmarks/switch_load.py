@@ -6,8 +6,6 @@ Every second request is a stream. A line a request: {"at", "seconds", "stream", 
 start (time.time), problem is null for a whole answer with a finish_reason. Nothing is sent again.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -9,8 +9,6 @@ those that were refused by name. missed: the others. The unchanged release is ve
 A bit of each file is flipped at its beginning, in its middle and at its end.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import importlib.util

@@ -12,8 +12,6 @@ loss_difference: held-out bits per byte of the cached student less those of the 
 smallest held-out bits of the online ones, by student: what another seed changes.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import statistics

@@ -14,8 +14,6 @@ transformers alone, the server's prompt and the conversation with the answer, an
 A kind that the template cannot render itself (it raises, or leaves out the answer or its calls) is not counted.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

@@ -34,8 +34,6 @@ Figures are medians over rounds, `spread` their smallest and largest value. SIZE
 A size that was left out keeps the figures of the last run that had it; `measured` has the date and the command of each size.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

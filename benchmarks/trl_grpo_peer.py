@@ -12,8 +12,6 @@ settings (of GRPOConfig), threads, seed. RESULT: versions, peak_mb (largest resi
 cpu_seconds (of all threads), generation (seconds by the clock), reward.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import re

@@ -10,8 +10,6 @@ RESULT: versions, peak_mb (largest resident size before weights are saved), posi
 every step seconds (clock), cpu_seconds (of all threads), tokens (no padding), targets (predicted), loss.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import sys

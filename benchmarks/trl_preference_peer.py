@@ -12,8 +12,6 @@ checkpointing, bf16, threads. RESULT: versions, peak_mb (largest resident size),
 threads), and of every step seconds (clock), cpu_seconds (of all threads), targets (tokens of answers), loss, margin.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import sys

@@ -8,8 +8,6 @@ output, learning_rate, rows_per_pass, passes, bf16, checkpointing, threads, step
 every step.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import sys

@@ -6,8 +6,6 @@ FlashAttention kernels need a GPU; bfloat16 weights and packing "wrapped" train 
 memory from a GPU to the CPU. Dataset workers would take the trainer's cores, and the rows are tokenized before.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 

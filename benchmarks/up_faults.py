@@ -14,8 +14,6 @@ not ended. cursor: whether the sensor's has moved. runs, retried: of Dagster's h
 to the last row. left: processes that were still there after the end of `millrace up`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

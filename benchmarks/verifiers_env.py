@@ -17,8 +17,6 @@ reward: mean of the first and the last step. failed: rollouts without a grade be
 Last line: {taskset: {...}, openai_agent: {rollouts, trained_steps, canary_gap, reward, turns, failed, seconds}}.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

@@ -11,8 +11,6 @@ fails to import with them; the metadata of a distribution named `vllm`, which it
 (`benchmarks/vllm_repair.py`) that every process of the server loads mends what goes wrong while it speculates.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

@@ -7,8 +7,6 @@
 Statistics are on and prefix caching is off, so that a prompt costs the same however often it was asked.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator

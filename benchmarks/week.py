@@ -22,8 +22,6 @@ front before the first day and after the last. releases: champions of the week, 
 hours of the decisions, and what is allowed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """What a simulated week came to: requests, acceptance by day, releases, decisions and budget."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -10,8 +10,6 @@ daemon of `millrace up`, while people ask. worker: the process that trains, some
 day. Whose they are is read from their command lines and environments, so that no process of anybody else is killed.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from dataclasses import dataclass

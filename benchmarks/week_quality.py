@@ -6,8 +6,6 @@ Answers of people: GSM8K's test answers, and the agent's in airline conversation
 server reads each prompt with its answer and says the log-probability of every token.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -3,8 +3,6 @@
 write_recipe(path, size, base_model, captured, first_day)
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path

@@ -10,8 +10,6 @@ questions and other moments of the airline's conversations, cut before an answer
 three quarters are: requests that the server must refuse, texts without meaning, and one question again and again.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ Nothing is sent again: a request fails if its client does not get a whole answer
 requests that are over, after each.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

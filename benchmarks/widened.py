@@ -7,8 +7,6 @@ every matrix gets noise (NOISE of its root mean square), so that no copy equals 
 those of trained models do. For the layers of Qwen3 and Llama with tied or untied embeddings; the wide model's are untied.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

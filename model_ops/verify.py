@@ -8,8 +8,6 @@ Tokenizer, chat template and end-of-text ids must exist and lie within the vocab
 that do not prevent loading but cost acceptance (`Architecture.verify`). Each problem is one sentence.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

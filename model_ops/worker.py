@@ -15,8 +15,6 @@ Of several processes only the first reports progress. The process that fails wri
 torchrun, before processes that fail because they lost it.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import io

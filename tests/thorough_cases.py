@@ -1,7 +1,5 @@
 """Cases of a parametrized test of which only some are run by `make test` and by continuous integration."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

@@ -1,8 +1,6 @@
 """Tells a PEFT adapter's directory from a model's, and names the base model that the adapter was trained on. Imports no
 torch."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

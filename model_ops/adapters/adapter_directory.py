@@ -4,8 +4,6 @@ The `peft` library and servers load these files (vLLM: --enable-lora, and --max-
 LoRA of one rank, without biases. A head that was trained whole (of a reward model) is a saved module.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

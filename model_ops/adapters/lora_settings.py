@@ -1,7 +1,5 @@
 """Settings of low-rank adapters. Importing this file imports no torch."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated
 

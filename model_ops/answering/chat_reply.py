@@ -1,7 +1,5 @@
 """Reads a chat completion: its message in the form of datasets, its usage, or what is wrong with it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from typing import Any

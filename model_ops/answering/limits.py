@@ -6,8 +6,6 @@ token is at least one byte, so a prompt has at most as many tokens as its reques
 way count as spent, so no order of replies passes the limit.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ Proxies come from the environment. The key comes from an environment variable an
 `endpoint.py` repeats requests.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

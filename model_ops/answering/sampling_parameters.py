@@ -5,8 +5,6 @@ truncation. `others` holds further parameters that change the distribution; they
 generator supports only the penalties among them. Parameters that do not change it (seeds, streaming, log-probs) are left out.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """Settings of what asks for answers: a server and its address, operation `generate` (a drafter's training answers), operation
 `sample_answers`. Importing this file imports no torch."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any
 from urllib.parse import urlsplit

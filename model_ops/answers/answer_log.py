@@ -10,8 +10,6 @@ A record is a line of JSON with its `key`; the first record of a key stays. Memo
 (stores/mirror/paid_answers.py): whoever replaces it holds its lock, and the next writer opens it again.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import threading

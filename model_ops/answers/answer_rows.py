@@ -3,8 +3,6 @@
 Erasure, the catalog and the approval page read them. Columns without a sentence are those of the rows that were asked.
 """
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from model_ops.files import column

@@ -11,8 +11,6 @@ The engine takes new weights between two steps of decoding. What was computed of
 neither version. Its log-probability is that of exactly this sampler, and the only right denominator of its ratio.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

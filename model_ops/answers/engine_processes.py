@@ -6,8 +6,6 @@ both sides compute in float32 on a CPU, a difference to the trainer above `most_
 returned.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -4,8 +4,6 @@ maker = GradedAnswers(grader, tokenizer, answers=8, training=training, progress=
 reader.read(prompt, tokens, ended)          # (GradedAnswer, whether a server would give this answer)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 

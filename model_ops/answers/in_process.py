@@ -4,8 +4,6 @@ The copy is refreshed by `sync`, its adapters merged, in the dtype and with the 
 faster, and its answers have the same distribution and log-probabilities (`model_ops.decoding.sampling`).
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The engine of a mesh: each process answers its share of the prompts, with its own copy of the whole weights."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from model_ops.answers.in_process import InProcessEngine

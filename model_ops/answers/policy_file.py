@@ -4,8 +4,6 @@ The file holds the trained weights only, so with adapters it is as small as they
 once it is complete: an engine reads a whole version or the one before, never a part.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -5,8 +5,6 @@ rows have is asked once, unless each has a record of its own. Prompts that the t
 answers, are left out and counted.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ Routes and fields are those of vLLM 0.32 (vllm/entrypoints/serve/dev, vllm/entry
 development routes ask for no key: servers belong on the loopback or a network of one's own.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import secrets

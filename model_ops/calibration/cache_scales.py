@@ -1,7 +1,5 @@
 """Scales of an FP8 key-value cache: the largest absolute key and value of each layer over calibration rows, / 448."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -5,8 +5,6 @@ them, activations included (model_ops.quantization.straight_through). Only matri
 are exactly those of the last step. Experts that are stored as matrices of their own are not trained.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Settings of the training that comes before rounding. Importing this file imports no torch."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from pydantic import Field, model_validator

@@ -7,8 +7,6 @@ come in the order of falling diag H ("act-order"); scales are fixed before, so t
 groups").
 """
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import BFloat16, Float32, Int8
 from torch import Tensor

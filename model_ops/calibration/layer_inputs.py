@@ -4,8 +4,6 @@ Moments are summed in float64 and rounded once at the end. A sum of a few hundre
 order of its terms then, so the result is the same however the rows are shared out between processes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -4,8 +4,6 @@ Rows of the training split only: what a model is measured on has no part in how 
 the tokenizer's own template begins it, so no bos comes twice.
 """
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -13,8 +13,6 @@ Scales are s = x^r / w^(1 - r), with r searched on a grid for the least error of
 change of the weights; SmoothQuant (Xiao et al., arXiv 2211.10438) takes the largest input and weight.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass

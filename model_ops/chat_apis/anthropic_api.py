@@ -3,8 +3,6 @@
 Block types as in anthropic-sdk-python, types/beta/beta_content_block_param.py; usage as in types/usage.py.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

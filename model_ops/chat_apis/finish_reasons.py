@@ -6,8 +6,6 @@
 Every format's reasons pass through it once (sql/reading/extraction.sql), and curation drops what is not listed as whole.
 """
 
-from __future__ import annotations
-
 import re
 
 SPELLINGS = {

@@ -9,8 +9,6 @@ response.output_item.done, else the pieces of the deltas. A stream without its l
 `streams`. Items and events as in openai-python's types/responses.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

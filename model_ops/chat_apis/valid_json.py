@@ -7,8 +7,6 @@ JSON escapes a character beyond the first 65,536 as a surrogate pair. JavaScript
 result is valid JSON for Python and browsers, but not valid text for Arrow, DuckDB or a tokenizer.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

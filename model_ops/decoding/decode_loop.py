@@ -10,8 +10,6 @@ draft, as `Completion.drafts` does. A batch pads its prompts to the longest one;
 exactly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal

@@ -4,8 +4,6 @@ The decoder calls `begin` with the prompts of a batch, then `propose` and `advan
 Drafters without weights are in `model_ops.drafting.lookup`, trained ones in `model_ops.speculators`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol

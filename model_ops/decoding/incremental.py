@@ -10,8 +10,6 @@ last block's output before the final norm; FINAL is the state after it. On CUDA,
 recorded as a CUDA graph, and later ones replay it.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

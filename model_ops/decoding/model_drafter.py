@@ -5,8 +5,6 @@ training or another quantization. After a round its cache holds everything but t
 input, and the target's own token follows it), so a round begins with these two as input.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -5,8 +5,6 @@
 The target's own chat template renders them with its generation prompt, as a server does.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from pathlib import Path

@@ -9,8 +9,6 @@ Every row has its tokens at 0..length-1. Entries past a row's length are invisib
 rejecting drafts or ignoring padding of a short row costs nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from typing import Any
 

@@ -5,8 +5,6 @@
 - `StatefulModel`: transformers' own cache, row by row, for families with a state besides keys and values. Slower and exact.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 

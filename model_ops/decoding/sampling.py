@@ -8,8 +8,6 @@ probability q(x) is accepted with probability min(1, p(x) / q(x)); at the first 
 max(p - q, 0), normalised. The emitted tokens have exactly the target's distribution.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -1,8 +1,6 @@
 """Loads a model directory, quantized or not, for decoding. Apart from `runner.py`, so that operations that decode the model
 they train do not depend on the quantization schemes."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

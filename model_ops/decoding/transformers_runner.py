@@ -6,8 +6,6 @@ with a linear recurrence or a convolution: a row whose drafts are taken back con
 before them, and after a row's first tokens the model gets one token at a time.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from contextlib import ExitStack

@@ -10,8 +10,6 @@ between the bound and the best result, at most ATTEMPTS times. The search is lim
 lengths take about a second, and the same lengths give the same rows on any machine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ chats = read_chats(dataset, model_directory, settings)      # ModelError if data
 validate = validation_of(model, chats.validation, settings.precision, world)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

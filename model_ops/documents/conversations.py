@@ -16,8 +16,6 @@ branch attends to that beginning and has its positions, so hidden states, losses
 contexts (to rounding). Attention is computed for each context; everything else once.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator

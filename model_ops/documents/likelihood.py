@@ -6,8 +6,6 @@
 The model must be loaded with attention="packed". Log-probabilities are float32 for any dtype of the weights.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

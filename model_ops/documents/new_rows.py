@@ -6,8 +6,6 @@ The old rows keep what was learnt from being forgotten. They are drawn by a hash
 same.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterator

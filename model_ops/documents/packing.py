@@ -10,8 +10,6 @@ function of i and the settings. With many short documents the last rows hold onl
 in their number of targets, by which each step's gradient is divided; eight rows per step even this out.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache

@@ -4,8 +4,6 @@ A `tree` is a set of numbers from 0 to size - 1: tree[size:] marks the members, 
 Finding the nearest member takes log2(size) steps up and down.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from model_ops.machine import compiled

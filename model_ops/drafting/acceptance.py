@@ -9,8 +9,6 @@ are not independent, and over trainings; a bootstrap is too narrow where samples
 13 tokens repeats over at least 32 tokens.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

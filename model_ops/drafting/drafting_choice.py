@@ -8,8 +8,6 @@ At one concurrency, a round of K drafts and their verification takes tau / ratio
 `tau_needed`: drafting pays if the acceptance length is above it. Importing this file imports no torch.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

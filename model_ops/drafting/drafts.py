@@ -7,8 +7,6 @@ K by batch size is vLLM's `num_speculative_tokens_per_batch_size`: (first, last,
 last range holds for all larger batches, and K = 0 drafts nothing. Importing this file imports no torch.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, model_validator

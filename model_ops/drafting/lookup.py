@@ -7,8 +7,6 @@ A draft is accepted if and only if it equals the token that the target draws, so
 random numbers at every temperature, and `replay` counts acceptance over that text without running the target again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 

@@ -4,8 +4,6 @@ Baselines without training are the target alone (`none`), n-gram lookup, and suf
 or with past answers, and takes in the answers in the order of the prompts.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Equals vLLM's method `ngram` with prompt_lookup_min 1 and prompt_lookup_max 4: t
 suffix of 4 to 1 tokens that occurred before, and drafts up to K tokens after it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 LONGEST_NGRAM = 4

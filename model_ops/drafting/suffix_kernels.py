@@ -1,7 +1,5 @@
 """numba kernels of the suffix drafter (`model_ops.drafting.suffix`). Import inside functions only, since it loads numba."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from model_ops.machine import compiled

@@ -5,8 +5,6 @@ at the same time, each in a process and with a key of its own; what they ask at 
 agent that raises, hangs, ends its process, closes its connection or asks nothing leaves no grade.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What makers of attempts in an environment share: each attempt is kept as it ends, so a kill resets no environment twice."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 

@@ -13,8 +13,6 @@ moves to the last question), a server would send a prompt that is not what the p
 goes on in another part, whose prompt is what the server would send (as prime-rl does): each token is learnt after its context.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -6,8 +6,6 @@ environment grades it. An environment that raises, hangs or ends its process lea
 a fixed text with ids of rows, and one that fails on most attempts stops the training.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ what else it gives the chat template are the same, and no other request went on 
 chat template keeps the history (conversation.py). Any other request is a further sample of the same attempt.
 """
 
-from __future__ import annotations
-
 import queue
 import secrets
 import threading

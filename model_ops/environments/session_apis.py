@@ -10,8 +10,6 @@ request asks and nobody here does is refused (session_fields.py). earlier: what 
 `previous_response_id` the messages up to a response, for `item_reference` one item of an answer.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator, Mapping

@@ -8,8 +8,6 @@ values with which another field asks for nothing. Fields as in CompletionCreateP
 and MessageCreateParams of anthropic-sdk-python, and vLLM's further ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Set
 from typing import Any
 

@@ -3,8 +3,6 @@
 write_taskset({"taskset": {"id": "reverse-text"}}, Path("tasks.jsonl"), most=1_000, python="venv/bin/python")    # 1000
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -6,8 +6,6 @@ NEARLY_BEST of the best tau. The drafter of the release that is served now (`cha
 sampled, on the same prompts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any

@@ -9,8 +9,6 @@ so test rows are joined to contexts as long as `max_length` allows, and only the
 One model is in memory at a time; both, where blocks are measured.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Sequence

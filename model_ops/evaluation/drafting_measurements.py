@@ -1,7 +1,5 @@
 """Measurements of drafting in the evaluation's report, as a release's choice reads them. Imports no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any

@@ -1,7 +1,5 @@
 """Finished parts of a report, saved under output/.work, so that a killed evaluation measures nothing twice."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import fields

@@ -11,8 +11,6 @@ A model that the server does not load is a result (`not_measured`), on which a g
 installed is a mistake in the recipe, and raises ModelError before anything is measured.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

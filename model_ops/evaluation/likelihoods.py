@@ -5,8 +5,6 @@ another tokenizer or template split a row into other tokens: then the difference
 of the first model, over rows that neither model cut.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import asdict, dataclass, field, replace

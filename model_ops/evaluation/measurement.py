@@ -6,8 +6,6 @@
 Gates and release pages read these. Importing this file imports no torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal

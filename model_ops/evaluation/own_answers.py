@@ -4,8 +4,6 @@ A thought before `</think>` is no part of an answer to an item. An item has no a
 refuses it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property

@@ -11,8 +11,6 @@ how many nats the chosen answer gained on the rejected one), reason, prompt (its
 rejected, target and parent. A file of text: an erasure cleans its lines.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import random

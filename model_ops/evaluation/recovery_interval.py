@@ -8,8 +8,6 @@ If the numbers of all items are equal, there is no spread, although other items 
 as the largest share of items that differ (Hanley and Lippman-Hand 1983, JAMA 249).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

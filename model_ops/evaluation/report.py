@@ -18,8 +18,6 @@ item and model), side_by_side.jsonl, preference_pairs.jsonl, and passed_answers.
 project's decoder and chain drafts. Finished parts are saved under output/.work, so a killed run measures nothing twice.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from typing import Any

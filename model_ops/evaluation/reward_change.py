@@ -6,8 +6,6 @@ SHOWN passed answers that say least about their prompt are kept to be read, with
 gain and given. Prompts are those of the test split, or of the validation split where that has none.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

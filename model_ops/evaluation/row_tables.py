@@ -1,7 +1,5 @@
 """The columns of an evaluation's files of rows: likelihood, task_scores, acceptance. Importing this file imports no torch."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from model_ops.files import column

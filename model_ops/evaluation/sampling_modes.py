@@ -5,8 +5,6 @@ generation_config.json) for what it leaves out. Other parameters (stop, logit_bi
 counted.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence

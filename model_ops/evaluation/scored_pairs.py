@@ -16,8 +16,6 @@ answer wins, and that what most training pairs show (longer or shorter) does. Le
 - spearman: rank correlation of score and length over all answers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

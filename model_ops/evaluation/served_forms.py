@@ -9,8 +9,6 @@ least ABOVE requests lie above the quantile that `tail_s` takes, and it is at le
 the 99th percentile, of 64 the 92nd, of 8 the median.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence

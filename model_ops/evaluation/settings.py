@@ -1,7 +1,5 @@
 """Settings of operation `evaluate`: a recipe's section, and the job's settings. Importing this file imports no torch."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator

@@ -9,8 +9,6 @@ whose answer is EMPTY or LOOPS, and the other model's is not, come first. A cham
 rows, a base on all. A file of text: an erasure cleans its lines.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta

@@ -6,8 +6,6 @@ A suite, a model or a judge that cannot be measured is named in `not_measured` w
 interval is Student's t over pairs of scores. If no item differs, the rule of three bounds how many could.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

@@ -7,8 +7,6 @@ TIE_STEPS such steps apart tie: one step for the rounding of the two logits them
 of. After the first difference, texts go their own ways, so only the first one of an answer says anything.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -6,8 +6,6 @@ The drafter's layers are Llama's whatever the target's are. They take the target
 as Llama's layers have them: the RoPE of full attention on whole heads, and with latent attention heads that divide the width.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 EPSILONS = ("rms_norm_eps", "layer_norm_eps", "norm_eps", "layer_norm_epsilon")

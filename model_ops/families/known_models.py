@@ -6,8 +6,6 @@
 known_models.json holds what decides about size and speed, no weights and no tokenizer; a run reads the model's own config.json.
 """
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How a family's models are loaded: the decoder layers, the attention for decoding, and tensors that stay float32."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import nn

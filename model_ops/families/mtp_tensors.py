@@ -4,8 +4,6 @@ MiMo-7B is a Qwen2 with additional `model.mtp_layers.*` (Xiaomi 2025, arXiv 2505
 without code of the checkpoint's authors; its MTP layers go to `mtp/`, where a drafter can start from them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -6,8 +6,6 @@ A family that is not in the table is tried before anything is spent (model_ops/p
 prints what each family can do; a slow test runs every operation on every family here.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -7,8 +7,6 @@
 Temporary files have names with a leading dot, which manifests leave out.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

@@ -4,8 +4,6 @@ The catalog, Dagster and the reference page read the sentences. No file holds th
 makes no artefact anew.
 """
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 _KEY = b"description"

@@ -7,8 +7,6 @@
 The kernel frees a lock when its file is closed or its process ends.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Iterator

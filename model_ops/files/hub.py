@@ -7,8 +7,6 @@
 One request, with a short time limit. HF_ENDPOINT names another Hub. Imports huggingface_hub on first use, and no torch.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from contextlib import suppress

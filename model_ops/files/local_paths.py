@@ -6,8 +6,6 @@
 Settings that are validated without a `Home` (a worker's job) keep their paths as they are.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -7,8 +7,6 @@ A fixed hash of the top-level name (`asyncio`, `json`, ...) decides the part. A 
 sees a line of the other, so no held-out text can leak into it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import sys
 import sysconfig

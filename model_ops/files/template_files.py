@@ -6,8 +6,6 @@ The order is that of transformers: files of templates first, then tokenizer_conf
 list of {name, template}; last chat_template.json, in which processors keep theirs: transformers' tokenizers do not read it.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Collection

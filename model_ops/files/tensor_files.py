@@ -7,8 +7,6 @@ A safetensors file is 8 bytes (little-endian length of the header), a JSON heade
 and the tensors' bytes, which must fill the rest of the file without gaps.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import struct

@@ -4,8 +4,6 @@ What is right comes from the row: from the fields of the item that it brings (ro
 for pairs of answers, from the chosen one. A row without it is not graded: None, not 0.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

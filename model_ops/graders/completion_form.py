@@ -7,8 +7,6 @@ file and of files beside it. A function that calls one of TRL's own, or whose an
 others get texts.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Sequence
 from pathlib import Path

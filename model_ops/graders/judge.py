@@ -5,8 +5,6 @@ What it sees of users is material between marks, never an instruction. Judges pr
 stand in a random order and in its reverse.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -9,8 +9,6 @@ grader:                               # several, each stored for every answer
     brief: {by: length, most_tokens: 200, weight: 0.2}
 """
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, Literal
 

@@ -3,8 +3,6 @@
 Every other exception is a bug. The command line ends with the `exit_code` of the error, and needs no other module to know it.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 

@@ -6,8 +6,6 @@ A job is a JSON file: assets write it, `python -m model_ops.worker JOB.json` run
 and no operation, because the code digest of an operation must not cover the settings of the others.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 

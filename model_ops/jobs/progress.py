@@ -9,8 +9,6 @@ Each line holds the event, phase, done, total, unit, rate (units per second sinc
 passed. The first and the last report of a phase are always written.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import time

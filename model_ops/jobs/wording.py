@@ -6,8 +6,6 @@ duration(840)               # 14 min
 size(1_200_000_000)         # 1.2 GB
 """
 
-from __future__ import annotations
-
 IRREGULAR = {
     "copy": "copies",
     "entry": "entries",

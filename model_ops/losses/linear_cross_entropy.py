@@ -7,8 +7,6 @@ token is logsumexp(h W^T) - h W_y, its gradient softmax - onehot. z-loss adds z 
 5).
 """
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn

@@ -7,8 +7,6 @@ Processes exchange three numbers per row: the maximum, the sum of exponentials a
 entropy of Megatron-LM, arXiv 1909.08053). The gradient of the local logits needs no further exchange.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import overload
 

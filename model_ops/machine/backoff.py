@@ -5,8 +5,6 @@ backoff = Backoff(first_s=1.0, longest_s=60.0)
 backoff.begin(), backoff.is_over, backoff.reset()
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from datetime import timedelta

@@ -12,8 +12,6 @@ values from other modules as arguments; do not read them as constants. Import mo
 functions, because importing numba takes most of a second.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numba

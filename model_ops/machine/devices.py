@@ -7,8 +7,6 @@ Memory is the amount that the driver reports (a card sold as 80 GB has 79.2 GiB)
 accumulation, from the vendors' data sheets, without sparsity.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from dataclasses import dataclass

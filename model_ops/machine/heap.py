@@ -1,7 +1,5 @@
 """Controls when freed memory returns to the system: glibc's malloc (no other C library), pyarrow's pool, torch's CUDA cache."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import sys

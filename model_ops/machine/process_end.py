@@ -8,8 +8,6 @@ for its lock is ended in the middle of C++, which aborts the process ("terminate
 interpreter does before that, and leaves.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import sys

@@ -3,8 +3,6 @@
 set_torch_environment()      # call before torch is imported; the user's own values stay
 """
 
-from __future__ import annotations
-
 import os
 
 SPINS = "10000"

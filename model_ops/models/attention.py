@@ -13,8 +13,6 @@ A sink is one logit s per head in the softmax, without a value. It changes the l
 and the kernel's backward pass with L and O gives the other gradients.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass

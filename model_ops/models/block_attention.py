@@ -8,8 +8,6 @@ Queries are processed in blocks, each with only its visible keys, and the backwa
 log-sum-exp of each row (FlashAttention-2, arXiv 2307.08691, section 3). Softmax is float32.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

@@ -4,8 +4,6 @@ with bypassed(blocks) as recorders: model(**inputs)     # blocks: an nn.ModuleLi
 recorders[3].calls                                      # [(hidden states, other arguments), ...]
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

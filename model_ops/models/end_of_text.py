@@ -1,7 +1,5 @@
 """Token ids at which a model's answers end (eos): reads them from its directory, and adds trained ones."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

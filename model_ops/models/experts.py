@@ -5,8 +5,6 @@ would be multiplied in float32, and it needs widths whose rows have strides of 1
 widths are padded on CUDA, and multiplied expert by expert on a CPU. Norms, gates and biases are the module's own.
 """
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Float, Int, Int32
 from torch import Tensor, nn

@@ -6,8 +6,6 @@ the absmax of its row / 127 (arXiv 2208.07339). compressed-tensors: integers and
 group.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -6,8 +6,6 @@ not divide are float16, vectors float32. llama.cpp has the regular expressions t
 names one of them: a tokenizer with another split is refused, since text would become other tokens than the model learnt.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

@@ -8,8 +8,6 @@ of a second document must have no gradient with respect to the first. Where they
 of similar length, padded on the right (`separate_documents`). What leaks even then is refused.
 """
 
-from __future__ import annotations
-
 import inspect
 import types
 from pathlib import Path

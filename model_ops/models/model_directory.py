@@ -7,8 +7,6 @@ the tensor's name. Two different vocabularies of the same size pass `refuse_misf
 directory, which keeps both together.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -5,8 +5,6 @@ int8, and of compressed-tensors symmetric int8 and FP8, packed int4 and int8 wit
 `model_ops.models.float_weights` computes the values.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import struct

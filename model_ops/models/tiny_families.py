@@ -3,8 +3,6 @@
 model = tiny_model("gemma2", attention="sdpa")
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checks a model directory: tensors against config.json, and the files that a server needs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace

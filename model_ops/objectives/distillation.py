@@ -7,8 +7,6 @@ label_weight cross-entropy, D the divergence at `beta` (`divergences.py`). Answe
 a divergence of their own. Logs kl, the plain divergence of rows from the dataset, and sampled_kl, that of sampled ones.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

@@ -2,8 +2,6 @@
 likeliest tokens (a TeacherCache) and one bucket for all others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -10,8 +10,6 @@ Gradients (E_q is the mean under q):
     beta = 0:  q - p           beta = 1:  q (log q/p - KL(q || p))           else:  (1 - beta) q (log q/m - E_q log q/m)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -8,8 +8,6 @@ Which steps are sampled, which answers are drawn and every random number follow 
 stopped and one that was not sample the same text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

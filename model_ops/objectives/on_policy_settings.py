@@ -1,7 +1,5 @@
 """Settings of steps that a student answers by itself. Importing this file imports no torch."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from model_ops.jobs import Settings

@@ -7,8 +7,6 @@ Reads the streams labels and weights. Also logs token_accuracy, the share of lab
 Its batches are packed documents (model_ops.documents.packing.PackedPlan).
 """
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

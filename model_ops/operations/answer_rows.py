@@ -1,7 +1,5 @@
 """The columns of a drafter's dataset. Importing this file imports no torch."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from model_ops.files import column

@@ -1,7 +1,5 @@
 """Checks a base model's directory, and reads one with quantized weights. `import_base` and `distill` take base models."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -7,8 +7,6 @@ divergence of student and teacher at assistant tokens (model_ops.objectives.dist
 (settings.mesh) the first process reads the teacher, and both models are sharded over the mesh in the same way.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Settings of operation `distill`, and the number of a student's layers. Importing this file imports no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 

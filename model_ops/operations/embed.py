@@ -8,8 +8,6 @@ max_length tokens, becomes a vector of zeros, which is similar to nothing: a tru
 because two texts with the same beginning may differ in meaning.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -14,8 +14,6 @@ The input `previous` (optional) is an earlier output: its answers to the same pr
 Answers are kept under output/.work as chunks are finished, so a killed run answers no prompt twice.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time

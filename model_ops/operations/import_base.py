@@ -7,8 +7,6 @@ config. An adapter in PEFT's format is merged into its base, quantized weights b
 layers (`model_ops.families.mtp_tensors`) go to mtp/. HF_HUB_OFFLINE and HF_ENDPOINT are respected.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from model_ops.adapters import base_of_adapter, is_adapter

@@ -7,8 +7,6 @@ the stages' max_length, and the room that an answer needs. Writes limits.parquet
 each later stage that could not work at all, and rendered.html and rendered.md with some rows as they are rendered.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

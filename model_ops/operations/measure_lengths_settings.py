@@ -1,7 +1,5 @@
 """Settings of operation `measure_lengths`: the limits on length of every later stage. Importing this file imports no torch."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from model_ops.jobs import Seed, Settings

@@ -8,8 +8,6 @@ candidate of the grid to a scratch directory and measures its loss on held-out r
 a stopped search continues. Ties go to the earlier candidate.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import shutil

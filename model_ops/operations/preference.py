@@ -11,8 +11,6 @@ the file of these numbers is all that is left of it (model_ops.preferences.refer
 and the accuracy and the margin of held-out pairs.
 """
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Settings of operation `preference`. Importing this file imports no torch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal

@@ -11,8 +11,6 @@ Encoded are the Linear layers of the blocks and experts that are stored as matri
 on the list of exceptions in config.json, which the compressed-tensors library writes.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

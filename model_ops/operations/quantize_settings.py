@@ -1,7 +1,5 @@
 """Settings of operation `quantize`. Importing this file imports no torch."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field, model_validator

@@ -4,8 +4,6 @@ Job inputs: `model` (its tokenizer and rollouts.parquet), `prompts` (the dataset
 grader asks for one. Output: rescored.parquet, a row for each answer with its old and its new grade.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path

@@ -6,8 +6,6 @@ Output: a sequence classifier of transformers with one label (also with adapters
 (model_ops.rewards.reward_record) and metrics.jsonl. With method lora or qlora adapter/ holds adapter and head in PEFT's format.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime
 from functools import partial

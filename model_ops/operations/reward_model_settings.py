@@ -1,7 +1,5 @@
 """Settings of operation `reward_model`. Importing this file imports no torch."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field

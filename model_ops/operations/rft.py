@@ -9,8 +9,6 @@ split where that is empty) are answered before the first step, during the traini
 first ones `before_`.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -2,8 +2,6 @@
 processes that sample while the model is in training.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial

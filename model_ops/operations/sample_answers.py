@@ -10,8 +10,6 @@ A model may be quantized: in a scheme of model_ops.quantization it computes as i
 bfloat16 first. Answers are kept in output/.work as chunks are finished, so a killed run computes none twice.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

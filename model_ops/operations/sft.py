@@ -7,8 +7,6 @@ Output: the fine-tuned model with its tokenizer and chat template, and metrics.j
 merged, and adapter/ holds the adapter in PEFT's format (model_ops.training.tuning).
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from model_ops.documents import PackedPlan, read_chats, rows_to_learn, validation_of

@@ -4,8 +4,6 @@
 import it, so that a change of one operation's settings does not change the version of another operation's artefacts.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from model_ops.answering import GenerateSettings, SampleSettings

@@ -7,8 +7,6 @@ a hash of its name; metrics give the held-out loss of the model and of a unigram
 this folder. Settings and Python version determine tokenizer and weights.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import sysconfig

@@ -1,7 +1,5 @@
 """Settings of operation `tiny_base`. Importing this file imports no torch."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator

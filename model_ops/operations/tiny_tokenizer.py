@@ -3,8 +3,6 @@
 tokenizer = train_tokenizer(["what is three and four"], TinyBaseSettings(vocab_size=512))
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers

@@ -3,8 +3,6 @@
 The gradient of each collective is its transpose. Tensors are [1, tokens, width]: one packed row at a time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -4,8 +4,6 @@ Around attention two all-to-all exchanges turn some tokens of all heads into all
 works and packed documents stay separate. With fewer key heads than processes, key heads are repeated.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

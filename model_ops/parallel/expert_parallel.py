@@ -5,8 +5,6 @@ have the same tokens, and the layer's sum over the group adds up what each one's
 the experts, with one expert and weight 1 per received token; the router's weights are applied after the results have returned.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

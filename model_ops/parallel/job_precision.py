@@ -5,8 +5,6 @@ unlike machines take float32 as soon as one of them is faster with it: emulated 
 units gain.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -13,8 +13,6 @@ A drafter has few blocks, and training code reads its layers from outside their 
 and communication is float32.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ with process_group() as rank:      # 0 without torchrun
     ...
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator

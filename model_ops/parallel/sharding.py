@@ -13,8 +13,6 @@ layer. expert: experts of a mixture. router, score: outputs of a router, of a re
 of an adapter. Names are those of transformers 5; an unknown name has no logical axes, so only fsdp shards it.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

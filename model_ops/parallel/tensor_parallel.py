@@ -6,8 +6,6 @@ process: DTensors carry it as Partial, and FSDP adds the parts. A module's own f
 local tensors as parameters, so this file has no code for single architectures. Rows must have a multiple of tp tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

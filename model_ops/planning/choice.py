@@ -8,8 +8,6 @@ chosen. Twice as many devices are used only if they train at least a fifth faste
 leaves a process less than 1,024 of the hidden size (LEAST_WIDTH) is chosen only if nothing else fits.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator

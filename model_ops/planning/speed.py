@@ -4,8 +4,6 @@ A token takes the time of its matrix products, its attention and the bytes that 
 rates of the device (model_ops.machine.device_rates), times the factors below, which are assumed.
 """
 
-from __future__ import annotations
-
 from model_ops.machine import Device, rates_of
 from model_ops.planning.memory_plan import Needs, Setup
 

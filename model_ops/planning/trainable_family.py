@@ -8,8 +8,6 @@ The model has the config's widths and kinds of layers, but few layers, a small v
 documents of a row kept apart, and finite gradients.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

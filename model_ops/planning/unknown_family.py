@@ -6,8 +6,6 @@
 Tried are training (`trainable_family`), decoding with a cache equal to decoding without, and layers to quantize.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Validation of preference training: the loss on held-out rows, and the accuracy and margin of held-out pairs."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -9,8 +9,6 @@ before each step this source lets the model, as it is then, read the mismatched 
 process reads those of its own rows, and sum and count are added over processes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any

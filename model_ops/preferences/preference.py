@@ -16,8 +16,6 @@ clipped                          share of tokens whose x was cut at MOST_LOG
 z0, shift                        of kto and bco
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from inspect import signature
 from typing import Any

@@ -18,8 +18,6 @@ rows longer than max_length or than the model's positions (too_long), rows with 
 template refuses (unrenderable). An answer is never cut: its end would be one that nobody preferred.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

@@ -6,8 +6,6 @@ The file (4 bytes a label) is written last and as a whole. It names the weights,
 and chat template) and the precision that it is of; another one is refused.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ equation 2); the second term keeps scores near 0, which the difference alone doe
 2312.09244). A score is read where a segment of the batch ends, never by comparing tokens with padding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 

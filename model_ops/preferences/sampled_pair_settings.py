@@ -1,7 +1,5 @@
 """Settings of preference training on the model's own answers. Importing this file imports no torch."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

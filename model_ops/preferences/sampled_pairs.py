@@ -8,8 +8,6 @@ The state of the source is the log of `rounds`: a run that continues finds the a
 process has it, and each samples and learns its share.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

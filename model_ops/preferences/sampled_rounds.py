@@ -6,8 +6,6 @@ answers are all as good (ties), of which none ends, or of which fewer than two h
 round that gives fewer pairs than steps asks further prompts, MOST_CHUNKS times in all.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean

@@ -8,8 +8,6 @@ lowest (Song et al., SLEB, arXiv 2402.09025). Of two layers that do the same, ei
 ranking (Men et al., ShortGPT, arXiv 2403.03853) cannot see.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 refuse_unusable_base(Path("models/small"))         # ModelError with one sentence
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

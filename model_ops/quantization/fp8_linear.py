@@ -5,8 +5,6 @@ float32, then times both scales: compressed-tensors' "float-quantized" format, p
 CUDA devices with FP8 units (compute capability 8.9 and later) multiply the codes themselves.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import lru_cache

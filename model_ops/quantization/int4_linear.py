@@ -5,8 +5,6 @@ channel. Eight codes lie in one int32, each plus 8, the first input's in the low
 turned back into the activations' dtype; so does this layer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

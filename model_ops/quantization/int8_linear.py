@@ -5,8 +5,6 @@ Activations: int8 with one scale per token, computed when the token arrives (dyn
 exact int32 sum, then times both scales: the compressed-tensors "int-quantized" format, as vLLM and SGLang run it.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from functools import cache

@@ -7,8 +7,6 @@ Scales are `k_scale` and `v_scale` beside the attention's matrices, scale = absm
 read these names where config.json has a kv_cache_scheme, and store keys after their rotation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 

@@ -7,8 +7,6 @@ because their outputs decide which experts compute; so do experts that a checkpo
 head, embeddings, norms and convolutions.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ The second turns its weights back into floats, in the activations' dtype, before
 weight-only schemes.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Self

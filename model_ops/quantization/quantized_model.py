@@ -3,8 +3,6 @@
 model = load_quantized(Path("models/quantized"))     # a Hugging Face model with a scheme's own Linear layers
 """
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

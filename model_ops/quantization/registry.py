@@ -6,8 +6,6 @@
 `schemes.py` lists the schemes. What config.json says of the weights is written by the compressed-tensors library.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -5,8 +5,6 @@ with separated(model, layers.experts) as mixtures:          # float layers that 
     mixtures["model.layers.0.mlp.experts"].each[3].down.weight
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager

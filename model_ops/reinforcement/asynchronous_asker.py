@@ -15,8 +15,6 @@ With two workers the engines answer one chunk while the other waits for its grad
 What a step learns follows from the log alone: a training that is killed learns the same rollouts again from its checkpoint on.
 """
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections import Counter, defaultdict

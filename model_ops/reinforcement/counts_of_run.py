@@ -1,7 +1,5 @@
 """Numbers of a whole reinforcement fine-tuning, from its log: what a run's metrics and warnings say."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

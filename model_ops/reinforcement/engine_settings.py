@@ -1,7 +1,5 @@
 """Settings of the engine that samples rollouts. Importing this file imports no torch."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import Field, PlainValidator, WithJsonSchema, field_validator

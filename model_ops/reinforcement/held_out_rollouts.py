@@ -3,8 +3,6 @@
 Prompts and random numbers are the same each time, so a difference is one of weights.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

@@ -19,8 +19,6 @@ With answers of older weights, gap_age_1 is `gap` of the tokens whose weights we
 and outside, from age 0 to the oldest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -11,8 +11,6 @@ rollout. A correction enters its sum of log-ratios, so that no outlier is in the
 in sum and length, as in verl, and a token's ratio is cut before the product, as that of V-trace (arXiv 1802.01561).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

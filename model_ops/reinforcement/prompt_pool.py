@@ -5,8 +5,6 @@ as often as others (prime-rl's pools have the weights 0.2, 1, 0.2); it is not le
 rate of a prompt is a moving average over its groups. What is drawn follows from seed, chunk and the grades so far.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

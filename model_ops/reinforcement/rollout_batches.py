@@ -4,8 +4,6 @@ Rollouts of one prompt are branches of one document, so that the prompt is compu
 or a document would grow past `most_tokens`, they are further documents.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby

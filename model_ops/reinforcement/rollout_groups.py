@@ -1,7 +1,5 @@
 """What a round teaches: groups of graded rollouts become learnt rollouts with their advantages, as pure functions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

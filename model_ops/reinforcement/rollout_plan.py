@@ -8,8 +8,6 @@ The state is the log: a run that continues finds the rounds there. Checkpoints h
 canary saw. On a mesh the first process has the log and plans each round; each process learns its share of the micro-batches.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

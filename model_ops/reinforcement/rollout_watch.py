@@ -5,8 +5,6 @@ is minus the mean log-probability of its sampled tokens, an estimate without bia
 GREATEST_GROWTH times that of the first round, it is told once.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

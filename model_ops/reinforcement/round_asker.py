@@ -4,8 +4,6 @@ log.
 The state is the log: a run that continues finds its rounds there. `asynchronous_asker.py` asks ahead of the training.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Sequence

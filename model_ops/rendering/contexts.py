@@ -7,8 +7,6 @@ A row has one context if the chat template keeps earlier turns as they were, els
 also be a plain text, which is learnt whole, or token ids with labels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice

@@ -8,8 +8,6 @@ Usually that is the last special token of an answer. Three kinds of templates ne
 - No special token at all: the tokenizer's eos ends the answer, because generation would not stop otherwise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -10,8 +10,6 @@ writes it, and then the answer. Learnt are the closing mark and the end of turn,
 learnt an end of turn there would give empty answers.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 

@@ -4,8 +4,6 @@ for row in iterate_rows(dataset, "train"):          # Parquet: row_id, messages,
     row.learnt_messages                             # indices of the answers with weight 1
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

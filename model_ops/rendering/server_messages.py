@@ -10,8 +10,6 @@ messages and joins all system messages of such a request into one at its beginni
 (function_call, role `function`) become tool calls.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any, Literal

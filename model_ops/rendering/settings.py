@@ -4,8 +4,6 @@ RenderingSettings(thinking="strip").write(dataset)          # dataset/rendering.
 RenderingSettings.read(dataset)                             # the defaults if there is no such file
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal, Self
 

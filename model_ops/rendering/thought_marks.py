@@ -3,8 +3,6 @@
 block_at_end("<|im_start|>assistant\\n<think>\\n")       # PromptBlock(start=22, is_open=True, ...)
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -9,8 +9,6 @@ generation prompt that they leave out when they render an answer: the model has 
 reasoning inside it, before it answers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal

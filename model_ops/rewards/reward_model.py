@@ -9,8 +9,6 @@ Rows are rendered with the reward model's own chat template, so a policy with an
 prompt share its computation. An answer without a score is named and never counts as 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -4,8 +4,6 @@ record = RewardRecord.read(directory)         # ModelError if the directory hold
 record.standard(1.3), record.probability(1.3, 0.2)
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any, Self

@@ -8,8 +8,6 @@ transformers reads a score at the last token of a row that is not `pad_token_id`
 answer: where a tokenizer pads with its end of turn, the score would be read one token early (transformers #35352).
 """
 
-from __future__ import annotations
-
 import copy
 import math
 

@@ -3,8 +3,6 @@
 A release's scripts and the evaluation's server are started with the same words. Importing this file imports no torch.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -6,8 +6,6 @@ vLLM takes the dtype of the weights, bfloat16, and emulates it where the process
 say nothing: they are for other machines.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Sequence

@@ -8,8 +8,6 @@ vLLM 0.32 (vllm/config/lora.py) takes one of these ranks as its maximum, and ada
 imports no torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 MAX_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)

@@ -9,8 +9,6 @@ error. The guard's exit code is the server's, 128 + N for a server that signal N
 cannot be run, with the reason as the only line.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import signal

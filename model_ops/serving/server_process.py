@@ -5,8 +5,6 @@ The server gets a free port, and the block begins when it says at /health that i
 behind. What the server writes is appended to the log.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -13,8 +13,6 @@ Flags of vLLM 0.32 (vllm/entrypoints/openai/cli_args.py, vllm/engine/arg_utils.p
 (sglang/srt/server_args.py). Importing this file imports no torch.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

@@ -10,8 +10,6 @@ The model's own chat template renders the messages. Where they leave no room for
 message are left out (`dropped`). accepted: the drafter proposed the token. Nothing of what is said goes to standard error.
 """
 
-from __future__ import annotations
-
 import json
 import queue
 import sys

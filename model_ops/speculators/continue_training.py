@@ -10,8 +10,6 @@ is taken that keeps KEPT of its accepted drafts on the new answers. If the draft
 come from the previous drafter, and rows of new tokens from the target.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What configs of drafters with decoder layers share. Importing it imports no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

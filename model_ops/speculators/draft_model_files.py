@@ -5,8 +5,6 @@
 Braces hold the fields of the drafter's decoder layers (`decoder_fields`); an export adds its own.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ model = new_draft_model(settings, target, target_ids)         # weights begin fr
 model = load_draft_model(directory).attach(target)            # the architecture is recognised from config.json
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -8,8 +8,6 @@ supervised at every draft step, against the target's distribution over its full 
 process loads the frozen target and takes its share of the rows; the drafter is replicated or sharded.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import shutil

@@ -4,8 +4,6 @@ A release is made from these values alone, so nothing here imports a drafter's n
 leaves the versions of releases alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -4,8 +4,6 @@ The file `architecture.py` of a drafter's folder adds the keys of one architectu
 `model_ops.speculators.registry.AnySpeculatorSettings` is the union of all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 

@@ -6,8 +6,6 @@
 Servers ignore the two fields. A drafter of another revision of its target loads without an error and drafts badly.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

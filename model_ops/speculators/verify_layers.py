@@ -3,8 +3,6 @@
 RoPE base and length must be the target's. The speculators layout must name the target and the number of drafts.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

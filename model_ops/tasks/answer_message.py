@@ -5,8 +5,6 @@ where the request offered tools: between the marks of call_forms.py, and from an
 tools, in JSON or in Python's syntax.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Sequence
 from typing import Any

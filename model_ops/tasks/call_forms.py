@@ -14,8 +14,6 @@
 Values between <parameter> tags have no quotes, so the tool's schema says their types, as in vLLM's parser of that form.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

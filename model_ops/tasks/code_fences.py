@@ -7,8 +7,6 @@ A fence of JSON ends where its value does. A fence of code ends at the first lin
 Python, else at the first such line that is not indented deeper than the fence, as in CommonMark.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -6,8 +6,6 @@ include "" may be left out; other arguments are refused. Strings are compared wi
 a whole number counts where a float is accepted. call_forms.py reads the calls.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any, Literal

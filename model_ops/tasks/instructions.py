@@ -5,8 +5,6 @@ Sentences are counted by their marks, and languages are told apart by py3langid,
 langdetect; the rest follows the published checks, in their strict form.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping

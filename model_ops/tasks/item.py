@@ -3,8 +3,6 @@
 The comparison of answers is in model_ops/graders/judge.py. The item of task `record` is for environments and agents.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict

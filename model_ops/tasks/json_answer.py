@@ -4,8 +4,6 @@ The dialect is the schema's own `$schema`, else 2020-12. References to other doc
 jsonschema is imported where a schema is checked: every command that reads a recipe imports this file.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any, Literal

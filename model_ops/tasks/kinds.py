@@ -4,8 +4,6 @@ Kinds without a scorer are scored elsewhere: unit_tests in a subprocess (unit_te
 record by an environment.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, get_args

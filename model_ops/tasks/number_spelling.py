@@ -6,8 +6,6 @@ plain_text("twenty-one eggs")                # "21 eggs"
 
 # ruff: noqa: RUF001 (the sign of multiplication)
 
-from __future__ import annotations
-
 import re
 import unicodedata
 

@@ -8,8 +8,6 @@ sandbox_child.py says how processes are locked down, two_sides.py why an answer 
 process is started at the first use, and forks for each program, so that a program costs milliseconds.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import json

@@ -5,8 +5,6 @@ of harmless requests.
 bounded in time, because a pattern of a file may backtrack without end.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from typing import Literal

@@ -6,8 +6,6 @@ called with the function; other tests are assert statements, or functions `test_
 runs tests and answer, in two processes, with Python's own library alone.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

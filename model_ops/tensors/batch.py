@@ -7,8 +7,6 @@
 Code that cuts, pads or moves a batch does so with every declared stream.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable

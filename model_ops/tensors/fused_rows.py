@@ -5,8 +5,6 @@ arithmetic, rounded once. Rows are split evenly over the threads, so a result de
 the weight's gradient is summed, as torch's does.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -7,8 +7,6 @@ Sums and counts are added over all micro-batches and processes of a step before 
 not depend on the number of micro-batches or processes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable

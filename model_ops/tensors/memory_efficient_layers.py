@@ -8,8 +8,6 @@ trial on random numbers gives the outputs and gradients of its own code. Calls g
 adapters keep working. Large tensors on a CPU take one pass over memory for each layer (model_ops.tensors.fused_rows).
 """
 
-from __future__ import annotations
-
 import types
 from collections.abc import Callable
 

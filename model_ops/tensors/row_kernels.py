@@ -6,8 +6,6 @@ layers took as long as the matrix products of a 10M model. bfloat16 rows are pas
 is x * sigmoid(slope * (x + cube * x^3)): SiLU for (1, 0); GELU in its tanh form for (sqrt(8 / pi), 0.044715).
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import types
 from numba.extending import overload

@@ -14,8 +14,6 @@ tests/model_ops/test_torch_internals.py fails if a release of torch changes one 
 - has_forward_hooks: hooks can be registered publicly, but not listed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any

@@ -5,8 +5,6 @@ indexed by addresses of parameters. A step count from a checkpoint may be a tens
 converted.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import bitsandbytes

@@ -7,8 +7,6 @@ A loss that compares the model with its reference or its sampler needs it: those
 training mode draws at random would count as a change of the weights. TRL switches it off for the same objectives.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Gradients are dropped and buffers and generators restored, so losses are bit-ide
 memory of the future optimizer state stays reserved meanwhile.
 """
 
-from __future__ import annotations
-
 from typing import Protocol, runtime_checkable
 
 import torch

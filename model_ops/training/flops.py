@@ -6,8 +6,6 @@ hence 6N for full fine-tuning and 4N for adapters. Attention, per layer and docu
 a window. Norms, rotations and softmax are left out, as is usual (arXiv 2204.02311, appendix B).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -9,8 +9,6 @@ adjust_lr_fn="match_rms_adamw", and also takes stacks of matrices [experts, rows
 Muon needs whole matrices: in every step each process gathers a sharded matrix and keeps its own part of the update.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Any

@@ -15,8 +15,6 @@ logits multiplied by gamma = bound / logit:
 Models that normalise queries and keys (which undoes any scaling) or cap logits are refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -7,8 +7,6 @@ A spike is a loss or gradient norm above median + 10 x 1.4826 MAD (median absolu
 processes decide alike, and the history is part of the checkpoint, so a continued run decides as an uninterrupted one.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Callable

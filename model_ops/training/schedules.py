@@ -11,8 +11,6 @@ All schedules begin with a linear warm-up over `warmup_share` of the steps. The 
 - constant: flat.
 """
 
-from __future__ import annotations
-
 import math
 
 from model_ops.jobs import filled

@@ -1,7 +1,5 @@
 """Settings of a training run, with presets for missing values. Importing this module imports no torch."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, ClassVar, Literal, Self
 

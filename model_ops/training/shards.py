@@ -5,8 +5,6 @@ formats of DCP do not fit: FileSystemWriter pickles its index, and HuggingFaceSt
 times its size. Here tensors are written 16 MiB at a time with a digest (128-bit XXH3, against accidents, not against forgery).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

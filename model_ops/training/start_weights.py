@@ -7,8 +7,6 @@
 Only trained weights are kept twice: of an adapter, which begins as zero, that is all it takes to compute the model without it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

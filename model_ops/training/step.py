@@ -1,7 +1,5 @@
 """One optimizer step: forward and backward of all micro-batches, division by the global count, one update."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext

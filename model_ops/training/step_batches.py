@@ -5,8 +5,6 @@ source without state is a function of its index. A source with state is never as
 weights that this step updates.
 """
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time

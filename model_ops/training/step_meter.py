@@ -4,8 +4,6 @@ Tokens are those of all processes that hold different rows. MFU, model FLOPs uti
 (model_ops.training.flops) over what the devices could do in that time, where their peak is known and products are bfloat16.
 """
 
-from __future__ import annotations
-
 import psutil
 import torch
 from torch import nn

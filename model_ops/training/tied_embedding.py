@@ -8,8 +8,6 @@ gradient; with a vocabulary of 151,936 that is a quarter of a small model's memo
 rows that were looked up, in place. The sum is the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

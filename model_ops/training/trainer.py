@@ -9,8 +9,6 @@ gradient does not depend on the number of micro-batches. Master weights, gradien
 next to the work folder, gets one line per optimizer step.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -10,8 +10,6 @@ Adapters are merged into the output's weights, so that later stages get an ordin
 PEFT's format.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path

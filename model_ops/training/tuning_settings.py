@@ -1,7 +1,5 @@
 """Settings of full fine-tuning, LoRA and QLoRA. Importing this file imports no torch."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator

@@ -3,8 +3,6 @@
 The plan depends on the settings only, never on the clock, so a run and its repetition measure the same.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

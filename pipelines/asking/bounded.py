@@ -7,8 +7,6 @@ Memory: DuckDB's own limit, and on Linux a limit of the process, because DuckDB 
 3 GB that a function of the query makes. Several blocks may be open at once, in threads: each adds its room to the limit.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

@@ -5,8 +5,6 @@ answer, one after the other, each with its own history. Tokens that the drafter 
 a model says cannot steer the terminal.
 """
 
-from __future__ import annotations
-
 import random
 import re
 import signal

@@ -1,7 +1,5 @@
 """Prints what an erasure would touch, or touched."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """`millrace lineage`: the tree of an artefact, and the log lines or users behind it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from rich.console import Console

@@ -1,7 +1,5 @@
 """The table of `millrace models`: families, and the operations that work with each."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

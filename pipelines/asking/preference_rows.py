@@ -4,8 +4,6 @@ Of a pair the end of the prompt and both answers from shortly before their first
 answers with a verdict, then the number of rows and of the pairs that each rule left out.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import textwrap

@@ -4,8 +4,6 @@ Nothing is sampled, and old grades stay. The new ones are a dataset of the lake,
 the model, the grader and its files: the same grader is asked nothing twice.
 """
 
-from __future__ import annotations
-
 import pyarrow as pa
 from rich.console import Console
 

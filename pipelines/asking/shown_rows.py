@@ -1,7 +1,5 @@
 """Where the rows of a question go: the terminal, standard output, or a file; all of them, or one page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 If a query does not stop when it is interrupted, because one of its functions keeps computing, the process is ended.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

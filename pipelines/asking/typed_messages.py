@@ -4,8 +4,6 @@ Without a terminal each line of standard input is a message. GNU readline takes 
 elsewhere lines are one message where each follows within GAP_S of the one before.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import sys

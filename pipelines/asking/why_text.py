@@ -1,7 +1,5 @@
 """Prints the history of a request or log line for `millrace why`."""
 
-from __future__ import annotations
-
 from itertools import groupby
 from typing import Any
 

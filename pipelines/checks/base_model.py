@@ -1,7 +1,5 @@
 """Checks the base model: its files, its chat template against the logs, and whether every stage supports its architecture."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path

@@ -2,8 +2,6 @@
 nothing; opens a few objects of each source; a server that does not answer costs seconds, not the whole check.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field

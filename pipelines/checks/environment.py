@@ -1,7 +1,5 @@
 """Checks packages, servers, devices and the approver that a recipe needs."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import json

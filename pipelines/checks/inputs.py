@@ -1,7 +1,5 @@
 """Checks sources, seeds and evaluation suites: whether they exist, can be read, and have the expected format."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections import Counter

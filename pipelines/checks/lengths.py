@@ -1,7 +1,5 @@
 """Checks the lengths of rows against the recipe's limits and the base model's positions, on some rows; a run counts all."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from statistics import median
 

@@ -1,7 +1,5 @@
 """Checks the lake's directory: write access, other runs, and free disk space for what the recipe makes."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from contextlib import suppress

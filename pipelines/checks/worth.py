@@ -4,8 +4,6 @@ The datasets are rehearsed on the logs, and tokens counted with the base model's
 hand.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Commands that ask a lake: `status`, `decisions`, `sql`, `why`, `diff`, `rescore`, `lineage`, `rebuild`, `copy`, `report`."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Commands about millrace itself: `schema`, `models` and the option `--version`."""
 
-from __future__ import annotations
-
 import platform
 import subprocess
 import tomllib

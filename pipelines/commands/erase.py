@@ -1,7 +1,5 @@
 """Commands that take data out of a lake: `forget`, `retain`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """Commands before a run: `inspect`, `init`, `check`, `show`, `plan`, `taskset`."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Annotated, Literal

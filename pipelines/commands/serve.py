@@ -1,7 +1,5 @@
 """Commands around what answers: `serve`, `capture`, `scrape`, `chat`."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack

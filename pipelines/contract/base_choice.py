@@ -1,7 +1,5 @@
 """Looks up a recipe's base model (a Hub id, a directory, or `tiny`) from its config, without loading weights or torch."""
 
-from __future__ import annotations
-
 import json
 import re
 from contextlib import suppress

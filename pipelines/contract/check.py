@@ -3,8 +3,6 @@
 pydantic accepts `"8"` and `true` for a number; a recipe does not, because the JSON schema that editors use does not either.
 """
 
-from __future__ import annotations
-
 import difflib
 import math
 import re

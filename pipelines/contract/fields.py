@@ -1,7 +1,5 @@
 """The fields of a recipe's sections with types, bounds and descriptions; `Recipe` adds the rules between keys."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Keys of a recipe as the schema has them: what each accepts, in words, and which key an unknown one means."""
 
-from __future__ import annotations
-
 import difflib
 import types
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a recipe says of models on this machine, and its values with the absolute paths that reading made (LocalPath)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

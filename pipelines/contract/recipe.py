@@ -6,8 +6,6 @@
 Only `workload`, `base_model` and `sources` are needed. Relative paths start at the recipe's own folder, or at `base`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -2,8 +2,6 @@
 and on the site the second part of docs/recipe.md.
 """
 
-from __future__ import annotations
-
 import textwrap
 from dataclasses import dataclass
 from functools import cache

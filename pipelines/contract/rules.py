@@ -1,7 +1,5 @@
 """Rules between the keys of a recipe: (key, sentence) for each broken one."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

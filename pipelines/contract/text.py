@@ -4,8 +4,6 @@ Plain values are read as YAML 1.2 and editors read them: `1e-3` is a number, `no
 text until a key asks for a date. Keys are always text. Anchors, aliases and merge keys (`<<`) work. JSON is read as well.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

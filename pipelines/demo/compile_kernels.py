@@ -2,8 +2,6 @@
 calls it once: `python -m pipelines.demo.compile_kernels`.
 """
 
-from __future__ import annotations
-
 import tempfile
 from datetime import date
 from itertools import product

@@ -2,8 +2,6 @@
 of the current folder (`--quick`: in ./demo/quick) and ends with tables of rows, losses, acceptance and seconds.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -5,8 +5,6 @@ hour), litellm/ (one day, one object per record), feedback/, seeds.jsonl, evals/
 arguments on the same Python give the same bytes.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -2,8 +2,6 @@
 complete: the first half of the source is given; explain: the source is given, the docstring is the answer.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import sysconfig

@@ -3,8 +3,6 @@
 It requests no run. A tick that another process is already making does nothing (resources/monitoring/alerts/outbox.py).
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime

@@ -5,8 +5,6 @@ The first is the recipe's own `first_day`, else the earliest in the lake's ledge
 with a wrong clock, costs nothing: Dagster records something of every partition of a run.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
 from pathlib import Path

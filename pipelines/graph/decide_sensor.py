@@ -5,8 +5,6 @@ daemon ask for the same run. A run that never came (the daemon was killed in bet
 hours. An idle tick costs a few looks at files (resources/deciding/policy.py).
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import time

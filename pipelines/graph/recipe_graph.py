@@ -6,8 +6,6 @@
 declared dependencies only (1.13, `replace_specs_on_asset`), so steps would run before their inputs exist.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path

@@ -4,8 +4,6 @@ It requests no run. Its cursor holds what the last look read of the sessions, wh
 changed. It is part of a recipe's graph where `release.watch` is given, and runs as soon as the Dagster daemon does.
 """
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from dataclasses import asdict

@@ -5,8 +5,6 @@ limit of 60 seconds. The run's key is the digest of the objects, and Dagster mak
 was killed or could not reach the store are asked for again after pauses that grow, unless somebody cancelled it.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from bisect import bisect_left, bisect_right

@@ -6,8 +6,6 @@ whose data version is the digest of the rows. Where the recipe's schedule is on,
 warning first, then a failure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise

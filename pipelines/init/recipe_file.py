@@ -1,7 +1,5 @@
 """`millrace init`: looks at logs and writes a commented recipe, which is loaded before it gets its final name."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -2,8 +2,6 @@
 line.
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 one, items are only kept out of training.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory

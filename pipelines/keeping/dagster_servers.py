@@ -1,7 +1,5 @@
 """What `millrace ui` and `millrace up` need to run Dagster's webserver and daemon on a lake."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import signal

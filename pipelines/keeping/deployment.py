@@ -5,8 +5,6 @@ Paths are absolute, the command is what was asked for, and no secret is written.
 have the same paths in the container as outside, so the lake's records hold in both.
 """
 
-from __future__ import annotations
-
 import getpass
 import json
 import os

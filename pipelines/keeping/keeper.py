@@ -2,8 +2,6 @@
 ends is reported once, with its last lines; one that keeps ending once more, and again when it runs.
 """
 
-from __future__ import annotations
-
 import re
 import signal
 import threading

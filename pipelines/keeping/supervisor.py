@@ -2,8 +2,6 @@
 killed, its servers end with it; one `millrace up` runs on a lake.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The servers of `millrace up`, with their command lines and ports; checked before any is started."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace

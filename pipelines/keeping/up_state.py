@@ -1,7 +1,5 @@
 """What `millrace up` keeps running on a lake: `<DAGSTER_HOME>/up/state.json`, for people and monitors."""
 
-from __future__ import annotations
-
 import json
 import socket
 from dataclasses import asdict, dataclass

@@ -6,8 +6,6 @@
 worker_memory.py is that process.
 """
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from dataclasses import dataclass, field

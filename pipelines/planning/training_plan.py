@@ -9,8 +9,6 @@ common models (model_ops/families/known_models.json). The table shows one device
 recipe.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -7,8 +7,6 @@ Memory is that of the worker: of a training by the same formulas as `millrace pl
 of the stages that only read a model, its weights, what a pass holds and a cache.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

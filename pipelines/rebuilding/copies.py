@@ -5,8 +5,6 @@ and `elsewhere.json` names the lake that has their files. Each file is compared 
 copy that was stopped continues; the manifest goes last.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import shutil

@@ -6,8 +6,6 @@ Artefacts behind the manifest are linked in the versions that it was made from; 
 Only files are linked, never a folder, so nothing that is done in the side lake changes the lake.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

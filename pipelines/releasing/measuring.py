@@ -4,8 +4,6 @@ Each server gets the same prompts in the same order, one concurrency after the o
 The first answer is printed too, because a server with wrong answers may be fast.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Lists releases and prints what differs between two: `millrace releases`, `millrace compare`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict

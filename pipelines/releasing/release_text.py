@@ -1,7 +1,5 @@
 """Prints releases for `approve`, `withdraw` and `rollback`: the release, which alias moved, how to undo it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rich.console import Console

@@ -2,8 +2,6 @@
 formats.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from model_ops.verify import verify

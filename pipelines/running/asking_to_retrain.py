@@ -1,7 +1,5 @@
 """What `millrace retrain` does: records a request, or says what would be decided about one."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 

@@ -6,8 +6,6 @@ Dagster's launcher cannot say whether a run's process lives: after a crash its r
 they are started again from the failed step (run_retries in dagster.yaml).
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

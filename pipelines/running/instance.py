@@ -2,8 +2,6 @@
 dagster.yaml and what the environment adds (MILLRACE_POSTGRES, MILLRACE_DEVICES).
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -5,8 +5,6 @@
 What the lake does not hold yet is left out.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,6 @@ print_decisions(Decisions(lake, "math-tutor").all(), console, count=20)
 decisions_json(decisions)                                  # the rows, with evidence and options as JSON
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict

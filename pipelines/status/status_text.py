@@ -1,7 +1,5 @@
 """Prints the status of a lake: a table for each workload, why stages are stale, the endpoint, active runs."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 from rich.console import Console

@@ -1,7 +1,5 @@
 """Checks the name of a workload that a person gives."""
 
-from __future__ import annotations
-
 import difflib
 
 from pipelines.status.lake_status import workloads_of

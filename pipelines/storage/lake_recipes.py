@@ -4,8 +4,6 @@ remember(lake, "math-tutor", Path("math-tutor.yaml"))
 remembered(lake)            # what `millrace ui --lake LAKE` shows if no recipe is named
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

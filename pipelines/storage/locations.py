@@ -1,7 +1,5 @@
 """Finds recipes and lakes by name, path and environment variables. Imports no Dagster."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

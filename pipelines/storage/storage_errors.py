@@ -7,8 +7,6 @@ SQLite under Dagster, DuckDB, delta-rs, Arrow, safetensors and the kernel are re
 chain of causes. If a message only says that a file could not be opened or written, a test file is written.
 """
 
-from __future__ import annotations
-
 import errno
 import getpass
 import os

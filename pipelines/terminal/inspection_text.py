@@ -1,7 +1,5 @@
 """Prints the report of `millrace inspect`."""
 
-from __future__ import annotations
-
 import shlex
 
 from rich.console import Console

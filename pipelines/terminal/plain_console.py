@@ -2,8 +2,6 @@
 is printed as rich Text, or with markup=False, so that square brackets stay too.
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any

@@ -2,8 +2,6 @@
 values.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import math

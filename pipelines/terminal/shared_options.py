@@ -1,7 +1,5 @@
 """Shared by all commands: the typer app, the two consoles, common options."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated

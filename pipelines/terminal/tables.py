@@ -2,8 +2,6 @@
 are never folded: where a row does not fit, each row is printed with one field a line.
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The artefacts behind artefacts, by their manifests, with licences and front matter. A manifest is None where it is gone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any

@@ -6,8 +6,6 @@ An input that is an artefact is compared by digest: another version with the sam
 parent is stale is stale itself. Table slices and external files are compared if the caller gives their digests (`digest_of`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass

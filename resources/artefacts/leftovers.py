@@ -7,8 +7,6 @@ followed. Finished artefacts are never touched, nor is a version without manifes
 another manifest names: it was finished once.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -9,8 +9,6 @@
 Names are the asset's, prefixed by the workload on disk. A directory without manifest.json is not an artefact.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import logging

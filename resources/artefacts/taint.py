@@ -5,8 +5,6 @@ it, or its dataset, was made from; a release by its target and its drafter. The 
 manifest, so it stays when the dataset is removed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ of its copies; a scored text is not sent again. Replies are committed every few 
 than those. A row that got no score is recorded without one (`answer` says why) and sent again next time.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass

@@ -4,8 +4,6 @@ Holds: a candidate that waits, a run at work, a cool-down, quiet hours. A held c
 of hold, and decided when the hold ends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

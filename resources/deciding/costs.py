@@ -4,8 +4,6 @@ costs = costs_of(lake, facts, seen, manifests)
 costs["full"].seconds          # None: nothing says how long a stage in costs["full"].unknown takes
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

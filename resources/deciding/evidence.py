@@ -5,8 +5,6 @@ one cause, not one a day. The chart of acceptance begins again at 0 after each a
 goes on, so its episode ends only after CLEAR_DAYS days with drafts in a row below half of the bound.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import date

@@ -4,8 +4,6 @@ Only the commit logs, manifests, the release's rows of drift and a few columns o
 a second for a usual lake.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Set
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta

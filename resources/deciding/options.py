@@ -13,8 +13,6 @@ and cost of a draft c before and after. So a relative rise g of the acceptance l
 = H g / (1 + g) of the H device hours that a day's decoding takes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

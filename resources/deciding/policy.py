@@ -7,8 +7,6 @@ really cost once that is known, and what a run is predicted to take, are at most
 beyond its prediction comes on top, and what a person starts despite the budget.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

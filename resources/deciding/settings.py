@@ -1,7 +1,5 @@
 """The recipe's `automation.decide`: which causes start a retraining, what it may cost, and when it must pay back."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field

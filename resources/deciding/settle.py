@@ -5,8 +5,6 @@ new held-out answers (the training's own metrics); of another drafter or a model
 prompts or rows. Otherwise it is the difference of the two reports.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from datetime import datetime
 

@@ -11,8 +11,6 @@ The chart adds up log likelihood ratios of a fall against none (Page 1954), whic
 bound comes from the series' own history.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

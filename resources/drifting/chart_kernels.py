@@ -1,7 +1,5 @@
 """The loop of `resources.drifting.acceptance_chart`. Import this module inside functions only: it loads numba."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from model_ops.machine import compiled

@@ -5,8 +5,6 @@ writes it chooses. It holds days, hashed names of categories (prompt shapes, lan
 counted: no text, no id, no n-gram. A file that cannot be read counts as none.
 """
 
-from __future__ import annotations
-
 import json
 import zipfile
 from collections.abc import Mapping, Sequence

@@ -16,8 +16,6 @@ day, and a quarter of the sessions, of one row each among sessions of twenty, wo
 test has nothing to count stays at 0 and takes no part in it.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ its day, those of the vocabulary days, settings and code do; Delta never writes 
 written nothing is kept.
 """
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress

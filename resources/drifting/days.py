@@ -5,8 +5,6 @@ chosen because the reference has it is rarer anywhere else, and an n-gram of the
 part, sessions of the second and of later days are exchangeable as long as nothing changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta

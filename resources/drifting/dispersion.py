@@ -10,8 +10,6 @@ The tail of F is the regularised incomplete beta function, by its continued frac
 modified Lentz), without scipy.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ cleaned or erased. The reference window stays the one that was chosen first, als
 false alarms is shared by the traffic's tests and the chart of acceptance, half each, if servers report acceptance.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ The page shows numbers and names of tests only, no text of users. It is made aga
 compares; in a bucket lies the table alone.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 from collections.abc import Mapping, Sequence

@@ -10,8 +10,6 @@ A test stops at ENOUGH splits that reach its value: p = ENOUGH / splits (Besag a
 chosen, rest: sums over sessions [draws, categories]. Results: [draws]. A group without any count differs by 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """The release whose reference window traffic is compared with: the champion of the endpoint."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import date
 

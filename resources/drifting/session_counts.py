@@ -5,8 +5,6 @@ languages, tools, tenths of lengths, known n-grams) comes from the reference's v
 n-gram has none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field

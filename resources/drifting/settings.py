@@ -1,7 +1,5 @@
 """The recipe's `drift` settings: what traffic is compared with, and how often a false alarm may come."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field, field_validator

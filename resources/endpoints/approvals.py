@@ -4,8 +4,6 @@
 who decides; `seen` are the endpoint's aliases that the decision was based on: if they changed since, nothing is recorded.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path

@@ -6,8 +6,6 @@ inserted or removed entry breaks the chain (except removal of the last). The dig
 careless edits, but not an attacker who rewrites all later entries. Signed entries show those too.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

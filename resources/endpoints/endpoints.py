@@ -16,8 +16,6 @@ that is ahead of its log (the log was moved away, or lost its end) is recorded b
 the lock, before anything else is written.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 The gates hold for what was measured, so the report must be about the released weights, made from the current data and models.
 """
 
-from __future__ import annotations
-
 from datetime import date
 from pathlib import Path
 

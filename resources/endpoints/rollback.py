@@ -4,8 +4,6 @@ A release that was rolled back is never chosen automatically: it must be named, 
 rows which were erased since come back only if a person says so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

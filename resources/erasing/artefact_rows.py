@@ -6,8 +6,6 @@ its request, and goes if a dataset names that hash with an erased row, if its te
 says whose it is, and the teacher can be asked again. Scores of a judge hold no text and stay.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -5,8 +5,6 @@ the table `retired`, so that lineage still names objects and lines and a later e
 digest that it was made with, so what learnt the rows is neither stale nor tainted.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime

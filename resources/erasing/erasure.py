@@ -5,8 +5,6 @@ last), caches and catalog, old files; then the journal goes. Every step can be r
 Sources are never touched: the report names the objects that a person has to clean.
 """
 
-from __future__ import annotations
-
 import secrets
 import shutil
 from collections.abc import Iterator

@@ -5,8 +5,6 @@
 User ids are hashed, so ways to write the asked one are tried; ids of sessions and requests are compared without case.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 A file has keyed hashes and no ids, as tombstones do.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -2,8 +2,6 @@
 whose statistics quote the first characters of texts. Time travel ends there, and a reader of an older version loses its files.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import suppress

@@ -6,8 +6,6 @@ Markdown and HTML that show text are replaced by a note, strings of JSON and of 
 hold nothing. Files of models are never changed: a model that shows text is named.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 for sentence in named_in_logs(lake, "U2", everywhere=True): print(sentence)
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 import unicodedata

@@ -6,8 +6,6 @@ is read again. A row that was not cleaned yet keeps everything until it is. A ve
 a release, or behind a current artefact or a release.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress

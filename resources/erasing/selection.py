@@ -5,8 +5,6 @@ that repeat its text. Seeds are found by the exchanges that they repeat, everyth
 `retired`, which lose their rows last, so an erasure that was killed selects the same rows again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field

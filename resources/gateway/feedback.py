@@ -7,8 +7,6 @@ word such as up or down, true or false. name, comment, label, source: texts, and
 seen is kept too: ingest says in `feedback.tie` what it belongs to.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import time

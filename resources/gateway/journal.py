@@ -9,8 +9,6 @@ is counted by reason, and the counts follow as frames of kind `note`: at once wh
 pauses of 1, 2, 4, ... 60 seconds, so that a kill takes the counts of a minute at most.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -13,8 +13,6 @@ keys.yaml:
 `printf %s "$KEY" | sha256sum` prints the hash. Keys themselves are never written, and neither are their hashes.
 """
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import random

@@ -10,8 +10,6 @@ it is killed is lost; with the pass-through nothing is. Token ids are kept where
 models whose request has `return_token_ids`, those of prompt and answer, and of a stream those of the answer (LiteLLM 1.110).
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 from datetime import datetime

@@ -13,8 +13,6 @@ Where a server has several models (`naming.py`), a request's field `model` decid
 changed on the way.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping

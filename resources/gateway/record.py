@@ -4,8 +4,6 @@ A streamed answer is put together. The user is hashed with MILLRACE_USER_HASH_KE
 the request, and out of an answer that repeats them. Raises Unreadable where request or answer cannot be read.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

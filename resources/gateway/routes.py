@@ -8,8 +8,6 @@ A watcher's methods are called in the front's event loop, before the bytes that 
 and must not raise.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Collection, Mapping, Sequence

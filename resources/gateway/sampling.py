@@ -1,7 +1,5 @@
 """Sampling parameters that a server applies where a request names none: those in generation_config.json of its weights."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

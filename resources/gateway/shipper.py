@@ -11,8 +11,6 @@ shipper tries again after 1, 2, 4, ... 60 seconds. If the front is killed, the s
 once, and ends; the next start ships the rest.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

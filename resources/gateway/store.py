@@ -4,8 +4,6 @@ put() may be repeated after a crash: the object has the same name and content th
 CaptureError is what a person has to change before traffic can be captured.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path

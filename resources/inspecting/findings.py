@@ -2,8 +2,6 @@
 The thresholds are rules of thumb; each check says why it matters.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import Any

@@ -6,8 +6,6 @@ measures run on whole sessions drawn by hash, so the share of near duplicates is
 and the words of prompt shapes, never what users wrote.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice

@@ -1,7 +1,5 @@
 """Renders an inspection as one self-contained HTML file with charts in SVG, and its tables for the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta

@@ -2,8 +2,6 @@
 between). Nothing is written, and no record stays.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -6,8 +6,6 @@ no token ids, pieces of text replace tokens: a run of letters with the space bef
 digits, a run of one other character, 3 bytes of a non-ASCII character. Importing this module loads numba.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -2,8 +2,6 @@
 never applied by a run.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from typing import Any

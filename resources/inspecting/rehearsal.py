@@ -4,8 +4,6 @@ The run's own code reads, cleans, curates and splits. Of logs of more than MOST_
 of large ones their first lines, and counts are scaled by bytes. A judge, a teacher and embeddings are not asked.
 """
 
-from __future__ import annotations
-
 import glob
 import gzip
 import json

@@ -4,8 +4,6 @@ A folder whose parts (sub-folders, and files grouped by name) have one kind and 
 each is a source of its own. Days are not parts: `dt=2026-06-01/`, `2026/`, `gateway-2026-06-01.jsonl`.
 """
 
-from __future__ import annotations
-
 import glob
 import re
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Without it, one worker at a time sees all devices. Dagster assigns no devices to
 no other has, by a kernel lock that ends with the process that took it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import tempfile

@@ -1,7 +1,5 @@
 """Error messages for a process that was killed by a signal, with the memory that was in use."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import psutil

@@ -4,8 +4,6 @@ A job is the same JSON everywhere (`model_ops.jobs.job.Job`); local_launcher.py 
 cluster, a queue) gives the workshop the same two methods and raises the same errors.
 """
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 import dagster as dg

@@ -3,8 +3,6 @@
 The URL, which holds a password, is written into no file: dagster.yaml names the variable.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import time

@@ -4,8 +4,6 @@ The child keeps the user's current folder, so relative paths in its environment 
 folder is not on the child's module path (`python -P`): a file sql.py or a folder assets/ there hides nothing.
 """
 
-from __future__ import annotations
-
 import os
 import site
 import sys

@@ -6,8 +6,6 @@ Measuring begins with the first report, since the time before it (compilation, a
 last minute, so a slow beginning does not distort the remaining time.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections import deque

@@ -5,8 +5,6 @@ teams, the database of MILLRACE_POSTGRES (postgres.py). Opening a DagsterInstanc
 takes seconds. Missing or unreadable files count as no runs.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -3,8 +3,6 @@
 Dagster has no public name for origins: this is the one file that imports its private ones.
 """
 
-from __future__ import annotations
-
 import dagster as dg
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 

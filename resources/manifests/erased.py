@@ -5,8 +5,6 @@ that it has after the erasure: what was made from the rows before it is stale, a
 are never rewritten; of a release only its pages, which are not part of its digest in the endpoint's log.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path

@@ -4,8 +4,6 @@ A dataset, model or release is a directory whose manifest.json was written last.
 of sha256 over (operation, hash of the operation's source files, config, inputs' digests): same inputs, same version.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -5,8 +5,6 @@ prefixes by the adapter's name and path. Beside PEFT's two files lie the target'
 is started with. What was measured is the target, in which adapter and base are merged.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Times at which nothing is done by itself, as cron schedules of minutes: of approvals, and the quiet hours of retraining."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError

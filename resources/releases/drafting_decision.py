@@ -1,7 +1,5 @@
 """What a release drafts with: the recipe's word, or a decision from the evaluation's measurements."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ A beginning of fewer than `SHORTEST_SURE` characters may mean another release to
 alias is changed by it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

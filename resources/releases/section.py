@@ -1,7 +1,5 @@
 """A section of a release's report, as the terminal, Markdown and HTML show it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Paths are relative to the lake; a script finds the lake from its own location.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ own, and the champion's or, for a first release, the base's. The page shows text
 (resources/erasing/pages.py), and a signature leaves it out.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -12,8 +12,6 @@ machine-learning-model with a model card each, base models, datasets as data, an
 `dependencies` is the graph of what was made from what. Form: https://cyclonedx.org/docs/1.7/json/; tests validate it.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path

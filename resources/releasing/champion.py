@@ -4,8 +4,6 @@ If target and drafter are themselves the champion's, the champion before it is t
 the same release as the run before it, and makes nothing again.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

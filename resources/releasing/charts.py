@@ -2,8 +2,6 @@
 series, rule, line, whisker). A mark that stands for a value has a <title>, which browsers show as a tooltip. Text is escaped.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Metadata: base_model, license, language, datasets, tags, model-index. Form:
 https://github.com/huggingface/hub-docs/blob/main/modelcard.md. The card shows no text and no id of a row.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path

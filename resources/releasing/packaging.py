@@ -8,8 +8,6 @@ The OCI layout is an artifact with one layer per file, as ORAS writes and reads 
 Form: https://github.com/opencontainers/image-spec, image-layout.md and manifest.md.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

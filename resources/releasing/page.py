@@ -1,7 +1,5 @@
 """Renders templates of a release's pages: HTML is escaped, Markdown is escaped where a table would break."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

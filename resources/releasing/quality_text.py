@@ -3,8 +3,6 @@
 Differences are served model - other model; losses are in nats per answer token.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from model_ops.evaluation import ALL_SUITES, AS_LOGGED, HELD_OUT, REFERENCE, Measurement, find

@@ -1,8 +1,6 @@
 """What the pages of a release, or the card of a model, say beside measurements: base, licences, languages, lineage, mix of
 rows, changes since the champion."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Charts of a release's report: losses, acceptance by position and by shape of prompts, speed and latency by concurrency."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

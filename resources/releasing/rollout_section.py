@@ -1,7 +1,5 @@
 """What reinforcement fine-tuning did, for people: curves by step, held-out answers before and after, worst and best answers."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

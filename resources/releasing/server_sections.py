@@ -1,7 +1,5 @@
 """Sections of a release's report about a real server: what it loaded, said and took, and some of its answers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

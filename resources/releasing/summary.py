@@ -3,8 +3,6 @@
 Counts come from the catalog in SQL, figures from the evaluation report, paths and digests from the manifests.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

@@ -16,8 +16,6 @@ signature with OpenSSF's own command:
         --ignore-paths provenance.dsse.json --ignore-paths approvals.json --ignore-paths verify.py .
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import hashlib

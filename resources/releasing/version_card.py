@@ -4,8 +4,6 @@ It is rendered as a release's card is (model_card.py), shows no rows, and is a r
 digest. A directory that has a README.md already keeps it.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

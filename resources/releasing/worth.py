@@ -3,8 +3,6 @@
 A difference counts from LEAST_GAIN on, at the unfavourable end of its 95 % interval.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

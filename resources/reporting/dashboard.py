@@ -4,8 +4,6 @@ The page holds numbers, names of rules and releases, and what people wrote as re
 said.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any

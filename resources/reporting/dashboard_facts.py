@@ -4,8 +4,6 @@ Reads the newest DAYS days of the log tables, manifests, and the endpoint's log.
 `problems`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -4,8 +4,6 @@ Texts of users in previews are escaped and cut to MOST_CHARACTERS. With `preview
 and largest values of text columns.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path

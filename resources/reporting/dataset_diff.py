@@ -3,8 +3,6 @@
 A version is `current`, `previous` (the version made last before the other one), or the beginning of its 12 hex digits.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

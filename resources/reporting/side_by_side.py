@@ -5,8 +5,6 @@ Two sources, in this order: greedy answers to held-out rows that an evaluation a
 sampled. Nothing is generated here. Texts are escaped, and characters that cannot be seen are shown.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -7,8 +7,6 @@ to be taken back. Names (of sources, rules, models), numbers and times are shown
 no ids. `millrace sql` and `millrace report data` show the rows themselves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any

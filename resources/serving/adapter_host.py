@@ -5,8 +5,6 @@ starts for that. A release on another base, or with another tokenizer, gets a se
 that no workload uses any more is stopped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

@@ -4,8 +4,6 @@ A front takes the requests (gateway/front.py), so that releases can be switched 
 KeyboardInterrupt) take no new connection, wait for requests in flight, and stop the servers.
 """
 
-from __future__ import annotations
-
 import socket
 import sys
 import threading

@@ -15,8 +15,6 @@ Where releases run is the host's business: each in a server of its own (ServerHo
 in one server on their base (adapter_host.py).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

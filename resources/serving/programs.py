@@ -6,8 +6,6 @@ target's tool calls, if its script does not. transformers has no script: it serv
 the target alone.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -3,8 +3,6 @@
 The layers run in a child process: this one never loads a model.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator

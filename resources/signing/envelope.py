@@ -4,8 +4,6 @@ Form: https://github.com/secure-systems-lab/dsse, envelope.md and protocol.md. T
 encoding of protocol.md: "DSSEv1", then length and bytes of the type and of the body.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import json

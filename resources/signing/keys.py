@@ -15,8 +15,6 @@ A file's paths are relative to it. Trust lies outside the lake: who can write to
     openssl ecparam -name prime256v1 -genkey -noout -out release.pem && openssl ec -in release.pem -pubout -out release.pub
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable

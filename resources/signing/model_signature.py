@@ -4,8 +4,6 @@ The signature is a Sigstore bundle (https://github.com/sigstore/model-transparen
 files are laid out in a folder of their own first, as hard links where the file system has them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

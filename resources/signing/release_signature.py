@@ -5,8 +5,6 @@ scripts work in a copy as they do in the lake. What an erasure may rewrite later
 records beside a manifest, signatures among them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from datetime import date

@@ -8,8 +8,6 @@ A stage that a recipe switches off is not in that recipe's graph; the next stage
 resources/stages/table.py has the stages in order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

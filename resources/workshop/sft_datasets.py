@@ -4,8 +4,6 @@ make_sft_dataset(workshop, dataset_settings, curation_settings, seeds, tokenizer
 make_sft_dataset(workshop, dataset_settings, curation_settings, seeds, tokenizers, "best", named_datasets["best"])
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

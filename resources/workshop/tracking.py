@@ -5,8 +5,6 @@ an empty folder (TensorBoard), under the run's own id (W&B), or to a run that re
 fails, it logs the error and stops; training continues.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import logging

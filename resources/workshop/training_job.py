@@ -3,8 +3,6 @@
 A base stays what it is until somebody asks for another commit. Length limits are settings of operation `measure_lengths`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

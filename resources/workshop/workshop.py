@@ -7,8 +7,6 @@
 left in the artefact's directory, and the manifest is written last.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

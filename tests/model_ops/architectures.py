@@ -1,7 +1,5 @@
 """Tiny models of every family in the table (model_ops.families.table), and which of them the fast tests take."""
 
-from __future__ import annotations
-
 from transformers import PreTrainedModel
 
 from model_ops.families.table import FAMILIES, SHARDED

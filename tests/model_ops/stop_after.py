@@ -1,7 +1,5 @@
 """A run that is asked to stop, at a step of the test's choice."""
 
-from __future__ import annotations
-
 from model_ops.jobs.progress import Progress
 
 

@@ -1,7 +1,5 @@
 """Tiny drafters of every architecture for a tiny target, away from where training begins."""
 
-from __future__ import annotations
-
 import torch
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 

@@ -1,7 +1,5 @@
 """Tiny random models for the tests: every supported architecture, small enough to run in milliseconds."""
 
-from __future__ import annotations
-
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 

@@ -1,7 +1,5 @@
 """The toy lake's prompts in a vLLM server and in the project's own decoder."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -4,8 +4,6 @@ statement = parsed("curating/judge/texts_to_judge")      # needs, parameters, fu
 callers()                                                # what the product's Python names, binds and registers
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -3,8 +3,6 @@
 Messages of errors hold no content of an answer: it may repeat text of users.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from typing import Any

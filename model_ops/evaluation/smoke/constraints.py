@@ -5,8 +5,6 @@ nothing, so each constraint is tried until WHOLE answers are whole, TRIES times 
 prompts whose request had a json_schema. The tool is strict: only then does vLLM 0.32 constrain a call's arguments, too.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence

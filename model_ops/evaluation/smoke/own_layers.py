@@ -8,8 +8,6 @@ behind; `nll`, the sum of their negative log-probabilities (nats); `prompts` and
 tokens, and as the tokens that this project renders.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

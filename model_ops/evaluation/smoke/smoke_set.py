@@ -7,8 +7,6 @@ Takes a few dozen short requests. A server that was started with a drafter must 
 Importing this file imports no torch.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ Every kind of adapter that peft can merge is read: LoRA with ranks per layer, Do
 embeddings, layers saved whole (`modules_to_save`), and a vocabulary that grew.
 """
 
-from __future__ import annotations
-
 import json
 import warnings
 from pathlib import Path

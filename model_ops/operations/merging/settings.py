@@ -1,7 +1,5 @@
 """Settings of operation `merge`. Importing this file imports no torch."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Any, Literal
 

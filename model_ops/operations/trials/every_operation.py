@@ -7,8 +7,6 @@ None: the operation ran, its numbers are finite, and its output was read by the 
 is the table that `millrace models` prints and docs/models.md holds.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

@@ -7,8 +7,6 @@
 families.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 from pathlib import Path

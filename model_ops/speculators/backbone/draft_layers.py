@@ -7,8 +7,6 @@ for layer in model.body:                                        # each a `BodyLa
     hidden = layer.finish(hidden, attended)
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Config of a DFlash drafter, and the block boundaries of the target that it reads. Importing it imports no torch."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from model_ops.jobs import ModelError

@@ -9,8 +9,6 @@ SGLang checks the ids against the drafter's own layers; layer_types must be full
 causal.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 config = Eagle3Config.for_target(target.config, draft_vocab_size=2_000)
 """
 
-from __future__ import annotations
-
 from typing import Any, Self
 
 from model_ops.families import drafter_shape

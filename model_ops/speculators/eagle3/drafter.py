@@ -7,8 +7,6 @@ Only cache entries from the target's own states stay visible. Later drafts of a 
 after verification, entries from the target's new states overwrite them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -8,8 +8,6 @@ as vLLM reads them; eagle_config's are blocks whose output is read, one less, be
 depend on are also in the header of the weights' file, so that `millrace verify` detects a changed config.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

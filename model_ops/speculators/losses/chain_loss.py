@@ -7,8 +7,6 @@ The teacher's distribution of a chunk is computed once and used by every draft s
 position j + k. Gradients are computed in the forward pass and scaled in the backward pass, as in model_ops.losses.head.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass

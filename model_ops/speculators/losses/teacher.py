@@ -4,8 +4,6 @@ The softmax is over the full vocabulary, so the probabilities of the draft vocab
 never accepted. Of the full vocabulary's logits only the draft vocabulary's columns and a running log-sum-exp are held.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from dataclasses import dataclass
 

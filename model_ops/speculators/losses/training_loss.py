@@ -10,8 +10,6 @@ position (`lambda_of: position`) training spends its steps on the least predicta
 figures.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

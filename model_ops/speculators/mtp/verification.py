@@ -4,8 +4,6 @@ vLLM takes the layer's sizes, RoPE base and quantization from the target's confi
 quantized target must exclude this layer from quantization.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

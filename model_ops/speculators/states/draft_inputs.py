@@ -6,8 +6,6 @@
 Each problem is a ModelError of one sentence with its remedy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Fewer rows in the drafter's head make drafting cheaper, but a token outside the 
 share of answer tokens inside, an upper bound of the acceptance rate.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence

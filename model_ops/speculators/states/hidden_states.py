@@ -8,8 +8,6 @@ Per row: `captured`, the boundary states of every token [tokens, captured * hidd
 of the window, [window + 1, hidden]: entry a + 1 gives the teacher's distribution for index a. Stored in bfloat16.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Sequence

@@ -6,8 +6,6 @@ batches. Several processes share the rows of a step by their tokens; a process w
 computes some without targets.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ A cache takes 2 * hidden * (captured + 1) bytes per token and is read once per e
 target in every epoch. `auto` uses the cache if rows are read more than once and it fits (measured: docs/speculators.md).
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass

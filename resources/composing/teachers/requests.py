@@ -1,7 +1,5 @@
 """What a training row asks a teacher for, and the row with the teacher's answer."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Settings of a teacher: a model at an OpenAI-compatible endpoint, or one in process. Importing this file imports no torch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Literal
 

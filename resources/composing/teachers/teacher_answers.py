@@ -11,8 +11,6 @@ With `prompts` the training rows are those of `rl_prompts`, and what each brings
 Hermes 4 (arXiv 2508.18255). Prompts that no answer solved are counted as rejected rows.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

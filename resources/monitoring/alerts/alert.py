@@ -1,7 +1,5 @@
 """One alert: a cause, told once. It names ids, numbers and what to do, never what a user said."""
 
-from __future__ import annotations
-
 import hashlib
 from datetime import datetime
 

@@ -6,8 +6,6 @@ publishes the file first sends the alert, and the other only if the first has no
 between a delivery and its record sends this alert again, with the same id.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Iterator, Sequence

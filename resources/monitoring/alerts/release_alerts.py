@@ -3,8 +3,6 @@
 An error's message may hold what a library read, so the alert names the step and the kind of error, and where to read the rest.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """The recipe's `alerts` settings: which alerts are sent, and where to. Secrets come from named environment variables only."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Literal, get_args
 

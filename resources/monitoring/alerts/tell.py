@@ -6,8 +6,6 @@ this is said once, and told through the other channels. A message never holds an
 the environment variable that holds it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import smtplib

@@ -4,8 +4,6 @@ The unit is the session (rows of a session are alike), and for errors that the s
 tolerated is the upper end of the champion's mean share plus `bad_answers_rise`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from datetime import datetime

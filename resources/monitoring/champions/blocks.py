@@ -1,7 +1,5 @@
 """Windows of serving_metrics joined into blocks of one length: short windows of one session are alike, blocks are less so."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -8,8 +8,6 @@ begin, so that good hours before a fall do not pay for it (e-detectors: Shin, Ra
 weights add up to 1, which bounds the probability of any false alarm).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

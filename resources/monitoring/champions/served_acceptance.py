@@ -7,8 +7,6 @@ more), cut at 1 in both directions, so that no block decides alone; if blocks sc
 the mean to neither side. From the report: the distance over what is accepted at the bound.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

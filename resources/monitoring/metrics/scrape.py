@@ -1,7 +1,5 @@
 """`millrace scrape`: the metrics of a server that millrace did not start, until it is stopped."""
 
-from __future__ import annotations
-
 import time
 
 from model_ops.jobs import counted

@@ -3,8 +3,6 @@
 A reply is read up to a limit of bytes and of time, so a server that hangs or never ends delays nothing.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

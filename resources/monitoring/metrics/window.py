@@ -4,8 +4,6 @@ A counter that fell, or another start of the process, is a restart: what the ser
 counted between the reading before and its end is lost with it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ An object has the exchange and the feedback on it, as `millrace capture` would w
 kept.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Mapping

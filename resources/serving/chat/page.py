@@ -4,8 +4,6 @@ One file without a network. It answers only requests that name this address as t
 Sec-Fetch-Site): a web page elsewhere can neither read a conversation, by DNS rebinding, nor start one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import secrets

@@ -1,7 +1,5 @@
 """What a name given to `millrace chat` means: a release, a model of the lake, an alias, a directory, a Hugging Face id."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence

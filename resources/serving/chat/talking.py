@@ -3,8 +3,6 @@
 This process never loads a model. What is said goes through pipes, and into no file and no log.
 """
 
-from __future__ import annotations
-
 import json
 import queue
 import subprocess

@@ -5,8 +5,6 @@ schedules.
     difference
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from pathlib import Path

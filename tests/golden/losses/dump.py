@@ -6,8 +6,6 @@ A refactoring leaves them as they are. They are compared within GAP, since anoth
 an algorithm does differently is farther apart than that (tests/model_ops/training/test_golden_losses.py tries some).
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from pathlib import Path

@@ -6,8 +6,6 @@ The model is made on the meta device and placed on the mesh by the code that tra
 what its DTensors then say is written down, for the first process and the last. Layers that are cut alike are one entry.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

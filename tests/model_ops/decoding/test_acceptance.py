@@ -1,7 +1,5 @@
 """What acceptance rows add up to: tau, intervals that cover it, groups, and gains of one drafter over another."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

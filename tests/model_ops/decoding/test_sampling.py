@@ -1,7 +1,5 @@
 """Verification keeps the target's distribution, whatever the drafter; uniforms belong to rows, not to batches."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """A conversation keeps what was sampled token by token; the environment's text is what the chat template writes after it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers

@@ -1,7 +1,5 @@
 """Which form of completions a reward function's source reads."""
 
-from __future__ import annotations
-
 import pytest
 
 from model_ops.graders.completion_form import completion_form

@@ -1,8 +1,6 @@
 """Functions of a user's file: the three forms, TRL's calls, and what becomes of a function that raises, loops, forks or answers
 nonsense."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """Small mixtures of experts of several families, to quantize: widths that int4 in groups of 32 takes."""
 
-from __future__ import annotations
-
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 

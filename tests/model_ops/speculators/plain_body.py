@@ -1,7 +1,5 @@
 """The layers of EAGLE-3 as its paper draws them: what the fast ways of computing them are held against."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 

@@ -1,7 +1,5 @@
 """The loss of a chain of drafts, made piece by piece: against the plain formulas, in bounded memory."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Attention of draft steps against its definition: every path, ragged documents, grouped heads, and memory by length."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Losses of the drafter: formulas, gradients by finite differences in float64, laws of alpha."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

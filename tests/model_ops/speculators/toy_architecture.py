@@ -3,8 +3,6 @@
 The test copies the project, puts this file into model_ops/speculators/architectures/ and adds one line for it.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
