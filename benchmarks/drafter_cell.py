@@ -31,7 +31,7 @@ from benchmarks.one_case import PROJECT, one_case
 from model_ops.decoding.drafters import Drafter
 from model_ops.drafting.acceptance import AcceptanceRow, summarize
 from model_ops.files.atomic_files import renamed_when_complete
-from model_ops.speculators.eagle3.config import default_layer_ids
+from model_ops.speculators.decoder_config import default_layer_ids
 from model_ops.speculators.registry import speculator_settings
 from model_ops.speculators.settings import SpeculatorSettings
 

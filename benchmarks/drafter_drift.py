@@ -23,7 +23,7 @@ import torch
 from benchmarks.house import OPTIMIZER, House, K
 from benchmarks.record import record
 from model_ops.drafting.acceptance import AcceptanceRow, paired_gain, summarize
-from model_ops.machine.torch_environment import set_torch_environment
+from model_ops.machine.process import set_torch_environment
 from model_ops.speculators.registry import speculator_settings
 from model_ops.speculators.settings import SpeculatorSettings
 

@@ -29,11 +29,11 @@ import torch
 
 from benchmarks.one_case import one_case
 from benchmarks.record import RESULTS, record
-from model_ops.machine.heap import give_back_memory, keep_freed_memory
+from model_ops.machine.process import give_back_memory, keep_freed_memory
 from model_ops.parallel.world import World
-from model_ops.speculators.eagle3.config import Eagle3Config
+from model_ops.speculators.decoder_config import Eagle3Config
 from model_ops.speculators.eagle3.network import Eagle3
-from model_ops.speculators.losses.teacher import Teacher
+from model_ops.speculators.losses.chain_loss import Teacher
 from model_ops.speculators.losses.training_loss import SpeculatorLoss
 from model_ops.speculators.registry import speculator_settings
 from model_ops.speculators.states.hidden_states import AnswerRow

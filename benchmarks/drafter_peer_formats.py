@@ -20,11 +20,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from model_ops.speculators.backbone.draft_layers import DraftLayer, Norm
-from model_ops.speculators.eagle3.config import CAPTURED, Eagle3Config
+from model_ops.speculators.decoder_config import FUSED_STATES, Eagle3Config
 from model_ops.speculators.eagle3.network import Eagle3
 from model_ops.speculators.states.hidden_states import AnswerRow, HiddenStates
 
-IN_A_STATE = CAPTURED + 2
+IN_A_STATE = FUSED_STATES + 2
 """The states of a token: what the drafter reads, the last block's output, and that after the final norm."""
 
 
@@ -42,7 +42,7 @@ def write_for_speculators(rows: Sequence[AnswerRow], states: HiddenStates, folde
     for place, row in enumerate(rows):
         of_row = states.row(place)[0].unflatten(-1, (IN_A_STATE, -1))
         save_file(
-            {"token_ids": torch.tensor(row.ids), "hidden_states": of_row[:, : CAPTURED + 1].contiguous()},
+            {"token_ids": torch.tensor(row.ids), "hidden_states": of_row[:, : FUSED_STATES + 1].contiguous()},
             folder / "hidden_states" / f"hs_{place}.safetensors",
         )
 
@@ -57,7 +57,7 @@ def write_for_specforge(rows: Sequence[AnswerRow], states: HiddenStates, folder:
             {
                 "input_ids": torch.tensor(row.ids),
                 "loss_mask": (torch.arange(len(row.ids)) >= row.prompt_tokens).long(),
-                "aux_hidden_state": of_row[None, :, :CAPTURED].flatten(2).contiguous(),
+                "aux_hidden_state": of_row[None, :, :FUSED_STATES].flatten(2).contiguous(),
                 "hidden_state": of_row[None, :, -1].contiguous(),
             },
             folder / f"{place:08d}.ckpt",
@@ -78,7 +78,7 @@ class NormedEagle3(Eagle3):
 
     def __init__(self, config: Eagle3Config, norm_before_fc: bool, norm_before_residual: bool):
         super().__init__(config)
-        self.input_norm = Norm(CAPTURED * config.hidden_size, config.rms_norm_eps) if norm_before_fc else nn.Identity()
+        self.input_norm = Norm(FUSED_STATES * config.hidden_size, config.rms_norm_eps) if norm_before_fc else nn.Identity()
         if norm_before_residual:
             self.midlayer = NormedLayer(config, first=True)
 

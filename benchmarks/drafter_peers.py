@@ -65,10 +65,10 @@ from benchmarks.record import record
 from model_ops.decoding.incremental import FINAL
 from model_ops.drafting.acceptance import SEED_INTERVALS, AcceptanceRow, paired_gain, summarize
 from model_ops.models.model_directory import read_config
+from model_ops.speculators.decoder_config import default_layer_ids
 from model_ops.speculators.draft_model import DraftModel
-from model_ops.speculators.eagle3.config import default_layer_ids
 from model_ops.speculators.factory import load_draft_model
-from model_ops.speculators.losses.teacher import Teacher
+from model_ops.speculators.losses.chain_loss import Teacher
 from model_ops.speculators.losses.training_loss import measure_alpha
 from model_ops.speculators.states.hidden_states import AnswerRow, read_answers
 

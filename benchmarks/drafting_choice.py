@@ -45,9 +45,8 @@ from model_ops.answering.served import ServedAcceptance, ServedMeasure, ServedMo
 from model_ops.decoding.prompts import render_prompt
 from model_ops.drafting.acceptance import tau_of
 from model_ops.drafting.drafting_choice import P99_ABOVE, MeasuredDrafting, Rate, break_even, choose_in_server, varying
-from model_ops.drafting.drafts import NO_DRAFTING, Drafting, with_drafter
-from model_ops.drafting.lookup import replay
-from model_ops.drafting.ngram import NgramIndex
+from model_ops.drafting.drafts import NO_DRAFTING, Drafting, NgramIndex, with_drafter
+from model_ops.drafting.measure_acceptance import replay
 from model_ops.evaluation.served_forms import tail_s
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.rendering.row import Row

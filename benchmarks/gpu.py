@@ -34,7 +34,7 @@ from types import MappingProxyType
 from typing import Any
 
 from benchmarks.record import described, version_of
-from model_ops.machine.torch_environment import set_torch_environment
+from model_ops.machine.process import set_torch_environment
 
 PROJECT = Path(__file__).resolve().parent.parent
 WHEELS = Path(__file__).with_name("wheels")

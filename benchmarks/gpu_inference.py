@@ -15,7 +15,7 @@ from benchmarks.gpu_models import config_for, documents, finish, peak_gib, promp
 from model_ops.decoding.decode_loop import decode
 from model_ops.decoding.runner import Runner, new_runner
 from model_ops.documents.likelihood import held_out_loss, mean_loss
-from model_ops.jobs.progress import Progress
+from model_ops.jobs.job import Progress
 from model_ops.machine import device_rates
 from model_ops.machine.devices import device_of
 from model_ops.models import attention as packed
@@ -25,7 +25,7 @@ from model_ops.quantization.model_layers import block_layers
 from model_ops.quantization.scheme import Scheme
 from model_ops.quantization.schemes import FP8, W8A8
 from model_ops.speculators.factory import new_draft_model
-from model_ops.speculators.losses.teacher import Teacher
+from model_ops.speculators.losses.chain_loss import Teacher
 from model_ops.speculators.losses.training_loss import SpeculatorLoss
 from model_ops.speculators.registry import speculator_settings
 from model_ops.speculators.states.hidden_states import AnswerRow, OnlineStates

@@ -18,15 +18,14 @@ from benchmarks.gpu_models import config_for, documents, finish, random_model
 from model_ops.adapters.lora import add_adapters
 from model_ops.adapters.lora_settings import LoraSettings
 from model_ops.documents.packing import PackedPlan
-from model_ops.jobs.progress import Progress
+from model_ops.jobs.job import Progress
 from model_ops.machine.devices import Device, device_of, this_machine
 from model_ops.models.model_directory import training_device
 from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.sft_settings import SftSettings
-from model_ops.planning.choice import PLANNED_FOR, NothingFits, choose
+from model_ops.planning.choice import PLANNED_FOR, NothingFits, choose, tokens_per_second
 from model_ops.planning.memory_plan import GIB, MeshSizes, Setup, memory_of
 from model_ops.planning.needs import Training, needs_of
-from model_ops.planning.speed import tokens_per_second
 from model_ops.training.trainer import train
 
 TOY_SHARE, TOY_LEAST = 128, 64

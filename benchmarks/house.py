@@ -35,21 +35,21 @@ from model_ops.decoding.prompts import Prompt, render_prompt
 from model_ops.drafting.acceptance import AcceptanceRow
 from model_ops.drafting.measure_acceptance import measure
 from model_ops.files.digests import target_digest
-from model_ops.jobs.progress import Progress
+from model_ops.jobs.job import Progress
 from model_ops.machine.precision import products_dtype
 from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.rendering.row import Row
 from model_ops.speculators.continue_training import begin_between
 from model_ops.speculators.draft_model import DraftModel
-from model_ops.speculators.losses.teacher import Teacher
+from model_ops.speculators.losses.chain_loss import Teacher
 from model_ops.speculators.losses.training_loss import SpeculatorLoss, measure_alpha
 from model_ops.speculators.operation import VALIDATION_ROWS, new_drafter
 from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.states.hidden_states import AnswerRow, HiddenStates, read_answers
 from model_ops.speculators.states.speculator_batches import SpeculatorPlan
+from model_ops.training.settings import plan_validation
 from model_ops.training.trainer import TrainingResult, train
-from model_ops.training.validation import plan_validation
 
 WORKLOADS = ("math", "airline", "code")
 VALIDATION_EVERY = 20

@@ -11,7 +11,7 @@ answers' tokens as targets; else synthetic rows with lengths and target shares d
 
 A full step multiplies by each weight three times (forward, its input's gradient, its own), an adapter's step twice: the
 limit is about 4N / 6N, lower by the optimizer's part, higher by what both compute alike (attention, norms, softmax at the
-head). `needed_flops_ratio` is that limit for these rows, by model_ops.training.flops.
+head). `needed_flops_ratio` is that limit for these rows, by model_ops.training.step_meter.
 """
 
 import argparse
@@ -33,18 +33,18 @@ from model_ops.adapters.lora import add_adapters
 from model_ops.documents.conversations import tokenize
 from model_ops.documents.documents import Document, Documents
 from model_ops.documents.packing import PackedPlan
-from model_ops.jobs.errors import ModelError
-from model_ops.machine.heap import keep_freed_memory
+from model_ops.jobs.job import ModelError
+from model_ops.machine.process import keep_freed_memory
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.parallel.world import World
 from model_ops.tensors.batch import IGNORED
 from model_ops.tensors.memory_efficient_layers import use_memory_efficient_layers
-from model_ops.training.flops import matrix_work, needed_flops
 from model_ops.training.optimizers import build_optimizer
 from model_ops.training.step import optimizer_step
-from model_ops.training.tied_embedding import sparse_lookup_gradients
+from model_ops.training.step_meter import matrix_work, needed_flops
+from model_ops.training.trainer import sparse_lookup_gradients
 
 QUICK_SHAPE = {**LARGE, "hidden_size": 256, "num_hidden_layers": 4, "intermediate_size": 768, "vocab_size": 8_192}
 

@@ -21,7 +21,7 @@ from benchmarks.one_case import one_case
 from benchmarks.record import record
 from model_ops.losses.head import Head, chunked_head
 from model_ops.losses.linear_cross_entropy import cross_entropy_rows
-from model_ops.machine.heap import keep_freed_memory
+from model_ops.machine.process import keep_freed_memory
 
 SHAPES = [(8_192, 256, 2_700), (32_000, 1_024, 1_024), (151_936, 512, 1_400)]
 QUICK = [(8_192, 256, 1_024)]

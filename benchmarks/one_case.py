@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from model_ops.machine.torch_environment import set_torch_environment
+from model_ops.machine.process import set_torch_environment
 
 PROJECT = Path(__file__).resolve().parent.parent
 

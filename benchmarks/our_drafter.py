@@ -6,7 +6,7 @@ JOB: threads, target, rows (jsonl), states (the cache's folder), batches (the ro
 speculator), start, output. RESULT: peak_mb, steps (seconds, tokens, loss). The drafter lies in output.
 """
 
-from model_ops.machine.torch_environment import set_torch_environment
+from model_ops.machine.process import set_torch_environment
 
 set_torch_environment()
 
@@ -18,11 +18,11 @@ from pathlib import Path  # noqa: E402
 import torch  # noqa: E402
 
 from benchmarks.speculators_peer import peak_mb  # noqa: E402
-from model_ops.decoding.target import load_runner  # noqa: E402
+from model_ops.decoding.runner import load_runner  # noqa: E402
 from model_ops.files.digests import target_digest  # noqa: E402
-from model_ops.jobs.progress import Progress  # noqa: E402
+from model_ops.jobs.job import Progress  # noqa: E402
 from model_ops.speculators.eagle3.network import Eagle3  # noqa: E402
-from model_ops.speculators.losses.teacher import Teacher  # noqa: E402
+from model_ops.speculators.losses.chain_loss import Teacher  # noqa: E402
 from model_ops.speculators.losses.training_loss import SpeculatorLoss  # noqa: E402
 from model_ops.speculators.operation import new_drafter  # noqa: E402
 from model_ops.speculators.registry import speculator_settings  # noqa: E402

@@ -43,17 +43,16 @@ from model_ops.documents.conversations import tokenize
 from model_ops.documents.documents import Documents
 from model_ops.documents.likelihood import held_out_loss
 from model_ops.documents.packing import PackedPlan, to_batches
-from model_ops.jobs.progress import Progress
+from model_ops.jobs.job import Progress
 from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_model, load_tokenizer
-from model_ops.objectives.distillation import Divergence, distillation_loss
-from model_ops.objectives.on_policy import OnPolicyPlan, SampledBatch, answered
+from model_ops.objectives.distillation import Divergence, OnPolicyPlan, SampledBatch, answered, distillation_loss
 from model_ops.objectives.on_policy_settings import OnPolicySettings
 from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.pruning.layer_importance import evenly_spaced, least_important, make_student
+from model_ops.training.settings import first_documents
 from model_ops.training.trainer import train
-from model_ops.training.validation import first_documents
 
 PROJECT = Path(__file__).resolve().parent.parent
 MAX_LENGTH, TOKENS_PER_STEP, MEASURED_TOKENS, HELD_OUT = 1_024, 2_048, 8_192, 300

@@ -26,12 +26,12 @@ from benchmarks.record import record
 from benchmarks.student import LEARNING_RATE, PROJECT, TOKENS_PER_STEP, Bench
 from model_ops.documents.documents import Documents
 from model_ops.documents.packing import PackedPlan
-from model_ops.jobs.progress import Progress
+from model_ops.jobs.job import Progress
 from model_ops.objectives.distillation import Divergence, distillation_loss
 from model_ops.objectives.teacher_cache import TeacherCache
 from model_ops.pruning.layer_importance import evenly_spaced, make_student
+from model_ops.training.settings import first_documents
 from model_ops.training.trainer import train
-from model_ops.training.validation import first_documents
 
 DEPTHS = {"half": 0.5, "fifth": 0.2}
 

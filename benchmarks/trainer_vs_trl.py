@@ -48,8 +48,7 @@ from typing import Any
 
 from benchmarks.record import RESULTS, command, record
 from benchmarks.trl_settings import FIRST, TrlSettings, refinements
-from model_ops.machine.heap import KEPT_BLOCK_BYTES, KEPT_BYTES
-from model_ops.machine.torch_environment import KERNELS_KEPT, SPINS
+from model_ops.machine.process import KEPT_BLOCK_BYTES, KEPT_BYTES, KERNELS_KEPT, SPINS
 
 TRL = "trl==1.16.*"
 STEPS, SEARCH_STEPS, COMPILING_STEPS = {"small": 10, "large": 6}, {"small": 5, "large": 2}, 4

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from model_ops.machine.torch_environment import set_torch_environment
+from model_ops.machine.process import set_torch_environment
 from tests.command import PROJECT, millrace, millrace_process
 from tests.kept import digest_of_code, forget_kept_folders, kept
 

@@ -1,8 +1,5 @@
-"""Writes LoRA adapters in PEFT's format: adapter_config.json and adapter_model.safetensors.
-
-The `peft` library and servers load these files (vLLM: --enable-lora, and --max-lora-rank of at least the rank). They are plain
-LoRA of one rank, without biases. A head that was trained whole (of a reward model) is a saved module.
-"""
+"""Writes LoRA adapters in PEFT's format (one rank, no biases), which `peft` and servers load (vLLM: --enable-lora,
+--max-lora-rank of at least the rank). A head that was trained whole, of a reward model, is a saved module."""
 
 import json
 from pathlib import Path
@@ -14,8 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from model_ops.adapters.adapter_base import CONFIG, WEIGHTS
-from model_ops.adapters.lora import LoraLinear, adapted_layers
-from model_ops.adapters.lora_parameters import ParameterAdapter, adapted_parameters
+from model_ops.adapters.lora import LoraLinear, ParameterAdapter, adapted_layers, adapted_parameters
 from model_ops.adapters.lora_settings import LoraSettings
 from model_ops.files import renamed_when_complete
 

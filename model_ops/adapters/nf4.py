@@ -1,12 +1,6 @@
 """QLoRA (arXiv 2305.14314): frozen nf4 weights under trained adapters, in blocks of 64 with double quantization of scales, by
-bitsandbytes.
-
-    counts = add_adapters(model, settings, kind=nf4_layers())   # model_ops.adapters.lora
-
-Each product dequantizes its weight into the dtype of the products, in forward and backward pass, and frees it afterwards. The
-4-bit codes are plain buffers, not a tensor subclass: they are saved, moved and not sharded, like any buffer. Merging adds the
-update to the dequantized weight, so the merged model computes the trained function; adding it to the original weight would not.
-"""
+bitsandbytes. Codes are plain buffers, so they are saved and moved like any other and not sharded. Merging adds the update to
+the dequantized weight, so the merged model computes the trained function."""
 
 from __future__ import annotations
 

@@ -1,10 +1,5 @@
 """Calibration of quantized weights: rows pass through a model block by block, and give codes, scales of inputs, ranges of the
-key-value cache, and a scheme for each layer.
-
-How a scheme stores tensors is in `quantization`. Start with `walk.py`, which passes batches from block to block, then
-`weights.py` (GPTQ codes and AWQ or SmoothQuant scales). `distillation.py` trains a model before its weights are rounded;
-`auto_schemes.py` chooses schemes within a size.
-"""
+key-value cache, and a scheme for each layer. Start with `walk.py`, then `weights.py`."""
 
 from typing import TYPE_CHECKING
 
@@ -12,11 +7,11 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from model_ops.calibration.auto_schemes import AutoPlan
-    from model_ops.calibration.cache_scales import CacheRanges
     from model_ops.calibration.distillation import distil_rounding
     from model_ops.calibration.distillation_settings import DistilRoundingSettings
     from model_ops.calibration.gptq_codes import gptq
     from model_ops.calibration.rows import calibration_documents
+    from model_ops.calibration.scalable_inputs import CacheRanges
     from model_ops.calibration.walk import show
     from model_ops.calibration.weights import CalibratedWeights, calibrated_weights
 

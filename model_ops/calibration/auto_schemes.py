@@ -1,13 +1,6 @@
-"""`quantize.scheme: auto`: chooses each layer's scheme for the least divergence from the float model within a budget of bytes.
-
-    plan = AutoPlan.of(layers, headers, options, budget=0.4)          # ModelError if nothing fits, before rows are read
-    schemes, metrics = plan.choose(model, documents, folder, progress)     # layers that stay bfloat16 are absent
-
-The budget is the share of the released weights' bytes, everything unquantized included, of their bytes in bfloat16. The cost of
-an option is the divergence, on calibration rows, of the model with only this unit rounded to the nearest; costs add up where
-errors are small. `cheapest` takes the smallest option everywhere and then, while there is room, the step that saves most
-divergence per byte, among the steps on the lower convex hull of each unit's options.
-"""
+"""`quantize.scheme: auto`: chooses each layer's scheme for the least divergence from the float model within a budget, a share
+of the bytes in bfloat16. A unit's divergence is that of the model with only this unit rounded; costs add up where errors are
+small. `cheapest` takes the smallest option everywhere, then the steps on the convex hull that save most divergence per byte."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Quantization-aware distillation: trains a model's matrices so that, rounded, they predict as the float model does.
-
-The teacher is the model itself, unrounded; the student has its weights, rounded in every forward pass as the scheme stores
-them, activations included (model_ops.quantization.straight_through). Only matrices that are rounded are trained, so the codes
-are exactly those of the last step. Experts that are stored as matrices of their own are not trained.
-"""
+"""Quantization-aware distillation: trains a model's matrices so that, rounded in every forward pass as the scheme stores them
+(`quantization.straight_through`), they predict as the float model does. The codes are exactly those of the last step. Experts
+that are stored as matrices of their own are not trained."""
 
 from collections.abc import Sequence
 from typing import Any

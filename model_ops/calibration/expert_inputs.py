@@ -1,12 +1,6 @@
-"""What every expert of a mixture reads on calibration rows, one expert after another.
-
-    for expert in experts_of(block):               # a block with the layers of one expert: gate, up, down
-        expert.inputs()
-
-An expert reads the tokens that the router sends to it. The moment of fewer tokens than inputs says nothing of most directions,
-so an expert with fewer than `TOKENS_PER_INPUT` tokens for each of its inputs is shown other tokens as well, evenly spread,
-until it has as many. What goes on to the next block is what the router chose.
-"""
+"""What every expert of a mixture reads on calibration rows, one expert after another. An expert with fewer than
+`TOKENS_PER_INPUT` routed tokens for each input is shown others as well, evenly spread, since the moment of few tokens says
+nothing of most directions. What goes on to the next block is what the router chose."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""What each Linear layer of a block reads while calibration rows run through it.
-
-Moments are summed in float64 and rounded once at the end. A sum of a few hundred float32 numbers hardly ever depends on the
-order of its terms then, so the result is the same however the rows are shared out between processes.
-"""
+"""What each Linear layer of a block reads on calibration rows. Moments are summed in float64 and rounded once, so the result
+does not depend on how processes share out the rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,8 +1,5 @@
-"""Calibration rows: training conversations of the recipe's own traffic, as the model is served, in a seeded order.
-
-Rows of the training split only: what a model is measured on has no part in how its weights are rounded. A document begins as
-the tokenizer's own template begins it, so no bos comes twice.
-"""
+"""Calibration rows: training conversations of the recipe's own traffic, as the model is served, in a seeded order. A document
+begins as the tokenizer's template begins it, so no bos comes twice."""
 
 import random
 from pathlib import Path

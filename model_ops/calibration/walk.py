@@ -4,10 +4,7 @@
         for name, read in block.inputs().items():       # E[x x^T] of the layer's inputs, their range, a sample
             block.replace(name, quantized_weight)       # what later blocks will read
 
-Kept are hidden states of one block boundary, second moments and weights of one block (`model_ops.models.blockwise`). A block
-runs twice: as it was, to see what its layers read, and with its new weights, so that the next block is calibrated on what it
-will really read. `model_ops.calibration.expert_inputs` shows what a mixture reads to one expert after another. On several
-processes each has a share of the batches; what layers read is summed over all of them.
+Memory is one block's. Each block runs twice: as it was, then with its new weights for the next one. Processes share batches.
 """
 
 from __future__ import annotations

@@ -1,14 +1,6 @@
-"""Chooses the codes of a model's Linear layers by what the layers read in calibration rows, on one process or several.
-
-    gptq          int4 codes by GPTQ
-    awq           int4: inputs are scaled by AWQ, and codes are the nearest
-    awq_gptq      int4: inputs are scaled by AWQ, then codes by GPTQ
-    smoothquant   int8: inputs are scaled by SmoothQuant, and codes are the nearest
-
-Layers that a method is not for are rounded to the nearest in their turn, since later blocks are calibrated on what they will
-read. Each block's tensors are written when it is done (folder/block-7.safetensors): a run that was stopped computes no block
-twice. On several processes all see the same inputs, each chooses the codes of some matrices, and the first one writes the file.
-"""
+"""Chooses codes of Linear layers by what they read in calibration rows: gptq (int4), awq (int4, inputs scaled by AWQ, nearest
+codes), awq_gptq (both), smoothquant (int8). Other layers are rounded to the nearest. Each block's tensors are written when it
+is done (folder/block-7.safetensors), so a stopped run computes no block twice; processes share the matrices of a block."""
 
 from __future__ import annotations
 

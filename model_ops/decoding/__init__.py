@@ -1,10 +1,6 @@
 """Generates tokens with a cache: greedy or sampled, for many rows at once, alone or with a drafter whose tokens the target
-verifies exactly.
-
-Output with a drafter has the target's own distribution. `runner.py` chooses one of three runners for a model: fused products
-for known families, transformers with a ragged cache, or one that keeps a state. Start with `decode_loop.py`; `drafters.py`
-is the interface of a drafter, `sampling.py` has temperature, top-p and the acceptance test.
-"""
+verifies exactly, so that output has the target's own distribution. Start with `decode_loop.py`; `drafters.py` is the interface
+of a drafter."""
 
 from typing import TYPE_CHECKING
 
@@ -12,14 +8,12 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from model_ops.decoding.decode_loop import Completion, decode
-    from model_ops.decoding.drafters import DraftChain, Drafter, Proposal, independent_drafts
+    from model_ops.decoding.drafters import DraftChain, Drafter, ModelDrafter, Proposal, independent_drafts
     from model_ops.decoding.incremental import FINAL, RotaryTable, rotate, runs_fast
-    from model_ops.decoding.model_drafter import ModelDrafter
     from model_ops.decoding.penalties import NO_PENALTIES, Penalties
     from model_ops.decoding.prompts import Prompt, choose_prompts, read_prompts, render_prompt
     from model_ops.decoding.ragged_cache import RaggedCache
-    from model_ops.decoding.runner import Runner, decoding_dtype, new_runner
+    from model_ops.decoding.runner import Runner, decoding_dtype, load_runner, new_runner
     from model_ops.decoding.sampling import NONE, Truncation, sample
-    from model_ops.decoding.target import load_runner
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

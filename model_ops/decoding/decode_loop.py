@@ -1,14 +1,6 @@
-"""Batched decoding with a KV cache: plain, or speculative with exact verification of chain drafts.
-
-    answers = decode(runner, prompts, row_ids, ..., drafter=model.drafter(), num_speculative_tokens=3)
-    for rows in batches([900, 40, 35, 870], most=64, per_batch=2_000): ...      # [[0, 3], [1, 2]], rows by length
-
-At temperature 0 the text is the target's greedy text; at other temperatures it has the distribution of the target's own
-samples (`model_ops.decoding.sampling`). Acceptance is counted as in vLLM's scheduler: prefill gives the first token, every
-later forward is a round, and all accepted drafts of a round count, also past the answer's end. vLLM counts only rounds with a
-draft, as `Completion.drafts` does. A batch pads its prompts to the longest one; `batches` finds the split of least cost
-exactly.
-"""
+"""Batched decoding with a KV cache: plain, or speculative with exact verification of chain drafts. Acceptance is counted as in
+vLLM's scheduler: prefill gives the first token, every later forward is a round, and all accepted drafts of a round count, also
+past the answer's end. vLLM counts only rounds with a draft, as `Completion.drafts` does."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field

@@ -4,10 +4,9 @@
     hidden, captured = runner.forward(ids, runner.new_cache(rows=64), capture=(2, 5, 7))
     logits = runner.logits(hidden[:, -1])
 
-It shares the model's weights (q, k, v and gate, up become views of one fused matrix) and is faster than the model's own forward
-on small batches. `captured` holds hidden states at block boundaries: 0 is the embedding output, k the input of block k, n the
-last block's output before the final norm; FINAL is the state after it. On CUDA, the second forward of a shape over a cache is
-recorded as a CUDA graph, and later ones replay it.
+It shares the model's weights; q, k, v and gate, up become views of one fused matrix. `captured` holds states at block
+boundaries: k is the input of block k, n the last block's output before the final norm, FINAL the state after it. On CUDA, a
+shape's second forward is recorded as a CUDA graph.
 """
 
 import warnings

@@ -1,9 +1,5 @@
-"""Reads prompts from a dataset's conversations: everything before the last assistant message.
-
-    prompts = read_prompts(dataset, "train", tokenizer)
-
-The target's own chat template renders them with its generation prompt, as a server does.
-"""
+"""Reads prompts from a dataset's conversations: everything before the last assistant message, rendered by the target's own chat
+template with its generation prompt, as a server does."""
 
 import random
 from dataclasses import dataclass

@@ -1,12 +1,9 @@
 """KV cache for rows of different lengths, with the attention that reads it.
 
-    cache = RaggedCache(layers=10, rows=64, kv_heads=2, head_dim=32, dtype=torch.float32, device="cpu")
-    cache.reserve(tokens)                                 # space for `tokens` more in every row
-    output = cache.attend(layer, query, key, value, cache.positions(tokens), window=None)
-    cache.lengths += accepted                             # makes new tokens visible
-
-Every row has its tokens at 0..length-1. Entries past a row's length are invisible and the next call overwrites them, so
-rejecting drafts or ignoring padding of a short row costs nothing.
+cache = RaggedCache(layers=10, rows=64, kv_heads=2, head_dim=32, dtype=torch.float32, device="cpu")
+cache.reserve(tokens)                                 # space for `tokens` more in every row
+output = cache.attend(layer, query, key, value, cache.positions(tokens), window=None)
+cache.lengths += accepted                             # makes new tokens visible; the next call overwrites the others
 """
 
 from collections.abc import Hashable

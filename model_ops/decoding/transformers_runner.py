@@ -1,10 +1,6 @@
-"""Runners that decode with a transformers model's own forward; `model_ops.decoding.runner` chooses one.
-
-`RaggedModel`, where attention is all that connects tokens, puts attention over a ragged cache into transformers' interface:
-norms, experts, soft caps, sinks, windows, latent attention and RoPE are the model's own code. `StatefulModel` is for families
-with a linear recurrence or a convolution: a row whose drafts are taken back continues from a copy of its cache that was made
-before them, and after a row's first tokens the model gets one token at a time.
-"""
+"""Runners that decode with a transformers model's own forward. `RaggedModel` puts attention over a ragged cache into it.
+`StatefulModel` is for families with a linear recurrence or a convolution: a row whose drafts are taken back continues from a
+copy of its cache, and after a row's first tokens the model gets one token at a time."""
 
 import copy
 from collections.abc import Sequence

@@ -1,10 +1,5 @@
-"""Drafting without a trained network, and the measurement of any drafter: n-gram and suffix lookup, acceptance with intervals,
-and the choice of what a server drafts with.
-
-Trained drafters are in `speculators`. Start with `acceptance.py` (acceptance length, gain, intervals), then
-`measure_acceptance.py`, which decodes prompts with several drafters. `drafts.py` describes what a server can draft with;
-`drafting_choice.py` picks the fastest from measurements.
-"""
+"""Drafting without a trained network (n-gram and suffix lookup), acceptance of any drafter with intervals, and the choice of
+what a server drafts with. Trained drafters are in `speculators`. Start with `acceptance.py`, then `measure_acceptance.py`."""
 
 from typing import TYPE_CHECKING
 
@@ -35,8 +30,7 @@ if TYPE_CHECKING:
         varying,
     )
     from model_ops.drafting.drafts import LOOKUPS, NO_DRAFTING, Drafting, with_drafter
-    from model_ops.drafting.lookup import replay
-    from model_ops.drafting.measure_acceptance import AcceptanceRun, baselines, measure
+    from model_ops.drafting.measure_acceptance import AcceptanceRun, baselines, measure, replay
     from model_ops.drafting.suffix import SuffixCache
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

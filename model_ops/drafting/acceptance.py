@@ -1,13 +1,7 @@
-"""Acceptance statistics of drafters: acceptance length (tau) with confidence interval, by group, and gains. Imports no torch.
-
-    summary = summarize(rows)                             # rows of one drafter and temperature
-    gain = paired_gain([kl_0, kl_1, kl_2], [lk_0, lk_1, lk_2])     # three trainings of each on the same prompts
-
-tau = tokens emitted per target forward pass = 1 + accepted / forwards, without the prompt's prefill; `tau_of_drafts` counts
-only forwards that verify a draft, as servers' counters do. Intervals are Student's t over prompts, since tokens of one answer
-are not independent, and over trainings; a bootstrap is too narrow where samples are few. An answer loops if a pattern of 1 to
-13 tokens repeats over at least 32 tokens.
-"""
+"""Acceptance statistics of drafters, without torch: tau = tokens per forward of the target = 1 + accepted / forwards, without
+the prefill (`tau_of_drafts`: only forwards that verify a draft, as servers count). Intervals are Student's t over prompts and
+trainings, since tokens of one answer are not independent. An answer loops if a pattern of 1 to 13 tokens repeats over at least
+32."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -1,12 +1,6 @@
-"""Which drafting to serve: decided by measurements in a server, or by acceptance over logged answers where there is none.
-
-A drafting's score is the geometric mean, over the concurrencies of the endpoint, of its tokens/s over those without drafting.
-The highest score is served; of draftings within TIE of it, the simplest (nothing, n-gram, suffix, drafter; fewer tokens). A
-drafting whose p99 latency exceeds that without drafting by more than `p99_above` at one of the concurrencies is not served.
-
-At one concurrency, a round of K drafts and their verification takes tau / ratio times as long as the plain step. That number is
-`tau_needed`: drafting pays if the acceptance length is above it. Importing this file imports no torch.
-"""
+"""Which drafting to serve: the highest geometric mean, over the endpoint's concurrencies, of tokens/s over those without
+drafting; within TIE of it the simplest, and none whose p99 latency exceeds that without drafting by more than `p99_above`.
+Without a server's measurements acceptance decides: it pays above `tau_needed`, tau / ratio of one round. No torch."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,18 +1,42 @@
-"""What a server drafts with: nothing, a lookup that needs no training, or the trained drafter; and how many tokens at a time.
+"""What a server drafts with: nothing, a lookup that needs no training, or the trained drafter; and how many tokens at a
+time, K, also by batch size: (first, last, K) for each range of requests, as vLLM's `num_speculative_tokens_per_batch_size`.
+No torch."""
 
-    Drafting(method="ngram", num_speculative_tokens=5).label                   # "n-gram lookup, K = 5"
-    Drafting(method="drafter", num_speculative_tokens=5, by_batch_size=((1, 2, 5), (3, 8, 2), (9, 9, 0)))
-
-K by batch size is vLLM's `num_speculative_tokens_per_batch_size`: (first, last, K) for each range of requests in a step; the
-last range holds for all larger batches, and K = 0 drafts nothing. Importing this file imports no torch.
-"""
-
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from model_ops.drafting.ngram import LONGEST_NGRAM, SHORTEST_NGRAM
 from model_ops.speculators import DrafterServing, SglangOptions, VllmOptions
+
+LONGEST_NGRAM = 4
+SHORTEST_NGRAM = 1
+
+
+class NgramIndex:
+    """Maps every n-gram of a text to the end of its earliest occurrence."""
+
+    def __init__(self, tokens: Sequence[int] = ()):
+        self.tokens: list[int] = []
+        self._ends: dict[tuple[int, ...], int] = {}
+        self.extend(tokens)
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        for token in tokens:
+            self.tokens.append(token)
+            end = len(self.tokens)
+            for length in range(SHORTEST_NGRAM, min(LONGEST_NGRAM, end) + 1):
+                self._ends.setdefault(tuple(self.tokens[end - length :]), end)
+
+    def propose(self, count: int) -> list[int]:
+        """At most `count` draft tokens; [] if no suffix occurred before."""
+        size = len(self.tokens)
+        for length in range(min(LONGEST_NGRAM, size), SHORTEST_NGRAM - 1, -1):
+            end = self._ends[tuple(self.tokens[size - length :])]
+            if end < size:
+                return self.tokens[end : end + count]
+        return []
+
 
 Method = Literal["none", "ngram", "suffix", "drafter"]
 SIMPLEST_FIRST: tuple[Method, ...] = ("none", "ngram", "suffix", "drafter")

@@ -1,21 +1,97 @@
-"""Measures acceptance of drafters on held-out prompts: one row per prompt, drafter and temperature.
-
-Baselines without training are the target alone (`none`), n-gram lookup, and suffix decoding. The suffix cache starts empty,
-or with past answers, and takes in the answers in the order of the prompts.
-"""
+"""Measures acceptance of drafters on held-out prompts, one row per prompt, drafter and temperature; baselines are the target
+alone (`none`), n-gram lookup and suffix decoding. The suffix cache starts empty or with past answers, and takes in answers in
+the order of the prompts."""
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple, Protocol
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from model_ops.decoding import NO_PENALTIES, NONE, Completion, Drafter, Penalties, Prompt, Runner, Truncation, decode
+from model_ops.decoding import NO_PENALTIES, NONE, Completion, Drafter, Penalties, Prompt, Proposal, Runner, Truncation, decode
 from model_ops.drafting.acceptance import AcceptanceRow, is_looping
-from model_ops.drafting.lookup import DraftCounts, LookupDrafter, replay
-from model_ops.drafting.ngram import NgramIndex
+from model_ops.drafting.drafts import NgramIndex
 from model_ops.drafting.suffix import SuffixCache
+
+
+class LookupIndex(Protocol):
+    """Index over prompt and answer of one request."""
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Appends tokens to the answer."""
+
+    def propose(self, count: int) -> list[int]:
+        """At most `count` draft tokens; [] if no earlier text matches."""
+
+
+class DraftCounts(NamedTuple):
+    """Counts of drafts, as the fields of `decode.Answer`."""
+
+    forwards: int
+    drafts: int
+    drafted: int
+    accepted_at: list[int]
+
+
+class LookupDrafter:
+    """Drafter with one index per row. open_index creates the index of a request from its prompt's token ids."""
+
+    capture: tuple[int, ...] = ()
+
+    def __init__(self, open_index: Callable[[Sequence[int]], LookupIndex]):
+        self.open_index = open_index
+        self.indexes: list[LookupIndex] = []
+        self.device = torch.device("cpu")
+
+    def begin(self, prompts, first, captured=None) -> None:
+        self.indexes, self.device = [self.open_index(prompt) for prompt in prompts], first.device
+        for index, token in zip(self.indexes, first.tolist(), strict=True):
+            index.extend([token])
+
+    def propose(self, count: int, temperature: float, uniforms: Tensor | None = None) -> Proposal:
+        """As Drafter.propose, with as many drafts as the longest proposal has."""
+        proposals = [index.propose(count) for index in self.indexes]
+        longest = max(map(len, proposals))
+        tokens = torch.tensor([proposal + [0] * (longest - len(proposal)) for proposal in proposals], dtype=torch.int64)
+        lengths = torch.tensor([len(proposal) for proposal in proposals])
+        return Proposal(tokens.to(self.device), (torch.arange(longest) < lengths[:, None]).to(self.device))
+
+    def advance(self, emitted, counts, captured=None) -> None:
+        for index, tokens, count in zip(self.indexes, emitted.tolist(), counts.tolist(), strict=True):
+            index.extend(tokens[:count])
+
+    def keep(self, rows) -> None:
+        self.indexes = [self.indexes[row] for row in rows.tolist()]
+
+
+def replay(index: LookupIndex, answer: Sequence[int], beyond: Sequence[int], num_speculative_tokens: int) -> DraftCounts:
+    """Acceptance of a lookup drafter over an answer that the target gave without it; equal to the decoder's counts.
+
+    index: opened on the prompt. beyond: tokens of the target after the answer's end, which drafts of the last round are
+    verified against. An exact count needs num_speculative_tokens of them (`decode(..., beyond=K)`).
+    """
+    text = [*answer, *beyond]
+    index.extend(text[:1])
+    emitted, forwards, drafts, drafted = min(1, len(answer)), 0, 0, 0
+    accepted_at = [0] * num_speculative_tokens
+    while emitted < len(answer):
+        proposal = index.propose(num_speculative_tokens)
+        following = text[emitted : emitted + len(proposal)]
+        accepted = 0
+        while accepted < len(following) and following[accepted] == proposal[accepted]:
+            accepted_at[accepted] += 1
+            accepted += 1
+        forwards += 1
+        drafts += bool(proposal)
+        drafted += len(proposal)
+        step = text[emitted : emitted + accepted + 1]
+        index.extend(step)
+        emitted += len(step)
+    return DraftCounts(forwards, drafts, drafted, accepted_at)
 
 
 @dataclass(frozen=True)

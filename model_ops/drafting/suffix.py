@@ -107,7 +107,7 @@ class SuffixCache:
 
 
 class SuffixIndex:
-    """One request of a SuffixCache; a `model_ops.drafting.lookup.LookupIndex`."""
+    """One request of a SuffixCache; a `model_ops.drafting.measure_acceptance.LookupIndex`."""
 
     def __init__(self, cache: SuffixCache, prompt: Sequence[int]):
         self.cache = cache

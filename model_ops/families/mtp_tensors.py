@@ -1,8 +1,5 @@
-"""Splits the multi-token-prediction (MTP) layers of a checkpoint from its body, by the names of the tensors.
-
-MiMo-7B is a Qwen2 with additional `model.mtp_layers.*` (Xiaomi 2025, arXiv 2505.07608). It is imported as a plain Qwen2,
-without code of the checkpoint's authors; its MTP layers go to `mtp/`, where a drafter can start from them.
-"""
+"""Splits the multi-token-prediction (MTP) layers of a checkpoint from its body, by the names of the tensors: MiMo-7B, a Qwen2
+with `model.mtp_layers.*` (arXiv 2505.07608), is imported as a plain Qwen2, and its MTP layers go to `mtp/` for a drafter."""
 
 import json
 from collections.abc import Mapping

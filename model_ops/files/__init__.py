@@ -1,10 +1,5 @@
 """Files of models and datasets: written whole or not at all, tensors by header, digests, chat templates, ids of the Hugging
-Face Hub.
-
-Nothing here imports torch, so the graph and the commands use it freely. Start with `atomic_files.py`, the only way in which
-the project writes a result. `tensor_files.py` reads and writes safetensors by their headers; `digests.py` names a served
-model by its weights.
-"""
+Face Hub. Nothing here imports torch. Start with `atomic_files.py`, the only way in which the project writes a result."""
 
 from typing import TYPE_CHECKING
 
@@ -12,10 +7,19 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from model_ops.files import hub, template_files, tensor_files
-    from model_ops.files.atomic_files import renamed_when_complete, replaced, write_json, write_text
+    from model_ops.files.atomic_files import (
+        is_at,
+        lock,
+        locked,
+        renamed_when_complete,
+        replaced,
+        try_lock,
+        unlock,
+        write_json,
+        write_text,
+    )
     from model_ops.files.columns import bare, column, sentence
     from model_ops.files.digests import WeightNames, target_digest, vocabulary_digest, weight_file_stamps
-    from model_ops.files.file_locks import is_at, lock, locked, try_lock, unlock
     from model_ops.files.local_paths import Home, LocalPath
     from model_ops.files.standard_library import library_sources
     from model_ops.files.tensor_files import (

@@ -1,19 +1,54 @@
-"""Atomic writes: a file appears under its name, or replaces the old one, only when it is complete.
+"""Atomic writes and locks: a file appears under its name, or replaces the old one, only when it is complete.
 
-    write_text(path, text)      write_json(path, value)
     with replaced(path) as temporary: pq.write_table(rows, temporary)               # several processes may write `path`
     with renamed_when_complete(path) as temporary: save_file(tensors, temporary)    # one process at a time writes it
 
 Temporary files have names with a leading dot, which manifests leave out.
 """
 
+import fcntl
 import json
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+
+def lock(file: IO | int, shared: bool = False) -> None:
+    """Waits for the lock. shared: others may share it; otherwise nobody else has it."""
+    fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+
+
+def try_lock(file: IO | int, shared: bool = False) -> bool:
+    """Takes the lock if that needs no waiting. Returns whether it did. Raises OSError if the file system has no locks."""
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def unlock(file: IO | int) -> None:
+    """Frees the lock of a file that stays open."""
+    fcntl.flock(file, fcntl.LOCK_UN)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Waits for the lock of a file, which is created if needed, and holds it."""
+    with path.open("a") as file:
+        lock(file)
+        yield
+
+
+def is_at(handle: int, path: Path, follow_symlinks: bool = True) -> bool:
+    """Whether an open file or directory is still the one at this path."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat(follow_symlinks=follow_symlinks))
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager

@@ -1,8 +1,5 @@
-"""Columns of tables and of a dataset's files, with a sentence for each in the Arrow schema's field metadata.
-
-The catalog, Dagster and the reference page read the sentences. No file holds them and no digest covers them: another wording
-makes no artefact anew.
-"""
+"""Columns of tables and of a dataset's files, with a sentence for each, which catalog, Dagster and the reference page read. No
+file holds the sentences and no digest covers them."""
 
 import pyarrow as pa
 

@@ -1,11 +1,5 @@
-"""Digests of a target's weights and vocabulary, computed from its directory, to match drafters and logs to it.
-
-    target_digest(Path("models/quantized"))       # of the weights; differs for another revision of the target
-    vocabulary_digest(Path("models/quantized"))   # of the tokenizer's vocabulary
-    WeightNames.of(Path("models/quantized"))      # digests by which a gateway's log may name these weights
-
-No torch. Files whose sha256 is in the directory's manifest.json are not read again.
-"""
+"""Digests of a target's weights and vocabulary, computed from its directory without torch, to match drafters and logs to it.
+Files whose sha256 is in the directory's manifest.json are not read again."""
 
 from __future__ import annotations
 

@@ -1,11 +1,5 @@
-"""The commit of a model on the Hugging Face Hub.
-
-    is_offline()                                     # whether HF_HUB_OFFLINE forbids to ask
-    imported_commit("Qwen/Qwen3-0.6B")               # the commit that an import takes now, also without a network; of a branch,
-                                                     # tag or commit: revision=...
-
-One request, with a short time limit. HF_ENDPOINT names another Hub. Imports huggingface_hub on first use, and no torch.
-"""
+"""The commit that an import from the Hugging Face Hub takes, also without a network: one request with a short time limit.
+HF_ENDPOINT names another Hub."""
 
 import os
 import re

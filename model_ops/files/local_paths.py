@@ -1,9 +1,7 @@
-"""Keys of settings that name a file or folder of this machine: reading a recipe makes them absolute and checks them.
+"""Keys of settings that name a file or folder of this machine: reading a recipe with `Home` as context makes them absolute and
+checks them; settings validated without it (a worker's job) keep their paths as they are.
 
     model: Annotated[str, LocalPath("folder", "the directory of an embedding model")] | None = None
-    Settings.model_validate(values, context=Home(folder, absolute_uri))
-
-Settings that are validated without a `Home` (a worker's job) keep their paths as they are.
 """
 
 import ast

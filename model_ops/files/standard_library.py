@@ -1,11 +1,5 @@
-"""Source files of Python's standard library, split into two disjoint parts: demo traffic and training of the base model.
-
-    library_sources("traffic")   source files for the demo's logs
-    library_sources("base")      source files for training the base model `tiny`
-
-A fixed hash of the top-level name (`asyncio`, `json`, ...) decides the part. A base model that is trained on one part never
-sees a line of the other, so no held-out text can leak into it.
-"""
+"""Source files of Python's standard library in two disjoint parts, demo traffic and training of the base model `tiny`, by a
+fixed hash of the top-level name: so no held-out text of one can leak into the other."""
 
 import hashlib
 import sys

@@ -1,10 +1,5 @@
-"""The chat templates in a model's directory, by name. No torch: checks and servers' commands read them too.
-
-    chat_templates(directory)        # {"default": ..., "tool_use": ...}; {} without one
-
-The order is that of transformers: files of templates first, then tokenizer_config.json, in which a template is a text or a
-list of {name, template}; last chat_template.json, in which processors keep theirs: transformers' tokenizers do not read it.
-"""
+"""The chat templates in a model's directory, by name, in transformers' order: files of templates, then tokenizer_config.json (a
+text, or a list of {name, template}), last chat_template.json, in which processors keep theirs."""
 
 import json
 import shutil

@@ -1,11 +1,6 @@
-"""Reads and checks headers of safetensors files, and writes such files one tensor at a time. No torch.
-
-    headers = read_directory(Path("models/tiny"))        # name -> TensorHeader, over all shards
-    write_stream(path, shapes, tensors, metadata)        # holds one tensor in memory
-
-A safetensors file is 8 bytes (little-endian length of the header), a JSON header {name: {dtype, shape, data_offsets}},
-and the tensors' bytes, which must fill the rest of the file without gaps.
-"""
+"""Reads and checks headers of safetensors files, and writes such files one tensor at a time. No torch. A file is 8 bytes
+(little-endian length of the header), a JSON header {name: {dtype, shape, data_offsets}}, and the tensors' bytes without
+gaps."""
 
 import json
 import math

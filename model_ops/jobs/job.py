@@ -1,17 +1,105 @@
-"""A job for a worker (operation, input directories, output directory, settings), and the base class of all settings models.
+"""A job for a worker, the base class of all settings, the errors that a user can fix, and progress as JSON lines. Assets write
+the job's JSON file, `python -m model_ops.worker JOB.json` runs it. This file imports no operation, because the code digest of
+one must not cover the settings of the others."""
 
-    Job(operation="sft", output=folder, inputs={"model": base, "dataset": rows}, settings={"steps": 3})
-
-A job is a JSON file: assets write it, `python -m model_ops.worker JOB.json` runs it. Importing this file imports no torch
-and no operation, because the code digest of an operation must not cover the settings of the others.
-"""
-
+import json
+import signal
+import time
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TextIO, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from model_ops.jobs.errors import ModelError
+
+class UserError(Exception):
+    """An error that a user can fix."""
+
+    exit_code: ClassVar[int]
+
+
+class Misuse(UserError):
+    """A request that cannot be fulfilled."""
+
+    exit_code = 2
+
+
+class CheckFailed(UserError):
+    """A checked object is not as it has to be."""
+
+    exit_code = 1
+
+
+class ModelError(CheckFailed):
+    """An input of an operation cannot be used, such as a model directory or a dataset, or a run diverged. The worker reports
+    the message unchanged."""
+
+
+class Stopped(Exception):
+    """The operation stopped on request; the same job continues from what it saved."""
+
+
+class Progress:
+    """Writes progress as JSON lines to `stream` (None: nowhere)."""
+
+    def __init__(self, stream: TextIO | None = None, interval_s: float = 0.5):
+        self.stream = stream
+        self.interval_s = interval_s
+        self.stop_requested = False
+        self._phase = ""
+        self._began_s = 0.0
+        self._began_at = 0.0
+        self._written_s = 0.0
+        self._part_s = -interval_s
+        self._last: dict[str, Any] = {}
+
+    def report(self, phase: str, done: float, total: float, unit: str, **numbers: float) -> None:
+        """Reports that `done` of `total` units of a phase are finished."""
+        now_s = time.monotonic()
+        new_phase = phase != self._phase
+        if new_phase:
+            self._phase, self._began_s, self._began_at = phase, now_s, done
+        if not new_phase and done < total and now_s - self._written_s < self.interval_s:
+            return
+        self._written_s = now_s
+        elapsed_s = now_s - self._began_s
+        rate = (done - self._began_at) / elapsed_s if elapsed_s > 0 else 0.0
+        eta_s = round((total - done) / rate, 1) if rate > 0 else None
+        self._last = {"phase": phase, "done": done, "total": total, "unit": unit, "rate": round(rate, 3), "eta_s": eta_s}
+        self.event("progress", **self._last, **numbers)
+
+    def part(self, name: str, done: int, total: int, unit: str, **numbers: float) -> None:
+        """Reports how far the present unit of the phase is: `done` of `total` of its own. Before any phase, one itself."""
+        now_s = time.monotonic()
+        if not self._last:
+            self.report(name, done, total, unit, **numbers)
+        elif not done or now_s - self._part_s >= self.interval_s:
+            self._part_s = now_s
+            self.event("progress", **self._last, part=f"{name} {done:,} of {total:,} {unit}", **numbers)
+
+    def event(self, name: str, **fields: object) -> None:
+        """Writes one JSON line `{"event": name, ...}` at once. A broken pipe requests a stop, because the process that started
+        this work is gone and the work done so far should be saved."""
+        if self.stream is None:
+            return
+        try:
+            self.stream.write(json.dumps({"event": name, **fields}, ensure_ascii=False) + "\n")
+            self.stream.flush()
+        except BrokenPipeError:
+            self.stream, self.stop_requested = None, True
+
+    def stop_if_requested(self) -> None:
+        """Raises Stopped if a stop was requested; for phases that have nothing to save."""
+        if self.stop_requested:
+            raise Stopped
+
+    def install_signal_handlers(self) -> None:
+        """Makes SIGTERM and SIGINT request a stop instead of killing the process."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._request_stop)
+
+    def _request_stop(self, number: int, frame: object) -> None:
+        self.stop_requested = True
+
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 

@@ -1,10 +1,4 @@
-"""Formats numbers for sentences: singular and plural, durations, sizes. Imports nothing of the project.
-
-counted(1, "row")           # 1 row
-counted(2400, "row")        # 2,400 rows
-duration(840)               # 14 min
-size(1_200_000_000)         # 1.2 GB
-"""
+"""Formats numbers for sentences: counted(2400, "row") is `2,400 rows`, duration(840) `14 min`, size(1_200_000_000) `1.2 GB`."""
 
 IRREGULAR = {
     "copy": "copies",

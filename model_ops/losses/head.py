@@ -1,11 +1,6 @@
-"""Computes a loss at a model's head in chunks of rows, without holding logits of shape [tokens, vocab].
-
-    total, losses = chunked_head(hidden, head, rows_loss)  # total is differentiable in hidden, head.weight and head.bias
-
-Gradients are computed in the forward pass, and the backward pass scales them: the gradient of a chunk's logits overwrites the
-logits, is multiplied with hidden states and weight, and is freed. Products have autocast's precision, the softmax float32.
-Formulas: Liger-Kernel's fused linear cross entropy; soft cap: Gemma 2 (arXiv 2408.00118, section 2).
-"""
+"""Computes a loss at a model's head in chunks of rows, without holding logits of shape [tokens, vocab]: gradients are computed
+in the forward pass, overwrite the logits, and the backward pass scales them. Products have autocast's precision, the softmax
+float32. Formulas: Liger-Kernel's fused linear cross entropy; soft cap: Gemma 2 (arXiv 2408.00118, section 2)."""
 
 from __future__ import annotations
 

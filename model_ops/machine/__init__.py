@@ -1,10 +1,6 @@
-"""This machine: known accelerators, the fastest precision of matrix products, memory that goes back to the system, compiled
-kernels, the end of a process.
-
-Nothing here knows models. Start with `devices.py` (memory and speed by name) and `precision.py` (what `precision: auto`
-stands for; `python -m model_ops.machine.precision` prints its measurements). `torch_environment.py` has to run before torch
-is imported.
-"""
+"""This machine: known accelerators, the fastest precision of matrix products, compiled kernels, memory and the end of a
+process. Nothing here knows models. Start with `devices.py` and `precision.py` (`python -m model_ops.machine.precision` prints
+its measurements)."""
 
 from typing import TYPE_CHECKING
 
@@ -16,7 +12,6 @@ if TYPE_CHECKING:
     from model_ops.machine.compilation import compiled, compiled_arithmetic
     from model_ops.machine.device_rates import DeviceRates, rates_of
     from model_ops.machine.devices import ALSO_CALLED, DEVICES, DRIVER_NAMES, Device, parse_devices, peak_bf16_flops
-    from model_ops.machine.heap import free_device_memory, give_back_memory, keep_freed_memory
     from model_ops.machine.precision import (
         AUTO,
         Concrete,
@@ -30,7 +25,13 @@ if TYPE_CHECKING:
         products_dtype,
         products_in,
     )
-    from model_ops.machine.process_end import end_process, pipe_of
-    from model_ops.machine.torch_environment import set_torch_environment
+    from model_ops.machine.process import (
+        end_process,
+        free_device_memory,
+        give_back_memory,
+        keep_freed_memory,
+        pipe_of,
+        set_torch_environment,
+    )
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -1,9 +1,4 @@
-"""Pauses between tries: each is twice as long as the one before, up to a longest one.
-
-pause_after(3, first=1.0, longest=60.0)     # 4.0, after the third failure; timedeltas work as well
-backoff = Backoff(first_s=1.0, longest_s=60.0)
-backoff.begin(), backoff.is_over, backoff.reset()
-"""
+"""Pauses between tries: each is twice as long as the one before, up to a longest one."""
 
 import time
 from collections.abc import Callable

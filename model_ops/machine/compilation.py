@@ -1,16 +1,6 @@
-"""Decorators that compile a function of numbers and arrays with numba, without the GIL.
-
-    @compiled                   # exact: operations in the order of the source
-    def total(values): ...
-
-    @compiled_arithmetic        # sums may be reordered, so that loops over floats use vector instructions
-    def scaled(values, factor, output): ...
-
-numba caches the machine code next to the source file or in the user's cache folder; if neither is writable, every process
-compiles again. The cache is renewed when the function's own source file changes, but not when another file does. So pass
-values from other modules as arguments; do not read them as constants. Import modules that use this decorator inside
-functions, because importing numba takes most of a second.
-"""
+"""Decorators that compile a function of numbers and arrays with numba, without the GIL. The cache is renewed when the
+function's own file changes, not when another does: pass values of other modules as arguments. Import modules that use a
+decorator inside functions, because importing numba takes most of a second."""
 
 from collections.abc import Callable
 

@@ -1,13 +1,6 @@
-"""Rates that an accelerator reaches: matrix products, attention, copies. Measured on the device once; else shares of its data
-sheet. Imports no torch until it measures.
-
-    rates = rates_of(DEVICES["h200"])               # kept in the user's cache folder by device and torch, or assumed
-    rates.matmul_tflops, rates.attention_tflops, rates.copy_tb_s
-    python -m model_ops.machine.device_rates        # measures this machine's CUDA device, keeps and prints the rates as JSON
-
-Matrix products are those of a large model's blocks; attention is torch's fused kernel, forward and backward, on a row of 4,096
-tokens; a copy counts bytes read and bytes written.
-"""
+"""Rates that an accelerator reaches in matrix products, attention (forward and backward on a row of 4,096 tokens) and copies:
+measured on the device once and kept in the user's cache folder, else shares of its data sheet. `python -m
+model_ops.machine.device_rates` measures and prints them. Imports no torch until it measures."""
 
 from __future__ import annotations
 
@@ -25,7 +18,7 @@ from typing import NamedTuple
 
 from model_ops.files import write_json
 from model_ops.machine.devices import Device, device_of
-from model_ops.machine.torch_environment import set_torch_environment
+from model_ops.machine.process import set_torch_environment
 
 NVIDIA = Path("/dev/nvidiactl")
 """There where the driver of an NVIDIA device is loaded."""

@@ -1,11 +1,5 @@
-"""Table of accelerators: memory, bfloat16 FLOPs and bandwidth by name. Imports no torch.
-
-    device_count, device = parse_devices("8xH100")       # also "H200", "4x24GB", "cpu", "2xrtx4090"
-    peak_bf16_flops("NVIDIA H100 80GB HBM3")             # by the driver's name of the device; None if unknown
-
-Memory is the amount that the driver reports (a card sold as 80 GB has 79.2 GiB). FLOPs are dense bfloat16 with float32
-accumulation, from the vendors' data sheets, without sparsity.
-"""
+"""Table of accelerators: memory as the driver reports it (a card sold as 80 GB has 79.2 GiB), dense bfloat16 FLOPs with float32
+accumulation from the vendors' data sheets, and bandwidth. Imports no torch."""
 
 import difflib
 import re

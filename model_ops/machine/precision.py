@@ -1,11 +1,5 @@
-"""Chooses the precision of matrix products: bfloat16 where the device multiplies it faster than float32. Imports no torch.
-
-    with products_in(settings.precision, device): ...    # autocast; "auto" is decided here
-    decided(settings.precision, device)                  # "bfloat16" or "float32"
-
-A CPU is measured once, in less than a second; the result is kept in the user's cache folder, by everything that the speed
-depends on. Without bfloat16 units, products of bfloat16 take 3 to 50 times as long as those of float32.
-"""
+"""Chooses the precision of matrix products: bfloat16 where the device multiplies it faster than float32. A CPU is measured
+once, in less than a second, and the result kept in the user's cache folder. Imports no torch."""
 
 from __future__ import annotations
 

@@ -1,11 +1,6 @@
 """Models in memory: loading and saving directories in the Hugging Face layout, attention that keeps packed documents apart, and
-checks of what a server will load.
-
-Start with `model_directory.py` (load, save, read the config), then `attention.py` (the packed attention) and `isolation.py`
-(families that carry a state along the row). `blockwise.py` reads one block at a time, for models larger than memory;
-`verify_model.py` compares a directory with its config; `float_weights.py` turns a quantized base into float weights;
-`gguf_file.py` exports to llama.cpp.
-"""
+checks of what a server will load. Start with `model_directory.py`, then `attention.py` and `isolation.py` (families that carry
+a state along the row)."""
 
 from typing import TYPE_CHECKING
 

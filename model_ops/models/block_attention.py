@@ -1,12 +1,6 @@
-"""Causal attention with sliding window, soft cap and sinks, which fused kernels do not support on every device.
-
-- window: position i attends to positions i - window + 1 to i (Mistral, Gemma, gpt-oss; transformers' sliding_window).
-- softcap c: a score s becomes c tanh(s / c) before the mask (Gemma 2).
-- sinks: one logit per head in the softmax, without a value (gpt-oss's s_aux, arXiv 2309.17453).
-
-Queries are processed in blocks, each with only its visible keys, and the backward pass recomputes a block's scores from the
-log-sum-exp of each row (FlashAttention-2, arXiv 2307.08691, section 3). Softmax is float32.
-"""
+"""Causal attention with sliding window (position i attends to i - window + 1 to i), soft cap (a score s becomes c tanh(s / c),
+Gemma 2) and sinks (one logit per head in the softmax, arXiv 2309.17453), which fused kernels do not support on every device.
+The backward pass recomputes a block's scores from the log-sum-exp (FlashAttention-2, arXiv 2307.08691, section 3)."""
 
 from collections.abc import Iterator
 

@@ -1,8 +1,5 @@
-"""Stands in for blocks of a model: returns the hidden states that it is given.
-
-with bypassed(blocks) as recorders: model(**inputs)     # blocks: an nn.ModuleList; they are back afterwards
-recorders[3].calls                                      # [(hidden states, other arguments), ...]
-"""
+"""Stands in for blocks of a model, returns the hidden states that it is given, and records calls as (hidden states, other
+arguments)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

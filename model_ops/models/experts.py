@@ -1,9 +1,6 @@
-"""Experts of a mixture: grouped products in autocast's precision, for every width.
-
-transformers' grouped product runs in the dtype of the stored weights, so under `precision: bfloat16` float32 master weights
-would be multiplied in float32, and it needs widths whose rows have strides of 16 bytes. Here products follow autocast; other
-widths are padded on CUDA, and multiplied expert by expert on a CPU. Norms, gates and biases are the module's own.
-"""
+"""Experts of a mixture: grouped products in autocast's precision, for every width. transformers' own run in the dtype of the
+stored weights, and need rows with strides of 16 bytes; here other widths are padded on CUDA, and multiplied expert by expert on
+a CPU."""
 
 import torch
 from jaxtyping import Float, Int, Int32

@@ -1,10 +1,6 @@
-"""Computes bfloat16 weights from quantized ones, one tensor at a time.
-
-MXFP4: transformers' own conversion (OCP Microscaling 1.0). FP8: weight times the scale of its block, channel or tensor.
-bitsandbytes: a table of 16 values times the absmax of a block, which may be 8 bits too (QLoRA, arXiv 2305.14314); int8 times
-the absmax of its row / 127 (arXiv 2208.07339). compressed-tensors: integers and floats of four bits times the scale of their
-group.
-"""
+"""Computes bfloat16 weights from quantized ones, one tensor at a time: MXFP4 by transformers' conversion (OCP Microscaling
+1.0), FP8 and compressed-tensors by scales, bitsandbytes' 4 bits by a table of 16 values and absmax of a block (arXiv
+2305.14314), its int8 by the absmax of a row / 127 (arXiv 2208.07339)."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,10 +1,6 @@
-"""Writes a model and its tokenizer as one GGUF file with Q8_0 weights (int8, a float16 scale for each 32 inputs) for llama.cpp.
-
-Names, metadata and the order of rotary pairs are those of llama.cpp's convert_hf_to_gguf.py: for architecture `llama` the rows
-of queries and keys are interleaved, since llama.cpp rotates neighbours and transformers halves. Matrices whose rows 32 does
-not divide are float16, vectors float32. llama.cpp has the regular expressions that cut text before BPE compiled in, and a file
-names one of them: a tokenizer with another split is refused, since text would become other tokens than the model learnt.
-"""
+"""Writes a model and its tokenizer as one GGUF file with Q8_0 weights for llama.cpp, as its convert_hf_to_gguf.py does: for
+`llama` rows of queries and keys are interleaved, since llama.cpp rotates neighbours. Matrices whose rows 32 does not divide are
+float16. A tokenizer whose split before BPE llama.cpp has not compiled in is refused."""
 
 import json
 import math

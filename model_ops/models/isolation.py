@@ -1,12 +1,6 @@
-"""Keeps packed documents of one row apart, also in architectures that carry a state along the row.
-
-    isolate_documents(model, directory)      # after load_model(..., attention="packed")
-
-Only attention gets the document boundaries; a linear recurrence or a convolution along the tokens runs from one document into
-the next, and the loss does not show it. `model_ops.families.table` says which families do; any other family is tried: outputs
-of a second document must have no gradient with respect to the first. Where they have, the decoder computes documents in groups
-of similar length, padded on the right (`separate_documents`). What leaks even then is refused.
-"""
+"""Keeps packed documents of one row apart, also in architectures that carry a state along the row (recurrence, convolution).
+The table says which families do; any other is tried: outputs of a second document must have no gradient by the first. Where
+they have, documents are computed in groups of similar length; what leaks even then is refused."""
 
 import inspect
 import types

@@ -1,11 +1,6 @@
-"""Loads, checks and saves model directories in the Hugging Face layout.
-
-    model = load_model(directory, attention="packed")       # to train on packed rows; "sdpa": to generate, with a cache
-
-Nothing is downloaded and no code of a model's author is run. A directory whose tensors differ from its config is refused with
-the tensor's name. Two different vocabularies of the same size pass `refuse_misfit`; the tokenizer comes from the model's own
-directory, which keeps both together.
-"""
+"""Loads, checks and saves model directories in the Hugging Face layout. Nothing is downloaded, no code of a model's author
+runs, and a directory whose tensors differ from its config is refused. Two vocabularies of the same size pass `refuse_misfit`:
+the tokenizer comes from the model's own directory."""
 
 import json
 import os

@@ -1,9 +1,6 @@
-"""Reads base models whose weights are quantized: what they become as bfloat16, and how large that is. No torch.
-
-Known are MXFP4 (gpt-oss), FP8 with scales by block, channel or tensor (DeepSeek-V3, Qwen3-FP8), bitsandbytes nf4, fp4 and
-int8, and of compressed-tensors symmetric int8 and FP8, packed int4 and int8 with or without zero points, NVFP4 and MXFP4.
-`model_ops.models.float_weights` computes the values.
-"""
+"""Reads base models whose weights are quantized, without torch: what they become as bfloat16, and how large that is. Known are
+MXFP4, FP8 with scales by block, channel or tensor, bitsandbytes nf4, fp4 and int8, and of compressed-tensors symmetric int8 and
+FP8, packed int4 and int8 with or without zero points, NVFP4 and MXFP4."""
 
 import json
 import math

@@ -1,7 +1,4 @@
-"""Tiny random models of every family in the table, to try operations on them.
-
-model = tiny_model("gemma2", attention="sdpa")
-"""
+"""Tiny random models of every family in the table, to try operations on them."""
 
 from pathlib import Path
 from typing import Any

@@ -1,18 +1,14 @@
 """Training objectives: one module for each loss, a function of model and batch that returns named terms with sum and count.
-
-The trainer in `training` knows none of them. Start with `sft.py`, then `distillation.py`. `teacher_cache.py` stores
-the teacher's distributions; `on_policy.py` samples from the student while it trains. Losses of preference training are in
-`preferences`, those of reinforcement fine-tuning in `reinforcement`.
-"""
+The trainer knows none of them. Start with `sft.py`, then `distillation.py`; `teacher_cache.py` stores the teacher's
+distributions."""
 
 from typing import TYPE_CHECKING
 
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from model_ops.objectives.distillation import Divergence, distillation_loss, distillation_rows
+    from model_ops.objectives.distillation import Divergence, OnPolicyPlan, distillation_loss, distillation_rows
     from model_ops.objectives.divergence_rows import RowDivergence, mean_divergence, row_divergences
-    from model_ops.objectives.on_policy import OnPolicyPlan
     from model_ops.objectives.on_policy_settings import OnPolicySettings
     from model_ops.objectives.sft import next_token_loss
     from model_ops.objectives.teacher_cache import ABOUT, TeacherCache, write_reported

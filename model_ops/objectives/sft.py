@@ -1,11 +1,5 @@
-"""Loss of supervised fine-tuning: weighted cross-entropy of a batch's labels.
-
-    output = next_token_loss(model, batch)                # LossOutput of a causal language model
-    output = next_token_loss(model, batch, z_loss=1e-4)   # keeps the softmax's normaliser near 1
-
-Reads the streams labels and weights. Also logs token_accuracy, the share of labels that had the highest logit.
-Its batches are packed documents (model_ops.documents.packing.PackedPlan).
-"""
+"""Loss of supervised fine-tuning: weighted cross-entropy of a packed batch's labels, and token_accuracy, the share of labels
+that had the highest logit."""
 
 import torch
 from torch import nn

@@ -1,13 +1,7 @@
-"""A teacher's distributions, computed once or reported by an endpoint: some tokens at every target, on disk for a whole run.
-
-    cache = TeacherCache.write(folder, teacher, documents, top_k=32, temperature=1.0, precision="bfloat16", drawn=16)
-    plan = PackedPlan(documents, settings, cache)         # its batches hold what the teacher says at their targets
-
-A target has the likeliest tokens, and `drawn` tokens drawn from all others, the tail, by their probability. With drawn tokens
-the forward divergence is an estimate without bias: each stands for an equal part of the tail's mass (sparse sampling of logits,
-arXiv 2503.16870). Without, the tail is one bucket in teacher and student alike: the divergence over the buckets is at most that
-over the vocabulary (data processing inequality).
-"""
+"""A teacher's distributions on disk, computed once or reported by an endpoint: at every target the likeliest tokens, and
+`drawn` tokens from the tail by their probability, each for an equal part of its mass: an estimate of the forward divergence
+without bias (arXiv 2503.16870). Without drawn tokens the tail is one bucket: the divergence is at most that over the
+vocabulary."""
 
 from __future__ import annotations
 

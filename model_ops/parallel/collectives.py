@@ -1,14 +1,64 @@
-"""Differentiable collectives for use inside a model: all-gather and reduce-scatter of tokens, all-to-all of rows.
+"""Differentiable collectives for use inside a model (the gradient of each is its transpose), and gathers of results. Tensors
+are [1, tokens, width]: one packed row at a time."""
 
-The gradient of each collective is its transpose. Tensors are [1, tokens, width]: one packed row at a time.
-"""
+from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 
 import torch
 import torch.distributed as dist
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from model_ops.tensors import rounded
+
+# It logs advice to gather over several axes in one call for every tensor; gathering happens once per run.
+logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
+
+
+def leads() -> bool:
+    """Whether this is the first process, which writes files."""
+    return not dist.is_initialized() or dist.get_rank() == 0
+
+
+def wait_for_all() -> None:
+    """Waits until every process has called this."""
+    if dist.is_initialized():
+        dist.barrier()
+
+
+def whole_tensor(tensor: Tensor) -> Tensor:
+    """The whole of a sharded tensor, on its device; another tensor as it is. Every process calls this."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def whole_tensors(tensors: Mapping[str, Tensor], keep: bool, to: torch.dtype) -> dict[str, Tensor]:
+    """The whole tensors on the CPU, floating-point ones in dtype `to`, rounded as `rounded` does; {} if keep is False."""
+    whole = {}
+    for name, value in tensors.items():
+        value = whole_tensor(value.detach())
+        if keep:
+            whole[name] = rounded(value.cpu(), to, name) if value.is_floating_point() else value.cpu()
+    return whole
+
+
+def gather_parameters(model: nn.Module, keep: bool) -> None:
+    """Replaces a model's sharded parameters by whole ones on the CPU if keep is True; otherwise the model stays sharded. Shared
+    parameters stay shared."""
+    gathered: dict[int, nn.Parameter] = {}
+    for module in list(model.modules()):
+        for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
+            if not isinstance(parameter, DTensor):
+                continue
+            if id(parameter) not in gathered:
+                whole = parameter.detach().full_tensor()
+                gathered[id(parameter)] = nn.Parameter(whole.cpu(), parameter.requires_grad) if keep else parameter
+            setattr(module, name, gathered[id(parameter)])
+    if gathered and keep:
+        model.cpu()
+
 
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _sum_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor

@@ -1,9 +1,5 @@
-"""Resolves `precision: auto` for a job: one precision for all its processes and restarts.
-
-The first answer is kept in work/precision.json: a job that continues on another machine keeps its precision. Processes on
-unlike machines take float32 as soon as one of them is faster with it: emulated bfloat16 costs more than a processor's bfloat16
-units gain.
-"""
+"""Resolves `precision: auto` for a job: one precision for all its processes and restarts, kept in work/precision.json. It is
+float32 as soon as one process is faster with it: emulated bfloat16 costs more than another processor's units gain."""
 
 import json
 from collections.abc import Iterator

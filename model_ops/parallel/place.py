@@ -1,17 +1,7 @@
-"""Shards a model over a mesh by logical axes and rules: FSDP2, HSDP, tensor, sequence and expert parallelism, or one FSDP unit.
-
-    task = place(model, mesh, "bfloat16", device)     # the model's parameters are now DTensors
-    total, count, metrics = task(loss, model, batch)
-
-First matrices and experts are sharded (tensor_parallel), then FSDP2's fully_shard takes every block, the experts under ep, and
-the rest. Gradients are SUMMED over processes, not averaged: the trainer divides once, by the tokens of all of them. Only the
-first process needs values; the others, whose model may be on the meta device, receive it block by block, so devices and other
-processes hold at most one block, the embedding and the head unsharded.
-
-A drafter has few blocks, and training code reads its layers from outside their forwards, so FSDP cannot gather single blocks:
-`place_single_unit` gathers it whole once a step, over dp_replicate and dp_shard only. Its frozen parameters are not sharded,
-and communication is float32.
-"""
+"""Shards a model over a mesh: first matrices and experts (tensor_parallel), then FSDP2's fully_shard takes every block, the
+experts under ep, and the rest. Gradients are SUMMED over processes: the trainer divides once. Only the first process needs
+values. A drafter, whose layers are read from outside their forwards, is one unit (`place_single_unit`), gathered whole in
+float32."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,17 +1,8 @@
-"""Sharding rules from logical axes to mesh axes, and the axes and sharding of every parameter by its name. No torch.
-
-    plan = plan_sharding({name: shape, ...}, config, MeshSettings(dp_shard=4, tp=2))
-    plan["model.layers.0.self_attn.o_proj.weight"]     # placements {"fsdp": 0, "tp": 1}, local shape, notes
-
-Rules are ordered, as in MaxText's logical_axis_rules: the first rule that fits a dimension applies. A mesh axis is used once
-per parameter, and only if it divides a dimension into whole units (heads); otherwise the dimension is replicated, and `notes`
-says so. `fsdp` is dp_shard, cp and ep flattened (dp_shard and cp under `ep`): it shards the first dimension that no other rule
-took.
-
-Logical axes: vocab: token ids. embed: residual stream. heads, kv_heads: heads x head_dim. mlp: inner width of a feed-forward
-layer. expert: experts of a mixture. router, score: outputs of a router, of a reward model. norm: weights of a norm. None: rank
-of an adapter. Names are those of transformers 5; an unknown name has no logical axes, so only fsdp shards it.
-"""
+"""Sharding of every parameter by its name: logical axes to mesh axes. No torch. Rules are ordered, as in MaxText's
+logical_axis_rules: the first that fits a dimension applies. A mesh axis is used once per parameter, and only if it divides a
+dimension into whole units (heads); otherwise the dimension is replicated, and `notes` says so. `fsdp` is dp_shard, cp and ep
+flattened (dp_shard and cp under `ep`): it shards the first dimension that no other rule took. An unknown name has no logical
+axes, so only fsdp shards it."""
 
 import math
 import re

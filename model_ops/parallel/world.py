@@ -1,15 +1,11 @@
-"""The processes of a training run: their shares of a step's rows, and reductions over all processes.
+"""The processes of a training run: their shares of a step's rows, and reductions over all of them. All make the same calls in
+the same order, also with rows without labels.
 
     world = World.start(settings.mesh)                  # the processes of torchrun; one without torchrun
     world.place(model, settings.precision)              # shards the model; does nothing in one process
-    batches = plan.step(index, world.data_rank, world.data_ranks)
-    output = world.run(loss, model, batches[0])
-
-    world.parts["sync"] = engine.sync     # rank 0 alone decides, and all ranks do:
-    result = world.conduct(work)          # rank 0 calls work(), which calls world.ask("sync", 3)
-
-Under tensor parallelism processes take the same rows; under context parallelism they take the same rows and split their tokens.
-All processes make the same calls in the same order, also with rows without labels.
+    output = world.run(loss, model, plan.step(index, world.data_rank, world.data_ranks)[0])
+    world.parts["sync"] = engine.sync                   # rank 0 alone decides, and all ranks do:
+    result = world.conduct(work)                        # rank 0 calls work(), which calls world.ask("sync", 3)
 """
 
 from __future__ import annotations
@@ -30,8 +26,7 @@ from torch.distributed.tensor import DTensor
 
 from model_ops.jobs import ModelError, Stopped
 from model_ops.machine import Precision
-from model_ops.parallel.context_parallel import cut, pad
-from model_ops.parallel.mesh import Mesh
+from model_ops.parallel.mesh import Mesh, cut, pad
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.parallel.place import Task, place, place_single_unit
 from model_ops.tensors import AnyBatch, Loss, LossOutput, Mean, torch_internals

@@ -1,10 +1,6 @@
-"""Predictions before a run: memory and speed of a training step on given devices, and which server loads a quantization scheme
-on which device.
-
-Nothing is trained and no memory is allocated: a step is traced on tensors without storage. A family that no table names is
-tried on a small model instead. Start with `choice.py`, which picks mesh, micro-batch and checkpointing; `memory_plan.py` has
-the formulas, `servers.py` the table of servers.
-"""
+"""Predictions before a run: memory and speed of a training step on given devices, traced without storage, and which server
+loads a quantization scheme on which device. Start with `choice.py`; `memory_plan.py` has the formulas, `servers.py` the table
+of servers."""
 
 from typing import TYPE_CHECKING
 
@@ -43,7 +39,6 @@ if TYPE_CHECKING:
         why_not,
     )
     from model_ops.planning.shape_rates import MICRO_BATCH_TOKENS, ShapeRates, measure_shapes
-    from model_ops.planning.trainable_family import refuse_untrainable
-    from model_ops.planning.unknown_family import try_family
+    from model_ops.planning.trainable_family import refuse_untrainable, try_family
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -46,7 +46,7 @@ CPU_PROCESS_GIB = 0.6
 """Python with torch and transformers imported."""
 FRAGMENTATION = 0.05
 HEAP_FRAGMENTATION = 0.85
-"""The same of activations on a CPU: glibc keeps what a step frees (model_ops.machine.heap), and rarely gives a block to an
+"""The same of activations on a CPU: glibc keeps what a step frees (model_ops.machine.process), and rarely gives a block to an
 aligned request of the same size. From three trainings, of which one
 full held 1.7 and two with adapters 1.9 and 2.1 times what lives then; with full checkpointing it was more."""
 

@@ -1,9 +1,5 @@
 """Derives the requirements of a training stage from its model's config and settings: weights, operations per token, tracer.
-
-    needs = needs_of(config, settings, name="Llama-3-8B")        # for model_ops.planning.choice.choose
-
-Only the config is read; no weight is loaded or created. Memory is interpolated linearly between two traced micro-batches.
-"""
+Only the config is read. Memory is interpolated linearly between two traced micro-batches."""
 
 from __future__ import annotations
 

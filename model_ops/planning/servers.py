@@ -1,12 +1,6 @@
-"""Which server loads which scheme on which device. Importing this module imports no torch.
-
-    place = parse_place("vllm/h100")
-    why_not("w8a8", parse_place("vllm/b200"))     # one sentence; None if the server loads it
-
-What is written here was read in the sources of the versions in VERSIONS, and in vLLM's documentation; `Support.source` names
-the file. Rows with `seen` were loaded by that server on an x86 CPU without AMX, with the same
-log-probabilities as our own layers (docs/quantization.md). Nothing here was run on a GPU.
-"""
+"""Which server loads which scheme on which device, without torch. It was read in the sources of VERSIONS; `Support.source`
+names the file. Rows with `seen` were loaded by that server on an x86 CPU without AMX, with the same log-probabilities as our
+own layers (docs/quantization.md). Nothing here was run on a GPU."""
 
 from __future__ import annotations
 

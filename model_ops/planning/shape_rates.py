@@ -1,13 +1,6 @@
-"""Speed of this machine's CPU on the blocks and the head of one model: training, reading, decoding. Measured in seconds.
-
-    rates = measure_shapes(config.to_dict(), precision="bfloat16", rank=16)     # rank 0: every weight is trained
-    rates.step_s * tokens * layers + rates.head_step_s * tokens                 # seconds of a training step
-
-The model has two blocks of the config's shape and random weights, and the project's own code runs it: packed attention,
-adapters, chunked loss, decoding over a cache, GPTQ. Time is that of this thread on the processor, which waits for its other
-threads but not for other work on the machine. pipelines.planning.worker_memory keeps the results. Imports no torch until it
-measures.
-"""
+"""Speed of this machine's CPU on two blocks and the head of a model's shape, by the project's own code: training, reading,
+decoding. Measured in seconds of this thread on the processor, which waits for its other threads but not for other work on the
+machine. Imports no torch until it measures."""
 
 from __future__ import annotations
 

@@ -1,10 +1,5 @@
-"""Makes a smaller student from its teacher's weights: fewer layers, narrower layers, and measurements of which ones matter
-least.
-
-Nothing is trained here; the operation `distill` trains the student afterwards. Start with `narrower.py`;
-`layer_importance.py` measures on documents what to remove. `student_base.py` checks a directory
-that a student begins from.
-"""
+"""Makes a smaller student from its teacher's weights: fewer layers (`layer_importance.py`) or narrower ones (`narrower.py`), by
+measurements of which matter least. The operation `distill` trains the student afterwards."""
 
 from typing import TYPE_CHECKING
 

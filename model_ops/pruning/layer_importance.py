@@ -1,12 +1,6 @@
-"""Which layers of a model matter least for given documents, and a shallower student of the others.
-
-    search = least_important(model, documents, remove=6, precision="bfloat16")
-    student = make_student(teacher, evenly_spaced(teacher.config.num_hidden_layers, 14))
-
-Greedy: in each round every remaining layer is left out in turn, and the one is removed without which the held-out loss is
-lowest (Song et al., SLEB, arXiv 2402.09025). Of two layers that do the same, either can go, but not both, which a single
-ranking (Men et al., ShortGPT, arXiv 2403.03853) cannot see.
-"""
+"""Which layers of a model matter least for given documents, and a shallower student of the others. Greedy: in each round the
+layer is removed without which the held-out loss is lowest (SLEB, arXiv 2402.09025). Of two layers that do the same, either can
+go, but not both, which a single ranking (ShortGPT, arXiv 2403.03853) cannot see."""
 
 import copy
 from collections.abc import Callable, Sequence

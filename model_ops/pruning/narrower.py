@@ -1,12 +1,6 @@
-"""Cuts a model's MLP neurons, attention heads and hidden channels (structured pruning, Minitron, arXiv 2407.14679).
-
-    widths = widths_of(config, mlp=0.5, heads=None, hidden=None)  # ModelError for a family that cannot be cut
-    narrow = make_narrower(model, widths, Importance(...))       # as `measure_widths` measures it
-
-Neurons and heads are chosen in each layer, channels once for the whole residual stream. Heads go in whole key-value groups. The
-mean square of an RMSNorm is over fewer channels then, so its weight grows by sqrt(channels / channels kept): cutting channels
-that are always zero changes nothing but the part of eps.
-"""
+"""Cuts a model's MLP neurons, attention heads (in whole key-value groups) and hidden channels (structured pruning, Minitron,
+arXiv 2407.14679): neurons and heads in each layer, channels once for the whole residual stream. An RMSNorm's weight grows by
+sqrt(channels / channels kept), since the mean square is over fewer."""
 
 from __future__ import annotations
 

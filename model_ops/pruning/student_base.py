@@ -1,7 +1,4 @@
-"""Checks the directory of a model that a student begins as, or that teaches, from its files and config. No torch.
-
-refuse_unusable_base(Path("models/small"))         # ModelError with one sentence
-"""
+"""Checks the directory of a model that a student begins as, or that teaches, from its files and config. No torch."""
 
 import json
 from pathlib import Path

@@ -1,9 +1,6 @@
-"""FP8 with dynamic activations: float8 (e4m3) weights with a scale per output channel, activations with one per token.
-
-scale = absmax / 448, the largest finite value of e4m3 (Micikevicius et al., arXiv 2209.05433). Products are summed in
-float32, then times both scales: compressed-tensors' "float-quantized" format, preset FP8_DYNAMIC, which needs no calibration.
-CUDA devices with FP8 units (compute capability 8.9 and later) multiply the codes themselves.
-"""
+"""FP8 with dynamic activations (compressed-tensors' FP8_DYNAMIC): e4m3 weights with a scale per output channel, activations
+with one per token, scale = absmax / 448 (arXiv 2209.05433). Products are summed in float32; CUDA devices with FP8 units
+multiply the codes themselves."""
 
 import warnings
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,6 @@
-"""W4A16: int4 weights with a scale per group of inputs, activations as they come. compressed-tensors' "pack-quantized" format.
-
-Weights: symmetric codes in [-8, 7], weight = scale * code, one bfloat16 scale for each group of consecutive inputs of an output
-channel. Eight codes lie in one int32, each plus 8, the first input's in the lowest four bits. Servers multiply with the weights
-turned back into the activations' dtype; so does this layer.
-"""
+"""W4A16 (compressed-tensors' "pack-quantized"): symmetric int4 codes in [-8, 7] with a bfloat16 scale for each group of inputs
+of an output channel. Eight codes lie in one int32, each plus 8, the first input's in the lowest four bits. As in servers,
+weights are turned back into the activations' dtype to multiply."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,25 +1,115 @@
-"""The matrices of a model's blocks that are quantized, by name in a checkpoint and by module, and which of them servers join.
+"""The matrices of a model's blocks that are quantized, by name in a checkpoint and by module, and which of them servers join:
+every Linear layer, and every expert that checkpoints store as matrices of its own. Routers stay float; so do experts stored as
+one weight (gpt-oss, Granite), head, embeddings, norms and convolutions."""
 
-    block_layers(model_of_config(config)).matrices["model.layers.0.mlp.experts.3.up_proj"]        # (out, in)
-
-Every Linear layer of a block is quantized, and every expert that checkpoints store as matrices of its own. Routers stay float,
-because their outputs decide which experts compute; so do experts that a checkpoint stores as one weight (gpt-oss, Granite),
-head, embeddings, norms and convolutions.
-"""
-
+import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 
 from model_ops.families import ROUTERS
 from model_ops.jobs import ModelError
-from model_ops.quantization.separate_experts import EACH, PARTS
+
+PARTS = ("gate", "up", "down")
+"""Layers of an expert, in the order in which `BlockLayers.experts` names them."""
+
+
+EACH = ".each."
+"""Part of an expert layer's name between the mixture's name and the expert's number."""
+
+
+class Expert(nn.Module):
+    """A gated MLP."""
+
+    def __init__(self, gate: nn.Module, up: nn.Module, down: nn.Module):
+        super().__init__()
+        self.gate, self.up, self.down = gate, up, down
+
+
+class SeparateExperts(nn.Module):
+    """A mixture's experts; the forward's signature is that of transformers' fused experts.
+
+    act: the activation of the fused experts. watch: called with the hidden states and the experts of each token before they
+    are computed.
+    """
+
+    def __init__(self, experts: list[Expert], act: nn.Module):
+        super().__init__()
+        self.each = nn.ModuleList(experts)
+        self.act = act
+        self.watch: Callable[[Tensor, Tensor], None] | None = None
+
+    def forward(
+        self,
+        hidden_states: Float[Tensor, "tokens hidden"],
+        top_k_index: Int[Tensor, "tokens top_k"],
+        top_k_weights: Float[Tensor, "tokens top_k"],
+    ) -> Float[Tensor, "tokens hidden"]:
+        if self.watch is not None:
+            self.watch(hidden_states, top_k_index)
+        tokens, top_k = top_k_index.shape
+        expert, order = top_k_index.reshape(-1).sort(stable=True)
+        numbers = torch.arange(len(self.each), device=expert.device)
+        ends = torch.searchsorted(expert, numbers, right=True).tolist()  # the layer's only transfer to the host
+        rows = hidden_states[order // top_k]
+        outputs = torch.cat(
+            [
+                self.each[number].down(self.inner(number, rows[start:end]))
+                for number, (start, end) in enumerate(itertools.pairwise([0, *ends]))
+                if start < end
+            ]
+        )
+        outputs = outputs * top_k_weights.reshape(-1)[order, None]
+        back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+        return outputs[back].view(tokens, top_k, -1).sum(1).to(hidden_states.dtype)
+
+    def inner(self, number: int, rows: Float[Tensor, "rows hidden"]) -> Float[Tensor, "rows width"]:
+        """Input of an expert's down projection."""
+        expert = self.each[number]
+        return self.act(expert.gate(rows)) * expert.up(rows)
+
+
+@contextmanager
+def separated(model: nn.Module, names: Iterable[str]) -> Iterator[dict[str, SeparateExperts]]:
+    """Puts separate experts into the place of modules with fused ones, by name, and the fused ones back at the end. Weights are
+    shared: what is written into one form is in the other."""
+    fused = {name: model.get_submodule(name) for name in names}
+    separate = {name: _separate(module) for name, module in fused.items()}
+    try:
+        for name, module in separate.items():
+            model.set_submodule(name, module)
+        yield separate
+    finally:
+        for name, module in fused.items():
+            model.set_submodule(name, module)
+
+
+def _separate(fused: nn.Module) -> SeparateExperts:
+    width = fused.down_proj.shape[2]
+    return SeparateExperts(
+        [
+            Expert(_linear(both[:width]), _linear(both[width:]), _linear(down))
+            for both, down in zip(fused.gate_up_proj.detach(), fused.down_proj.detach(), strict=True)
+        ],
+        fused.act_fn,
+    )
+
+
+def _linear(weight: Float[Tensor, "out in"]) -> nn.Linear:
+    """A layer with this weight, not a copy of it."""
+    with torch.device("meta"):
+        layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False)
+    layer.weight = nn.Parameter(weight, requires_grad=False)
+    return layer
+
 
 EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(\w+)$")
 """A layer of one expert in a checkpoint: module, number of the expert, name."""

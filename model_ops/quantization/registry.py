@@ -1,10 +1,5 @@
-"""Finds a quantization scheme by name or by a directory's config.json, and writes that config. Imports no torch.
-
-    quantization = quantization_of(config)               # None for float weights
-    quantization.scheme_of("model.layers.0.mlp.up_proj")      # its Scheme; None: not quantized
-
-`schemes.py` lists the schemes. What config.json says of the weights is written by the compressed-tensors library.
-"""
+"""Finds a quantization scheme by name or by a directory's config.json, and writes that config with the compressed-tensors
+library. Imports no torch."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -29,7 +24,7 @@ class Quantization:
     """Schemes with the layers that each is for."""
     ignore: tuple[str, ...]
     cache: bool = False
-    """Whether keys and values are cached as float8 (`model_ops.quantization.kv_cache`)."""
+    """Whether keys and values are cached as float8 (`model_ops.quantization.quantized_model`)."""
 
     def scheme_of(self, layer: str) -> Scheme | None:
         """The scheme of a Linear layer, by its name; None if it is not quantized. Targets and exceptions are read as

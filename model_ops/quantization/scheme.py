@@ -1,9 +1,5 @@
-"""What a quantization scheme is: a name in recipes, the precision of weights and activations, the tensors it stores.
-
-    W8A8.recognises(config["quantization_config"])       # whether servers compute that directory by this scheme
-
-Importing this module imports no torch; `load_layer` does.
-"""
+"""What a quantization scheme is: a name in recipes, the precision of weights and activations, the tensors it stores. Importing
+this module imports no torch; `load_layer` does."""
 
 from __future__ import annotations
 

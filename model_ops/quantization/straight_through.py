@@ -1,9 +1,6 @@
-"""Linear layers that compute with rounded weights and learn as if they did not ("straight-through", Bengio et al., arXiv
-1308.3432).
-
-Forward is what the scheme's own layer computes, activations included. Backward takes rounding for the identity: the gradient by
-the inputs is that of the rounded weights, the gradient by the weights that of the unrounded inputs.
-"""
+"""Linear layers that compute with rounded weights, activations included, and learn as if they did not ("straight-through",
+arXiv 1308.3432): the gradient by the inputs is that of the rounded weights, that by the weights that of the unrounded
+inputs."""
 
 from __future__ import annotations
 

@@ -1,11 +1,6 @@
-"""Trained drafters: one folder for each architecture (EAGLE-3, DFlash, MTP, a standalone model), with its
-network, drafting, export and checks.
-
-`Architecture` (`architecture.py`) describes one kind; `architectures/__init__.py` lists them, and `registry.py` finds one by
-name or config. `losses/` has the loss of a drafter, `states/` the target's hidden states that it reads, `backbone/` the
-layers that architectures share. Start with `operation.py`, which trains one, then `eagle3/network.py`. How a draft is
-verified is in `decoding`.
-"""
+"""Trained drafters: one folder for each architecture (EAGLE-3, DFlash, MTP, a standalone model). `architecture.py` describes
+one kind, `architectures/__init__.py` lists them. Start with `operation.py`, which trains one, then `eagle3/network.py`. How a
+draft is verified is in `decoding`."""
 
 from typing import TYPE_CHECKING
 
@@ -20,7 +15,11 @@ if TYPE_CHECKING:
     from model_ops.speculators.settings import SpeculatorSettings
     from model_ops.speculators.standalone.architecture import DRAFT_MODEL
     from model_ops.speculators.standalone.network import check_shared_vocabulary
-    from model_ops.speculators.target_stamp import mismatches
-    from model_ops.speculators.verify_layers import SPECULATORS_LAYOUT, is_in_speculators_layout, verify_same_vocabulary
+    from model_ops.speculators.verify_layers import (
+        SPECULATORS_LAYOUT,
+        is_in_speculators_layout,
+        mismatches,
+        verify_same_vocabulary,
+    )
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -1,10 +1,5 @@
-"""Description of a kind of drafter: name, settings, network, checks, and the servers that run it.
-
-    MTP = Architecture(name="mtp", settings=MtpSettings, model_class=model_class, ...)
-
-One file of `architectures/` describes each; `registry.py` lists them. Recipes are checked with these descriptions, so
-importing one must not import torch: `model_class` and `check_target` import what they need when they are called.
-"""
+"""Description of a kind of drafter: name, settings, network, checks, and the servers that run it. Recipes are checked with
+these, so importing one must not import torch: `model_class` and `check_target` import what they need when they are called."""
 
 from __future__ import annotations
 

@@ -1,14 +1,7 @@
-"""Warm start of a drafter from a previous drafter of the same target, for new traffic.
-
-    previous = read_previous(directory, target, settings)     # ModelError if it was trained for other weights
-    counts = check_fit(model, previous)                       # model: new, initialised from the target
-    share = begin_between(model, previous, None, accepted)    # accepted(): acceptance length of `model` on the new answers
-
-Training starts from an interpolation between a new drafter and the previous one: shrinking trained weights towards their
-initialisation restores the speed of learning (Ash and Adams 2020, arXiv 1910.08475). The smallest share of the previous drafter
-is taken that keeps KEPT of its accepted drafts on the new answers. If the draft vocabularies differ, head rows of common tokens
-come from the previous drafter, and rows of new tokens from the target.
-"""
+"""Warm start of a drafter from a previous one of the same target: an interpolation between a new drafter and the previous one,
+since shrinking trained weights towards their initialisation restores the speed of learning (arXiv 1910.08475). The smallest
+share that keeps KEPT of its accepted drafts on the new answers is taken. Rows of tokens that are new in the vocabulary come
+from the target."""
 
 import json
 from collections.abc import Callable
@@ -23,7 +16,7 @@ from model_ops.models import read_config
 from model_ops.speculators.draft_model import DraftModel
 from model_ops.speculators.factory import load_draft_model
 from model_ops.speculators.settings import SpeculatorSettings
-from model_ops.speculators.target_stamp import WEIGHTS, mismatches
+from model_ops.speculators.verify_layers import WEIGHTS, mismatches
 
 HEAD = "lm_head.weight"
 """End of the names of tensors with one row per token of the draft vocabulary."""

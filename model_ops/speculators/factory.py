@@ -1,8 +1,4 @@
-"""Creates a drafter from its settings, or from a saved directory.
-
-model = new_draft_model(settings, target, target_ids)         # weights begin from the target's
-model = load_draft_model(directory).attach(target)            # the architecture is recognised from config.json
-"""
+"""Creates a drafter from its settings, or from a saved directory."""
 
 import json
 from pathlib import Path

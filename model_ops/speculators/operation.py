@@ -1,40 +1,122 @@
-"""Operation `speculator`: trains a drafter for the served target on the target's own answers.
-
-    {"operation": "speculator", "inputs": {"target": MODEL, "dataset": ANSWERS}, "output": DIR, "settings": {...}}
-
-ANSWERS is the output of `generate`. Weights are initialised from the target, from the input "previous" (a drafter of the same
-target), or from the model that the architecture starts from (inputs "draft_model", "mtp_layer"). Every generated token is
-supervised at every draft step, against the target's distribution over its full vocabulary. Under torchrun (settings.mesh) every
-process loads the frozen target and takes its share of the rows; the drafter is replicated or sharded.
-"""
+"""Operation `speculator`: trains a drafter for the served target on the target's own answers, the output of `generate`. Weights
+begin from the target, from the input "previous", or from the model that the architecture starts from (inputs "draft_model",
+"mtp_layer"). Every generated token is supervised at every draft step, against the target's distribution over its full
+vocabulary."""
 
 import math
 import os
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import torch
 
 from model_ops.decoding import Runner, load_runner
-from model_ops.files import weight_file_stamps
+from model_ops.files import TensorFileError, read_directory, target_digest, vocabulary_digest, weight_file_stamps
 from model_ops.jobs import Job, ModelError, Progress, filled
-from model_ops.models import load_tokenizer, read_config
+from model_ops.models import end_of_text_ids, load_tokenizer, read_config
 from model_ops.parallel import World, gather_parameters
 from model_ops.speculators.continue_training import begin_between, check_fit, read_previous
 from model_ops.speculators.draft_model import DraftModel
 from model_ops.speculators.factory import new_draft_model
-from model_ops.speculators.losses.teacher import Teacher
+from model_ops.speculators.losses.chain_loss import Teacher
 from model_ops.speculators.losses.training_loss import SpeculatorLoss, measure_alpha
 from model_ops.speculators.registry import ARCHITECTURES, AnySpeculatorSettings
 from model_ops.speculators.settings import SpeculatorSettings
-from model_ops.speculators.states.draft_inputs import check_answers, check_target
-from model_ops.speculators.states.draft_vocabulary import choose_draft_vocabulary, count_answers, coverage_report, forced_ids
-from model_ops.speculators.states.hidden_states import AnswerRow, HiddenStates, OnlineStates, read_answers
-from model_ops.speculators.states.speculator_batches import SpeculatorPlan, StateSource
-from model_ops.speculators.states.state_budget import StateChoice, choose_states
-from model_ops.speculators.target_stamp import stamp
+from model_ops.speculators.states.hidden_states import (
+    AnswerRow,
+    HiddenStates,
+    OnlineStates,
+    StateChoice,
+    choose_states,
+    read_answers,
+)
+from model_ops.speculators.states.speculator_batches import (
+    SpeculatorPlan,
+    StateSource,
+    choose_draft_vocabulary,
+    count_answers,
+    coverage_report,
+    forced_ids,
+)
+from model_ops.speculators.verify_layers import stamp
 from model_ops.training import ValidationPlan, first_documents, plan_validation, train
+
+
+def check_target(target: Path, architecture: str) -> None:
+    """Checks that a drafter of an architecture can be built for a target.
+
+    Raises ModelError for what the architecture itself refuses (such as too few layers), for a target without an output head
+    (its own, or tied to the embedding), and for an end-of-text id outside the vocabulary.
+    """
+    config = read_config(target)
+    ARCHITECTURES[architecture].check_target(target, config)
+    try:
+        tensors = read_directory(target)
+    except TensorFileError as error:
+        raise ModelError(str(error)) from error
+    tied = bool(config.get("tie_word_embeddings"))
+    head, vocab = "model.embed_tokens.weight" if tied else "lm_head.weight", config.get("vocab_size")
+    if type(vocab) is not int:
+        raise ModelError(f"{target}: vocab_size in config.json is {vocab!r}, not a number: save the model again")
+    packed = [name for name in tensors if name.startswith(f"{head}_")]  # some quantized formats split it
+    if head not in tensors and not packed:
+        raise ModelError(
+            f"{target}: tie_word_embeddings is {str(tied).lower()} and there is no {head}: save the model with "
+            "its output head, which drafters are trained against"
+        )
+    shape = tuple(tensors[head].shape) if head in tensors else (vocab, 0)
+    if len(shape) != 2 or shape[0] != vocab:
+        raise ModelError(f"{target}: {head} is {list(shape)}, but config.json has vocab_size {vocab}: save the model again")
+    strange = sorted(token for token in end_of_text_ids(target) if not 0 <= token < vocab)
+    if strange:
+        raise ModelError(
+            f"{target}: eos_token_id {strange[0]} is outside the vocabulary of {vocab}: set it in generation_config.json"
+        )
+
+
+def check_answers(
+    answers: Path, target: Path, rows: Sequence[AnswerRow], left_out: Mapping[str, int], held_out: Sequence[AnswerRow] = ()
+) -> None:
+    """Checks that this target generated the answers and the held-out answers, and that there is a token to learn from.
+
+    left_out: counts of rows that `read_answers` left out. Raises ModelError.
+    """
+    path = answers / "train.parquet"
+    if not rows:
+        if left_out.get("rows_left_out"):
+            raise ModelError(
+                f"none of the {left_out['rows_left_out']} answers in {path} holds a token to predict within "
+                "max_length: raise max_length, or generate answers for shorter prompts"
+            )
+        raise ModelError(f"{path} holds no answer to train the drafter on; generate more")
+    _check_origin(path, rows, target)
+    if held_out:
+        _check_origin(answers / "validation.parquet", held_out, target)
+
+
+def _check_origin(path: Path, rows: Sequence[AnswerRow], target: Path) -> None:
+    """Raises ModelError for answers of other weights or another tokenizer, and for ids outside the target's vocabulary."""
+    named = {name.decode(): value.decode() for name, value in (pq.read_schema(path).metadata or {}).items()}
+    digests = {"target_digest": (target_digest, "weights"), "vocabulary_digest": (vocabulary_digest, "tokenizer")}
+    for name, (digest, what) in digests.items():
+        given = named.get(name)
+        own = digest(target) if given else ""
+        if given and own and given != own:
+            raise ModelError(
+                f"{path} was answered with other {what} ({given[:12]}) than the target's ({own[:12]}): generate "
+                "the answers again with the target that is to be served"
+            )
+    vocab = read_config(target)["vocab_size"]
+    for row in rows:
+        if not 0 <= min(row.ids) <= max(row.ids) < vocab:
+            raise ModelError(
+                f"{path}: row {row.row_id} holds token ids outside the target's vocabulary of {vocab}: they are "
+                "of another tokenizer"
+            )
+
 
 VALIDATION_ROWS = 128
 """Most answers in validation: enough for alpha to about 0.01."""

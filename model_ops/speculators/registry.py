@@ -1,10 +1,5 @@
-"""Finds a drafter architecture by name or config.json, and reads settings of any of them.
-
-    settings = speculator_settings(architecture="dflash", num_speculative_tokens=7)
-    architecture = architecture_of(json.loads(text_of_config_json))
-
-`architectures/__init__.py` lists the architectures. Importing this module imports no torch.
-"""
+"""Finds a drafter architecture by name or config.json, and reads settings of any of them. Importing this module imports no
+torch."""
 
 from __future__ import annotations
 

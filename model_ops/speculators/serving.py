@@ -1,8 +1,5 @@
-"""How inference servers run a drafter: options of vLLM and SGLang, and notes for the release report.
-
-A release is made from these values alone, so nothing here imports a drafter's network or its training: a change there
-leaves the versions of releases alone.
-"""
+"""How inference servers run a drafter, and notes for the release report. A release is made from these values alone, so nothing
+here imports a network or its training: a change there leaves the versions of releases alone."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,8 +1,5 @@
-"""Recipe keys that every drafter architecture takes. Importing this module imports no torch.
-
-The file `architecture.py` of a drafter's folder adds the keys of one architecture to `SpeculatorSettings`;
-`model_ops.speculators.registry.AnySpeculatorSettings` is the union of all of them.
-"""
+"""Recipe keys that every drafter architecture takes, to which each `architecture.py` adds its own. Importing this module
+imports no torch."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal

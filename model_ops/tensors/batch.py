@@ -1,19 +1,17 @@
-"""A batch of aligned token streams of several documents, and the protocol of what yields batches for each optimizer step.
+"""A batch of aligned token streams of several documents, what yields batches for each step, and the interface of a loss.
 
-    @dataclass(frozen=True, kw_only=True)
-    class PreferenceBatch(Batch):            # an objective with more streams declares them
-        reference_logprobs: Float[Tensor, " tokens"] = field(metadata={"padding": 0})
-
-Code that cuts, pads or moves a batch does so with every declared stream.
+@dataclass(frozen=True, kw_only=True)
+class PreferenceBatch(Batch):            # an objective with more streams declares them; they are cut, padded and moved too
+    reference_logprobs: Float[Tensor, " tokens"] = field(metadata={"padding": 0})
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Float, Int, Num
+from torch import Tensor, nn
 
 IGNORED = -100
 """Label of a position without a prediction target."""
@@ -38,7 +36,7 @@ class Batch:
     """(first token, number of tokens) of this batch that each document continues, which it attends to; None: no document
     continues another."""
     context: Any = None
-    """Processes that share this row's tokens (model_ops.parallel.context_parallel); None without context parallelism."""
+    """Processes that share this row's tokens (model_ops.parallel.mesh); None without context parallelism."""
 
     @property
     def tokens(self) -> int:
@@ -114,3 +112,62 @@ class StatefulSource(BatchSource[KindOfBatch], Protocol[KindOfBatch]):
 
     def resume(self, state: dict[str, Any]) -> None:
         """Restores a state that `state` returned, so that the next step is the one that followed it."""
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A micro-batch's share of a mean over a step: the sum and the number of values in it."""
+
+    sum: Num[Tensor, ""] | float
+    count: Num[Tensor, ""] | float
+
+
+@dataclass(frozen=True)
+class LossOutput:
+    """A loss over one micro-batch.
+
+    terms are differentiated: a step minimises the sum of their means. A loss with several terms implements LossOfTerms.
+    metrics are logged only, each as its mean over the step. Every process and micro-batch has the same names, in the same
+    order; a term or metric without values has count 0.
+    """
+
+    terms: Mapping[str, Mean]
+    metrics: Mapping[str, Mean] = field(default_factory=dict)
+
+
+Loss = Callable[[nn.Module, AnyBatch], LossOutput]
+"""Of batches of one class, which declares the streams that the loss reads."""
+
+
+def one_term(
+    total: Float[Tensor, ""], count: Num[Tensor, ""] | float, metrics: Mapping[str, Tensor | float] | None = None
+) -> LossOutput:
+    """The output of a loss with one term; `metrics` are sums over the same `count` values."""
+    return LossOutput({"loss": Mean(total, count)}, {name: Mean(value, count) for name, value in (metrics or {}).items()})
+
+
+@runtime_checkable
+class LossOfTerms(Protocol):
+    """A loss with several terms. Each is divided by its own global count, which must be known before the first backward
+    pass."""
+
+    def __call__(self, model: nn.Module, batch: Batch) -> LossOutput: ...
+
+    def counts(self, batch: Batch) -> Mapping[str, Tensor | float]:
+        """The count of every term for this micro-batch, computed from its streams only."""
+
+
+@runtime_checkable
+class LearningLoss(Protocol):
+    """A loss that adapts during training. Its state is part of every checkpoint."""
+
+    def __call__(self, model: nn.Module, batch: Batch) -> LossOutput: ...
+
+    def after_step(self, numbers: Mapping[str, float]) -> None:
+        """Receives the loss and metrics of an optimizer step after its update; they are the same on every process."""
+
+    def state(self) -> dict[str, Any]:
+        """The state for a checkpoint, as JSON values."""
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Restores a state that `state` returned."""

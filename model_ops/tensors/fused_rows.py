@@ -1,9 +1,6 @@
-"""RMSNorm, gated activations and cross-entropy of a CPU's rows in one pass, over torch's number of threads.
-
-For float32 and bfloat16 tensors on a CPU (`takes`); other tensors take torch's own operations. Results are those of float32
-arithmetic, rounded once. Rows are split evenly over the threads, so a result depends on their number only by the order in which
-the weight's gradient is summed, as torch's does.
-"""
+"""RMSNorm, gated activations and cross-entropy of a CPU's float32 or bfloat16 rows in one pass (`takes`), as float32 arithmetic
+rounded once. Rows are split over torch's threads, so a result depends on their number only by the order in which the weight's
+gradient is summed."""
 
 import math
 from collections.abc import Callable

@@ -1,12 +1,6 @@
-"""RMSNorm and gated MLP that save fewer activations for the backward pass, with the same results.
-
-    use_memory_efficient_layers(model)        # before training; returns the number of modules that were changed
-
-A norm saves its input, which the residual stream holds anyway, and one number per token; an MLP saves gate and up, and
-recomputes their product. On a Qwen3 shape in bfloat16 this halves the memory of all activations. A module is changed only if a
-trial on random numbers gives the outputs and gradients of its own code. Calls go through the module's own linear layers, so
-adapters keep working. Large tensors on a CPU take one pass over memory for each layer (model_ops.tensors.fused_rows).
-"""
+"""RMSNorm and gated MLP that save fewer activations for the backward pass, with the same results: a norm saves its input and
+one number per token, an MLP gate and up. On a Qwen3 shape in bfloat16 this halves the memory of all activations. A module is
+changed only if a trial on random numbers gives the outputs and gradients of its own code."""
 
 import types
 from collections.abc import Callable

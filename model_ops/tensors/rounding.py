@@ -1,10 +1,5 @@
-"""Rounds trained float32 weights to the dtype of a file, so that updates smaller than its precision are not lost.
-
-Rounding to the nearest bfloat16 gives back the weight of before for an update below half a step: most of a short training's.
-Stochastic rounding takes the upper neighbour with a probability of the distance to the lower one, so that the saved weight is
-the exact one on average (Gupta et al. 2015, arXiv 1502.02551). The draws follow from the weight's name and its values: the same
-weights make the same file, on every device.
-"""
+"""Rounds trained float32 weights to the dtype of a file stochastically, so that updates below half a step are not lost: the
+saved weight is exact on average (arXiv 1502.02551). Draws follow from name and values: the same weights make the same file."""
 
 from __future__ import annotations
 

@@ -1,10 +1,6 @@
-"""RMSNorm, gated activations and cross-entropy on a CPU, each in one pass over memory. Import inside functions only, since it
-loads numba.
-
-A kernel takes one row at a time into a small float32 buffer, which stays in the cache; as chains of torch's operations these
-layers took as long as the matrix products of a 10M model. bfloat16 rows are passed as uint16 (their bits). A gated activation
-is x * sigmoid(slope * (x + cube * x^3)): SiLU for (1, 0); GELU in its tanh form for (sqrt(8 / pi), 0.044715).
-"""
+"""RMSNorm, gated activations and cross-entropy on a CPU, one row at a time in a small float32 buffer that stays in the cache.
+Import inside functions only, since it loads numba. bfloat16 rows are passed as uint16 (their bits). A gated activation is x *
+sigmoid(slope * (x + cube * x^3)): SiLU for (1, 0); GELU in its tanh form for (sqrt(8 / pi), 0.044715)."""
 
 import numpy as np
 from numba import types

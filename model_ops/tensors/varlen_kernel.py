@@ -1,10 +1,7 @@
-"""CUDA's flash attention over documents laid end to end (variable lengths), forward and backward.
-
-torch's public `torch.nn.attention.varlen.varlen_attn` calls the same operations, but its backward pass ignores the gradient of
-the log-sum-exp. Callers that merge further scores into the softmax (sinks, later draft steps) call `varlen_backward` with the
-merged output and log-sum-exp instead: the kernel recomputes probabilities as exp(score - log-sum-exp) and uses the output only
-in sum(gradient * output) (FlashAttention-2, arXiv 2307.08691, section 3).
-"""
+"""CUDA's flash attention over documents laid end to end, forward and backward. torch's public varlen_attn ignores the
+gradient of the log-sum-exp in its backward pass; callers that merge further scores into the softmax call `varlen_backward`
+with the merged output and log-sum-exp, from which the kernel recomputes probabilities (FlashAttention-2, arXiv 2307.08691,
+section 3)."""
 
 from __future__ import annotations
 

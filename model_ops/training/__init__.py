@@ -1,10 +1,6 @@
-"""The training loop, which knows no algorithm: micro-batches, optimizers, schedules, checkpoints, early end.
-
-It takes a model, a plan of batches and a loss from a room above, and divides once by the global count of target tokens. A
-killed run continues from its checkpoint and ends with the same weights. Start with `trainer.py`, then `step.py` (one
-optimizer step), `schedules.py` (the learning rate of each step) and `settings.py` (what a recipe can set). `tuning.py` loads
-a model for full, LoRA or QLoRA training and saves it.
-"""
+"""The training loop, which knows no algorithm: it takes a model, a plan of batches and a loss from a room above, and divides
+once by the global count of target tokens. Start with `trainer.py`, then `step.py` (one optimizer step) and `settings.py` (what
+a recipe can set)."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +9,6 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from model_ops.training.activations import checkpoint_activations
     from model_ops.training.dropout import without_dropout
-    from model_ops.training.flops import MatrixWork, attention_widths, needed_flops
     from model_ops.training.settings import (
         MOST_VALIDATION_TOKENS,
         SAME_RESULTS,
@@ -22,11 +17,14 @@ if TYPE_CHECKING:
         Overflow,
         RowsOf,
         TrainingSettings,
+        ValidationPlan,
+        first_documents,
+        plan_validation,
     )
     from model_ops.training.start_weights import StartWeights
+    from model_ops.training.step_meter import MatrixWork, attention_widths, needed_flops
     from model_ops.training.trainer import train
     from model_ops.training.tuning import load_to_tune, save_tuned, validated_as_saved
     from model_ops.training.tuning_settings import TuningSettings
-    from model_ops.training.validation import ValidationPlan, first_documents, plan_validation
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

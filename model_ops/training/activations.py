@@ -1,14 +1,6 @@
-"""Activation checkpointing and offloading of a model's blocks.
-
-- none: autograd saves what it needs. Fastest, most memory.
-- selective: saves results of matrix products and fused attention; recomputes cheap operations in the backward pass (after arXiv
-  2205.05198, by kind of operation instead of by module).
-- full: saves only the input of each block; the backward pass runs the block forward again (arXiv 1604.06174).
-
-Offloading moves the saved inputs to pinned host memory while later blocks run, and fetches each during the backward pass of the
-next block. Gradients are the same in all cases. Recomputation calls a block with the same arguments, so packed documents stay
-separate.
-"""
+"""Activation checkpointing of a model's blocks: none; selective saves results of matrix products and fused attention (after
+arXiv 2205.05198); full saves only the input of each block (arXiv 1604.06174). Offloading moves saved inputs to pinned host
+memory. Gradients are the same in all cases; documents stay separate, since recomputation has the same arguments."""
 
 from __future__ import annotations
 

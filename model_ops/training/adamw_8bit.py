@@ -1,9 +1,5 @@
-"""AdamW with moments in 8 bits: adapts the optimizer of bitsandbytes, which importing this file needs.
-
-Parameter groups with in_8_bits=False have 32-bit moments; the registry of bitsandbytes for this is global to the process and
-indexed by addresses of parameters. A step count from a checkpoint may be a tensor, which its kernels do not accept, so it is
-converted.
-"""
+"""AdamW with moments in 8 bits: adapts the optimizer of bitsandbytes, which importing this file needs. Its registry of
+parameter groups with 32-bit moments (in_8_bits=False) is global to the process and indexed by addresses of parameters."""
 
 from typing import Any
 

@@ -1,11 +1,5 @@
-"""Trains without dropout, whatever a base's config and `lora.dropout` say.
-
-    with without_dropout(model, progress, "rft"):
-        train(model, ...)
-
-A loss that compares the model with its reference or its sampler needs it: those read the model in evaluation mode, so what
-training mode draws at random would count as a change of the weights. TRL switches it off for the same objectives.
-"""
+"""Trains without dropout, whatever a base's config and `lora.dropout` say: a loss that compares the model with its reference or
+its sampler reads those in evaluation mode, so what training mode draws would count as a change of the weights."""
 
 import re
 from collections.abc import Iterator

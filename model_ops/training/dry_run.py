@@ -1,8 +1,6 @@
-"""Runs the heaviest micro-batch before the first step, so that a lack of memory shows at once and not at step 900.
-
-Gradients are dropped and buffers and generators restored, so losses are bit-identical with and without it. On an accelerator,
-memory of the future optimizer state stays reserved meanwhile.
-"""
+"""Runs the heaviest micro-batch before the first step, so that a lack of memory shows at once. Buffers and generators are
+restored, so losses are bit-identical with and without it. On an accelerator, memory of the future optimizer state stays
+reserved."""
 
 from typing import Protocol, runtime_checkable
 

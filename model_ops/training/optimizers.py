@@ -1,12 +1,10 @@
-"""Builds the optimizer of a run from its settings: AdamW, 8-bit AdamW (bitsandbytes, arXiv 2110.02861), or Muon.
+"""Builds the optimizer of a run (AdamW, 8-bit AdamW by bitsandbytes, or Muon) and its learning rates. Norms, biases, embeddings
+and a tied head do not decay.
 
-Norms, biases, embeddings and a head that is tied to the embedding do not decay. Muon moves the matrices of the blocks, also
-routers, adapters and single experts; AdamW the rest. Muon's update is the semi-orthogonal matrix nearest to the momentum
-(Keller Jordan 2024, kellerjordan.github.io/posts/muon), scaled by 0.2 sqrt(max(rows, columns)) to the size of AdamW's updates
-(Moonlight, arXiv 2502.16982), so both share learning rate and weight decay. It equals torch.optim.Muon with
-adjust_lr_fn="match_rms_adamw", and also takes stacks of matrices [experts, rows, columns].
-
-Muon needs whole matrices: in every step each process gathers a sharded matrix and keeps its own part of the update.
+Muon moves the matrices of the blocks, also routers, adapters and single experts; AdamW the rest. Its update is the
+semi-orthogonal matrix nearest to the momentum (kellerjordan.github.io/posts/muon), scaled by 0.2 sqrt(max(rows, columns)) to
+the size of AdamW's (Moonlight, arXiv 2502.16982), as torch.optim.Muon with adjust_lr_fn="match_rms_adamw". It needs whole
+matrices: each process gathers a sharded one and keeps its own part of the update.
 """
 
 import math
@@ -22,6 +20,31 @@ from torch.optim.adamw import adamw
 from model_ops.jobs import ModelError, filled
 from model_ops.machine import products_dtype
 from model_ops.training.settings import TrainingSettings
+
+
+def learning_rate_at(step: int, steps: int, settings: TrainingSettings) -> float:
+    """The learning rate of step `step` of `steps`. `settings` are resolved."""
+    peak, warmup = filled(settings.learning_rate), round(filled(settings.warmup_share) * steps)
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    floor = filled(settings.final_learning_rate_share)
+    match settings.schedule:
+        case "cosine":
+            factor = floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * _share(step, warmup, steps)))
+        case "linear":
+            factor = floor + (1 - floor) * (1 - _share(step, warmup, steps))
+        case "wsd":
+            decay_begins = max(warmup, steps - max(1, round(filled(settings.decay_share) * steps)))
+            # the step before the decay has share 0, so every step of the decay is below the peak
+            factor = floor + (1 - floor) * (1 - math.sqrt(_share(step, decay_begins - 1, steps)))
+        case "constant":
+            factor = 1.0
+    return peak * factor
+
+
+def _share(step: int, begins: int, steps: int) -> float:
+    """Progress from step `begins` to the last one: 0 up to `begins`, 1 at the last step."""
+    return max(0.0, (step - begins) / max(1, steps - 1 - begins))
 
 
 def build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:

@@ -1,11 +1,6 @@
-"""Policy for bad steps: loss or gradient is not finite (`on_bad_step`), or far above earlier steps, a spike (`on_spike`).
-
-    if recovery.takes("sft step 812", loss, grad_norm, rows):      # before the update; False: the step is skipped
-        optimizer.step()
-
-A spike is a loss or gradient norm above median + 10 x 1.4826 MAD (median absolute deviation) of the last 100 steps. All
-processes decide alike, and the history is part of the checkpoint, so a continued run decides as an uninterrupted one.
-"""
+"""Policy for bad steps: loss or gradient is not finite (`on_bad_step`), or above median + 10 x 1.4826 MAD (median absolute
+deviation) of the last 100 steps, a spike (`on_spike`). All processes decide alike, and the history is part of the
+checkpoint."""
 
 import math
 from collections import deque

@@ -1,7 +1,9 @@
 """Settings of a training run, with presets for missing values. Importing this module imports no torch."""
 
 import math
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -253,3 +255,46 @@ class TrainingSettings(Settings):
         if self.tokens_per_step is not None:
             values["least_tokens_per_step"] = self.tokens_per_step
         return self.model_copy(update={name: value for name, value in values.items() if getattr(self, name) is None})
+
+
+AnyDocument = TypeVar("AnyDocument")
+
+SHARE = 0.1
+"""Tokens of all validations of a run, as a share of the tokens that it trains on."""
+TIMES = 4
+"""Most validations of a run."""
+ENOUGH_TOKENS = 8_000
+"""Tokens of one validation before a run gets a second one: a later and more exact loss says more than several noisy ones."""
+
+
+@dataclass(frozen=True)
+class ValidationPlan:
+    """When and on how much to validate."""
+
+    tokens: int
+    """Most tokens of one validation, over all processes."""
+    every: int
+    """Optimizer steps between validations; the last step is always followed by one."""
+
+
+def plan_validation(steps: int, settings: TrainingSettings) -> ValidationPlan:
+    """The plan of a run of `steps` steps. settings: resolved; `validation_tokens`, if given, is used four times."""
+    if settings.validation_tokens is not None:
+        return ValidationPlan(settings.validation_tokens, max(1, math.ceil(steps / TIMES)))
+    budget = int(SHARE * steps * filled(settings.tokens_per_step))
+    times = max(1, min(TIMES, budget // ENOUGH_TOKENS))
+    return ValidationPlan(max(1, min(MOST_VALIDATION_TOKENS, budget // times)), max(1, math.ceil(steps / times)))
+
+
+def first_documents(
+    documents: Sequence[AnyDocument], tokens: int, length: Callable[[Any], int] = len, least: int = 1
+) -> list[AnyDocument]:
+    """The first documents up to `tokens` tokens; at least `least`, if there are as many. length: tokens of a document."""
+    chosen: list[AnyDocument] = []
+    held = 0
+    for document in documents:
+        if len(chosen) >= least and held + length(document) > tokens:
+            break
+        chosen.append(document)
+        held += length(document)
+    return chosen

@@ -1,9 +1,6 @@
-"""Files of a checkpoint: a background thread of each process writes its part of live tensors as safetensors.
-
-torch.distributed.checkpoint (DCP) plans which process writes and reads each part of a tensor; this file defines the format. The
-formats of DCP do not fit: FileSystemWriter pickles its index, and HuggingFaceStorageWriter builds each file in memory, at three
-times its size. Here tensors are written 16 MiB at a time with a digest (128-bit XXH3, against accidents, not against forgery).
-"""
+"""Files of a checkpoint: a background thread of each process writes its part of live tensors as safetensors, 16 MiB at a time
+with a digest (128-bit XXH3, against accidents). torch.distributed.checkpoint plans who writes and reads each part; its own
+formats do not fit: FileSystemWriter pickles its index, HuggingFaceStorageWriter takes three times a file's memory."""
 
 import json
 import os

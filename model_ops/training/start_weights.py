@@ -1,11 +1,5 @@
-"""The trained weights as they were before a training, for a reference that is read while it goes on.
-
-    start = StartWeights(model)          # before the first update
-    with start.in_place():
-        ...                              # the model computes as at its start
-
-Only trained weights are kept twice: of an adapter, which begins as zero, that is all it takes to compute the model without it.
-"""
+"""The trained weights as they were before a training, for a reference that is read while it goes on: only trained weights are
+kept twice. `in_place()` makes the model compute as at its start."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

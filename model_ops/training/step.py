@@ -1,8 +1,14 @@
 """One optimizer step: forward and backward of all micro-batches, division by the global count, one update."""
 
+import itertools
 import math
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Generic
 
 import torch
 from jaxtyping import Float, Float64
@@ -11,9 +17,82 @@ from torch import Tensor, nn
 from model_ops.jobs import ModelError, Progress, filled
 from model_ops.machine import products_in
 from model_ops.parallel import World, local_part
-from model_ops.tensors import AnyBatch, Batch, Loss, LossOfTerms, LossOutput, Mean, torch_internals
+from model_ops.tensors import (
+    IGNORED,
+    AnyBatch,
+    Batch,
+    BatchSource,
+    Loss,
+    LossOfTerms,
+    LossOutput,
+    Mean,
+    StatefulSource,
+    torch_internals,
+)
 from model_ops.training.recovery import Recovery, some
 from model_ops.training.settings import TrainingSettings
+
+
+@dataclass(frozen=True)
+class StepData(Generic[AnyBatch]):
+    """This rank's micro-batches of one step, their token counts, and the seconds that the step waited for them."""
+
+    batches: list[AnyBatch]
+    tokens: int
+    target_tokens: int
+    document_lengths: list[int]
+    prefix_lengths: list[int]
+    waited_s: float
+
+
+class StepBatches(Generic[AnyBatch]):
+    """Batches of the steps in order. ahead: make the next step's batches in advance; None: only on accelerators."""
+
+    def __init__(self, plan: BatchSource[AnyBatch], world: World, first: int, ahead: bool | None = None):
+        self._plan, self._world = plan, world
+        self._ahead = (world.device.type != "cpu" if ahead is None else ahead) and not isinstance(plan, StatefulSource)
+        self._next: tuple[int, Future[Sequence[AnyBatch]]] | None = None
+        if self._ahead and first < len(plan):
+            self._next = self._begin(first)
+
+    def take(self, index: int) -> StepData[AnyBatch]:
+        """The batches of step `index`. Raises any error of the source."""
+        began_s = time.perf_counter()
+        if not self._ahead:
+            on_host = self._make(index)
+        else:
+            if self._next is None or self._next[0] != index:
+                self._next = self._begin(index)
+            on_host = self._next[1].result()
+            if index + 1 < len(self._plan):
+                self._next = self._begin(index + 1)
+        batches = [batch.to(self._world.device) for batch in on_host]
+        said = [batch for batch in on_host if batch.row_ids]  # others have no labels and only keep ranks in step
+        return StepData(
+            batches,
+            tokens=sum(batch.tokens for batch in said),
+            target_tokens=sum(int((batch.labels != IGNORED).sum()) for batch in said),
+            document_lengths=list(itertools.chain.from_iterable(batch.document_lengths for batch in said)),
+            prefix_lengths=[
+                length for batch in said for _, length in batch.document_prefixes or [(0, 0)] * len(batch.document_lengths)
+            ],
+            waited_s=time.perf_counter() - began_s,
+        )
+
+    def _begin(self, index: int) -> tuple[int, Future[Sequence[AnyBatch]]]:
+        future: Future[Sequence[AnyBatch]] = Future()
+
+        def make() -> None:
+            try:
+                future.set_result(self._make(index))
+            except BaseException as error:
+                future.set_exception(error)  # `take` raises it again
+
+        threading.Thread(target=make, name=f"batches of step {index}", daemon=True).start()
+        return index, future
+
+    def _make(self, index: int) -> Sequence[AnyBatch]:
+        return self._plan.step(index, self._world.data_rank, self._world.data_ranks)
 
 
 def optimizer_step(
@@ -112,7 +191,7 @@ def _objective(output: LossOutput, known: Mapping[str, float] | None) -> Float[T
         if len(output.terms) != 1:
             raise ModelError(
                 f"the loss has the terms {', '.join(output.terms)} and no method counts(); add one "
-                "(model_ops.tensors.loss.LossOfTerms)"
+                "(model_ops.tensors.batch.LossOfTerms)"
             )
         return next(iter(output.terms.values())).sum
     if output.terms.keys() != known.keys():

@@ -1,13 +1,7 @@
-"""The training loop, independent of the objective: a source gives the batches of a step, a loss computes what to minimise.
-
-    result = train(model, plan, loss, settings, work=output / ".work", progress=progress, phase="sft")
-
-A killed run continues from its checkpoint under `work` and ends with bit-identical weights: batches are a function of the step,
-or their source's state is in the checkpoint. On CUDA this needs `settings.deterministic`: by default some kernels add in the
-order in which threads finish. Terms of a loss are summed over all micro-batches before they are divided by their counts, so the
-gradient does not depend on the number of micro-batches. Master weights, gradients and optimizer are float32. metrics.jsonl,
-next to the work folder, gets one line per optimizer step.
-"""
+"""The training loop, independent of the objective: a source gives the batches of a step, a loss computes what to minimise. A
+killed run continues from its checkpoint under `work` and ends with bit-identical weights (on CUDA with
+`settings.deterministic`). Terms are summed over all micro-batches before they are divided by their counts. metrics.jsonl, next
+to `work`, gets one line per step."""
 
 import json
 import math
@@ -31,15 +25,36 @@ from model_ops.tensors import AnyBatch, BatchSource, LearningLoss, Loss, Statefu
 from model_ops.training.activations import checkpoint_activations
 from model_ops.training.checkpoint import Checkpoints
 from model_ops.training.dry_run import dry_run
-from model_ops.training.optimizers import build_optimizer, reserve_state
+from model_ops.training.optimizers import build_optimizer, learning_rate_at, reserve_state
 from model_ops.training.qk_clip import QkClip
 from model_ops.training.recovery import Recovery
-from model_ops.training.schedules import learning_rate_at
 from model_ops.training.settings import SAME_RESULTS, TrainingSettings
-from model_ops.training.step import optimizer_step
-from model_ops.training.step_batches import StepBatches
+from model_ops.training.step import StepBatches, optimizer_step
 from model_ops.training.step_meter import StepMeter, peak_memory_mb
-from model_ops.training.tied_embedding import sparse_lookup_gradients
+
+
+@contextmanager
+def sparse_lookup_gradients(model: nn.Module, world: World) -> Iterator[None]:
+    """Context manager: lookups of a tied embedding have sparse gradients. Does nothing for sharded or untied models."""
+    embedding = _tied_embedding(model) if world.mesh is None else None
+    if embedding is None:
+        yield
+        return
+    embedding.sparse = True
+    try:
+        yield
+    finally:
+        embedding.sparse = False
+
+
+def _tied_embedding(model: nn.Module) -> nn.Embedding | None:
+    if not hasattr(model, "get_output_embeddings"):
+        return None
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    plain = isinstance(embedding, nn.Embedding) and embedding.max_norm is None and not embedding.scale_grad_by_freq
+    tied = plain and head is not None and getattr(head, "weight", None) is embedding.weight
+    return embedding if tied and embedding.weight.requires_grad and not embedding.sparse else None
+
 
 MAY_CHANGE = {*SAME_RESULTS, "on_bad_step"}
 """Settings that may differ when a run continues. on_bad_step is safe: a run that stopped at a bad step has not skipped any."""
@@ -259,7 +274,7 @@ class MetricsLog:
 @contextmanager
 def deterministic_kernels(wanted: bool, device: torch.device) -> Iterator[None]:
     """Makes torch use deterministic kernels inside the block, on CUDA. Raises ModelError with the operation's name if one has
-    no deterministic kernel. cuBLAS also needs CUBLAS_WORKSPACE_CONFIG, which model_ops.machine.torch_environment sets."""
+    no deterministic kernel. cuBLAS also needs CUBLAS_WORKSPACE_CONFIG, which model_ops.machine.process sets."""
     if not wanted or device.type != "cuda":
         yield
         return

@@ -1,14 +1,6 @@
-"""Loads a model for full fine-tuning, LoRA or QLoRA, and saves the result.
-
-Full: float32 master weights. LoRA: frozen weights in the precision of the products, QLoRA: in 4 bits; float32 adapters.
-
-    model, numbers = load_to_tune(base, settings, device)     # settings: model_ops.training.tuning_settings
-    numbers |= save_tuned(model, tokenizer, base, settings, output)
-    numbers |= validated_as_saved(model, validate, result, world, progress, "sft")
-
-Adapters are merged into the output's weights, so that later stages get an ordinary model, and are also in its adapter/ in
-PEFT's format.
-"""
+"""Loads a model for full fine-tuning (float32 master weights), LoRA (frozen weights in the precision of the products) or QLoRA
+(in 4 bits), and saves the result. Adapters, float32, are merged into the output's weights, so that later stages get an ordinary
+model, and are also in its adapter/ in PEFT's format."""
 
 import math
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Measures the acceptance of an n-gram drafter on logged answers, without a model.
 
 Prompt lookup proposes what followed the longest known suffix (4 down to 1 tokens) at its earliest occurrence, as vLLM's
-`ngram` method and model_ops/drafting/ngram.py do; a proposal is accepted as far as it equals the logged answer. If the log has
+`ngram` method and model_ops/drafting/drafts.py do; a proposal is accepted as far as it equals the logged answer. If the log has
 no token ids, pieces of text replace tokens: a run of letters with the space before it (at most 8 bytes at a time), up to 3
 digits, a run of one other character, 3 bytes of a non-ASCII character. Importing this module loads numba.
 """

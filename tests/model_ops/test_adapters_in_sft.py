@@ -16,14 +16,12 @@ from model_ops.adapters.lora_settings import LoraSettings
 from model_ops.adapters.nf4 import nf4_layers
 from model_ops.documents.conversations import read_documents
 from model_ops.documents.likelihood import held_out_loss, mean_loss
-from model_ops.jobs.errors import ModelError
-from model_ops.jobs.job import Job
-from model_ops.jobs.progress import Progress, Stopped
+from model_ops.jobs.job import Job, ModelError, Progress, Stopped
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.operations import sft
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.tensors import rounded
-from model_ops.training.flops import matrix_work
+from model_ops.training.step_meter import matrix_work
 from model_ops.verify import verify
 from tests.model_ops.models.saved_adapters import load_adapter
 from tests.thorough_cases import thorough_except

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from model_ops.files.file_locks import is_at, locked, try_lock, unlock
+from model_ops.files.atomic_files import is_at, locked, try_lock, unlock
 from model_ops.machine.backoff import Backoff, pause_after
 
 

@@ -12,16 +12,14 @@ from tiny_models import write_dataset, write_target
 
 from model_ops.decoding.decode_loop import decode
 from model_ops.decoding.prompts import read_prompts
-from model_ops.decoding.target import load_runner
+from model_ops.decoding.runner import load_runner
 from model_ops.documents.conversations import read_documents
 from model_ops.documents.likelihood import RowLoss, held_out_loss, mean_loss
 from model_ops.drafting.acceptance import tau_of
 from model_ops.evaluation import acceptances, likelihoods
 from model_ops.evaluation import report as evaluate
 from model_ops.evaluation.measurement import find, measurements_of
-from model_ops.jobs.errors import ModelError
-from model_ops.jobs.job import Job
-from model_ops.jobs.progress import Progress
+from model_ops.jobs.job import Job, ModelError, Progress
 from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.operations import generate, quantize

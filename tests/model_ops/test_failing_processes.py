@@ -8,7 +8,7 @@ from failing_worker import FAILURES
 from forked_script import forked_script
 
 from model_ops.jobs.job import Job
-from model_ops.parallel.processes import lost_another
+from model_ops.parallel.launch import lost_another
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("failing processes")]
 SETTINGS = {"steps": 12, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128, "mesh": {"dp_shard": 2}}

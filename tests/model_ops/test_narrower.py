@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from model_ops.documents.documents import Document
 from model_ops.documents.likelihood import held_out_loss, mean_loss
-from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import ModelError
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.models.tiny_families import tiny_model
 from model_ops.operations import distill

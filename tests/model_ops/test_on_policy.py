@@ -12,9 +12,8 @@ from tiny_models import run_job, tiny_model
 from model_ops.answers import InProcessEngine, Sampled
 from model_ops.documents.documents import Branch, Document
 from model_ops.documents.packing import PackedPlan
-from model_ops.jobs.job import Job
-from model_ops.jobs.progress import Progress, Stopped
-from model_ops.objectives.on_policy import OnPolicyPlan, SampledBatch, answer_starts, drawn_prompt, sampled_steps
+from model_ops.jobs.job import Job, Progress, Stopped
+from model_ops.objectives.distillation import OnPolicyPlan, SampledBatch, answer_starts, drawn_prompt, sampled_steps
 from model_ops.objectives.on_policy_settings import OnPolicySettings
 from model_ops.operations import distill
 from model_ops.operations.distill_settings import StudentSettings

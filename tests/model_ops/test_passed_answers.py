@@ -6,7 +6,7 @@ from tiny_models import write_target
 from transformers import AutoModelForCausalLM
 
 from model_ops.evaluation.reward_change import about_prompts
-from model_ops.jobs.progress import Progress
+from model_ops.jobs.job import Progress
 from model_ops.models import load_tokenizer
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from model_ops.documents.likelihood import RowLoss, mean_loss
 from model_ops.evaluation.recovery_interval import recovery_interval
-from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import ModelError
 
 
 def rows(loss_of, count=200, seed=0):

@@ -10,8 +10,7 @@ from tiny_models import write_target
 from model_ops.evaluation.measurement import HELD_OUT_PROMPTS
 from model_ops.evaluation.reward_change import reward_change
 from model_ops.evaluation.settings import EvaluateSettings
-from model_ops.jobs.job import Job
-from model_ops.jobs.progress import Progress
+from model_ops.jobs.job import Job, Progress
 
 SETTINGS = EvaluateSettings(max_new_tokens=3, parents={"prompts": "sft"})
 

@@ -9,7 +9,7 @@ from tiny_models import tiny_model
 
 from model_ops.documents.documents import Branch, Document, to_batch
 from model_ops.models.model_directory import load_model, save_model
-from model_ops.parallel.context_parallel import pad
+from model_ops.parallel.mesh import pad
 from model_ops.parallel.world import World
 from model_ops.preferences.reward_loss import PairStreams, RewardBatch, RewardLoss, bradley_terry, validation_of_pairs
 from model_ops.rewards.score_head import with_score_head

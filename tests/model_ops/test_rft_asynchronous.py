@@ -28,8 +28,7 @@ from model_ops.answers.prompts import SampledPrompt
 from model_ops.answers.rollout import Rollout, Sampled
 from model_ops.answers.rollout_log import RolloutLog
 from model_ops.graders import Grade
-from model_ops.jobs.errors import ModelError
-from model_ops.jobs.progress import Progress, Stopped
+from model_ops.jobs.job import ModelError, Progress, Stopped
 from model_ops.models.model_directory import load_model
 from model_ops.parallel import World
 from model_ops.reinforcement.counts_of_run import run_counts, staleness_counts

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from model_ops.documents.documents import Document
-from model_ops.jobs.progress import Progress
+from model_ops.jobs.job import Progress
 from model_ops.operations import distill
 from model_ops.operations.distill_settings import StudentSettings
 

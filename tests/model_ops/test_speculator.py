@@ -13,18 +13,22 @@ from safetensors.torch import load_file
 from stop_after import StopAfter
 from tiny_models import run_job, write_dataset, write_target
 
-from model_ops.decoding.target import load_runner
-from model_ops.jobs.job import Job
-from model_ops.jobs.progress import Progress, Stopped
+from model_ops.decoding.runner import load_runner
+from model_ops.jobs.job import Job, Progress, Stopped
 from model_ops.operations import generate
 from model_ops.speculators import operation as speculator
 from model_ops.speculators.factory import load_draft_model
-from model_ops.speculators.losses.teacher import Teacher
+from model_ops.speculators.losses.chain_loss import Teacher
 from model_ops.speculators.losses.training_loss import measure_alpha
 from model_ops.speculators.registry import speculator_settings
-from model_ops.speculators.states.draft_vocabulary import choose_draft_vocabulary
 from model_ops.speculators.states.hidden_states import AnswerRow, HiddenStates, read_answers
-from model_ops.speculators.states.speculator_batches import SpeculatorPlan, make_batch, plan_steps, supervised
+from model_ops.speculators.states.speculator_batches import (
+    SpeculatorPlan,
+    choose_draft_vocabulary,
+    make_batch,
+    plan_steps,
+    supervised,
+)
 from model_ops.verify import verify
 from tests.thorough_cases import thorough_except
 

@@ -10,7 +10,7 @@ import pytest
 PRODUCTS = """
 import ctypes, json, sys
 if sys.argv[1] == "ours":
-    from model_ops.machine.torch_environment import set_torch_environment
+    from model_ops.machine.process import set_torch_environment
     set_torch_environment()
 import torch
 
@@ -48,7 +48,7 @@ def test_products_of_ever_new_shapes_do_not_pile_up_their_kernels():
 
 
 def test_what_the_user_set_stays(monkeypatch):
-    from model_ops.machine.torch_environment import set_torch_environment
+    from model_ops.machine.process import set_torch_environment
 
     monkeypatch.setenv("LRU_CACHE_CAPACITY", "7")
     monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
@@ -57,7 +57,7 @@ def test_what_the_user_set_stays(monkeypatch):
 
 
 def test_torch_s_own_choice_of_cudnn_s_attention_is_off_unless_the_user_set_it(monkeypatch):
-    from model_ops.machine.torch_environment import set_torch_environment
+    from model_ops.machine.process import set_torch_environment
 
     for value, wanted in ((None, "1"), ("0", "0")):
         monkeypatch.delenv("TORCH_CUDNN_SDPA_DEPRIORITIZED", raising=False)

@@ -1,8 +1,5 @@
-"""The drafter architectures. To add one, add its folder beside this one and its line here.
-
-Each `architecture.py` holds an `Architecture`: settings, network, checks and serving of one kind of drafter. Messages and docs
-list the architectures in the order of these lines.
-"""
+"""The drafter architectures, in the order of messages and docs. To add one, add its folder beside this one and its line
+here."""
 
 # isort: off
 from model_ops.speculators.eagle3.architecture import EAGLE3 as EAGLE3

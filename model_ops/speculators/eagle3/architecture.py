@@ -12,7 +12,7 @@ from pydantic import Field
 from model_ops.files import TensorHeader
 from model_ops.models import Defect, Shapes, verify_model
 from model_ops.speculators.architecture import SAMPLED_DRAFTS, Architecture, Config, SpeculatorsLayout
-from model_ops.speculators.eagle3.config import MOST_LAYERS, default_layer_ids, speculators_name
+from model_ops.speculators.decoder_config import MOST_LAYERS, default_layer_ids, speculators_name
 from model_ops.speculators.serving import SglangOptions, VllmOptions
 from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.verify_layers import (

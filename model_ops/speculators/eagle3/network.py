@@ -15,22 +15,219 @@ j, has rotary position j, and predicts x[j+2].
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float32, Int
+from pydantic import ValidationError
 from torch import Tensor, nn
 
-from model_ops.decoding import Runner
+from model_ops.decoding import DraftChain, Proposal, RotaryTable, Runner
 from model_ops.jobs import ModelError
-from model_ops.speculators.backbone.draft_layers import DraftLayer, Norm, RepeatedBody
-from model_ops.speculators.draft_model import DocumentWindows, SaveOptions
-from model_ops.speculators.draft_model_files import rotary_embedding
-from model_ops.speculators.eagle3.config import CAPTURED, Eagle3Config
-from model_ops.speculators.eagle3.drafter import Eagle3Drafter
-from model_ops.speculators.eagle3.export import read_midlayer_config, save_eagle3
-from model_ops.speculators.unrolled_draft_steps import unroll
+from model_ops.speculators.backbone.draft_layers import DraftLayer, Norm, RepeatedBody, new_cache, unroll
+from model_ops.speculators.decoder_config import FUSED_STATES, MOST_LAYERS, Eagle3Config, rope_of, speculators_name
+from model_ops.speculators.draft_model import (
+    DocumentWindows,
+    SaveOptions,
+    decoder_fields,
+    in_dtype,
+    rotary_embedding,
+    speculators_fields,
+    write_both_layouts,
+)
+
+
+class Eagle3Drafter:
+    """A `model_ops.decoding.drafters.Drafter` that proposes its argmax at temperature 0 and samples at other temperatures.
+
+    greedy: propose the argmax at any temperature.
+    """
+
+    def __init__(self, model: RepeatedBody, greedy: bool = False):
+        self.model, self.greedy = model, greedy
+        self.capture = model.capture
+        self.target_ids = model.target_ids
+        self.rotary = RotaryTable(model.rotary, model.fc.weight.dtype)
+        self.cache = new_cache(model.config, model.fc, 0)
+        self.hidden = torch.empty(0, model.config.hidden_size)
+        """The body's output at each row's latest entry, from which the next draft is computed. [rows, hidden]"""
+
+    @torch.no_grad()
+    def begin(
+        self,
+        prompts: Sequence[Sequence[int]],
+        first: Int[Tensor, " rows"],
+        captured: Float[Tensor, "rows tokens features"] | None,
+    ) -> None:
+        device, longest = first.device, max(map(len, prompts))
+        self.cache = new_cache(self.model.config, self.model.fc, len(prompts))
+        # index j reads token j + 1; the last index of the prompt reads the first token of the answer
+        following = torch.tensor(
+            [
+                [*prompt[1:], token, *[0] * (longest - len(prompt))]
+                for prompt, token in zip(prompts, first.tolist(), strict=True)
+            ],
+            device=device,
+        )
+        lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
+        self._extend(following, lengths, captured)
+
+    @torch.no_grad()
+    def propose(self, count: int, temperature: float, uniforms: Float32[Tensor, "rows drafts"]) -> Proposal:
+        hidden, lengths, chain = self.hidden, self.cache.lengths, DraftChain(temperature, uniforms, self.greedy)
+        for step in range(count):
+            index = chain.add(self.model.logits(hidden))
+            if step + 1 < count:
+                embedding = self.model.embed(self.target_ids[index][:, None], self.cache.positions(1))
+                hidden = self._body(self.model.fed_back(hidden)[:, None], embedding)[:, 0]
+                self.cache.advance(1)
+        self.cache.lengths = lengths
+        return chain.proposal(self.target_ids)
+
+    @torch.no_grad()
+    def advance(
+        self,
+        emitted: Int[Tensor, "rows tokens"],
+        counts: Int[Tensor, " rows"],
+        captured: Float[Tensor, "rows tokens features"] | None,
+    ) -> None:
+        self._extend(emitted, counts, captured)
+
+    def keep(self, rows: Int[Tensor, " kept"]) -> None:
+        self.cache.keep(rows)
+        self.hidden = self.hidden[rows]
+
+    def _extend(self, following: Tensor, counts: Tensor, captured: Tensor | None) -> None:
+        """Adds cache entries from the target's states; the first counts[row] of each row are valid."""
+        if captured is None:
+            raise ValueError(f"{type(self.model).__name__} drafts from the target's hidden states, and none are given")
+        embedding = self.model.embed(following, self.cache.positions(following.shape[1]))
+        hidden = self._body(self.model.fuse(captured.to(self.model.fc.weight.dtype)), embedding)
+        self.cache.lengths = self.cache.lengths + counts
+        self.hidden = hidden[torch.arange(len(counts), device=counts.device), counts - 1]
+
+    def _body(
+        self, hidden: Float[Tensor, "rows entries hidden"], embedding: Float[Tensor, "rows entries hidden"]
+    ) -> Float[Tensor, "rows entries hidden"]:
+        """One pass over the next entries of every row."""
+        entries = hidden.shape[1]
+        self.cache.reserve(entries)
+        positions = self.cache.positions(entries)
+        cos, sin = self.rotary.at(positions, self.cache.longest + entries)
+        for number, layer in enumerate(self.model.body):
+            x = layer.reads(hidden, embedding)
+            key, value = layer.self_attn.key_value(x, cos, sin)
+            attended = self.cache.attend(number, layer.self_attn.query(x, cos, sin), key, value, positions)
+            hidden = layer.finish(layer.residual(hidden, x), attended)
+        return hidden
+
+
+def save_eagle3(config: Eagle3Config, tensors: dict[str, Tensor], directory: Path, options: SaveOptions) -> None:
+    """Writes both layouts."""
+    weights = in_dtype(tensors, options.dtype)
+    renamed = {speculators_name(name): tensor for name, tensor in weights.items()}
+    trained_with = {"fc_norm": config.fc_norm, "norm_output": config.norm_output}
+    in_speculators_layout = renamed, speculators_config(config, options)
+    write_both_layouts(directory, weights, midlayer_config(config, options.dtype), in_speculators_layout, trained_with)
+
+
+def midlayer_config(config: Eagle3Config, dtype: torch.dtype) -> dict[str, Any]:
+    """config.json of the midlayer layout (reference: SpecForge's configs, read by SGLang and vLLM)."""
+    return {
+        "architectures": ["LlamaForCausalLMEagle3"],
+        **_llama_fields(config, dtype),
+        "draft_vocab_size": config.draft_vocab_size,
+        "eagle_aux_hidden_state_layer_ids": list(config.layer_ids),
+        "eagle_config": {
+            "eagle_aux_hidden_state_layer_ids": [boundary - 1 for boundary in config.layer_ids],
+            "use_aux_hidden_state": True,
+        },
+        "fc_norm": config.fc_norm,
+        "norm_before_fc": False,
+        "norm_before_residual": False,
+        "norm_output": config.norm_output,
+        "num_aux_hidden_states": len(config.layer_ids),
+        "target_hidden_size": config.hidden_size,
+        "target_num_hidden_layers": config.target_layers,
+    }
+
+
+def speculators_config(config: Eagle3Config, options: SaveOptions) -> dict[str, Any]:
+    """config.json of the speculators layout with every flag explicit, because defaults differ between servers and trainers."""
+    layers = {"architectures": ["LlamaForCausalLM"], **_llama_fields(config, options.dtype)}
+    return {
+        **speculators_fields("eagle3", options, layers),
+        "architectures": ["Eagle3Speculator"],
+        "draft_vocab_size": config.draft_vocab_size,
+        "eagle_aux_hidden_state_layer_ids": list(config.layer_ids),
+        "embed_requires_grad": False,
+        "fc_norm": config.fc_norm,
+        "norm_before_fc": False,
+        "norm_before_residual": False,
+        "norm_output": config.norm_output,
+    }
+
+
+def read_midlayer_config(directory: Path, raw: dict[str, Any]) -> Eagle3Config:
+    """The module's config from a midlayer config.json; layer ids default to the servers' defaults. Raises ModelError for
+    missing or unsupported fields."""
+    where, eagle = directory / "config.json", raw.get("eagle_config")
+    layer_ids = raw.get("eagle_aux_hidden_state_layer_ids")
+    if layer_ids is None:
+        layer_ids = eagle.get("eagle_aux_hidden_state_layer_ids") if isinstance(eagle, dict) else None
+        if layer_ids is None:
+            raise ModelError(f"{where} has no eagle_aux_hidden_state_layer_ids; add the boundaries")
+        layer_ids = [output + 1 if type(output) is int else output for output in layer_ids]
+    names = (
+        "hidden_size",
+        "intermediate_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "vocab_size",
+        "draft_vocab_size",
+        "max_position_embeddings",
+        "rms_norm_eps",
+    )
+    missing = [name for name in names if raw.get(name) is None]
+    if missing:
+        raise ModelError(f"{where} lacks {missing[0]}")
+    wrong = [name for name in names if type(raw[name]) not in (int, float) or raw[name] <= 0]
+    if wrong:
+        raise ModelError(f"{where}: {wrong[0]} is {raw[wrong[0]]!r}, not a number above 0")
+    if not isinstance(layer_ids, list) or len(layer_ids) != 3:
+        listed = f"{len(layer_ids)} layer ids" if isinstance(layer_ids, list) else repr(layer_ids)
+        raise ModelError(f"{where} names {listed}, not 3")
+    for flag in ("norm_before_residual", "norm_before_fc"):
+        if raw.get(flag):
+            raise ModelError(f"{where}: {flag} is true, which is not supported: give a head without it")
+    if raw.get("hidden_act", "silu") not in ("silu", "swish"):
+        raise ModelError(f"{where}: hidden_act is {raw['hidden_act']!r}; only silu is supported")
+    layers = raw.get("num_hidden_layers", 1)
+    if type(layers) is not int or not 1 <= layers <= MOST_LAYERS:
+        raise ModelError(f"{where}: num_hidden_layers is {layers!r}, not 1 to {MOST_LAYERS}")
+    try:
+        return Eagle3Config(
+            **{name: raw[name] for name in names},
+            num_layers=layers,
+            fc_norm=bool(raw.get("fc_norm")),
+            norm_output=bool(raw.get("norm_output")),
+            head_dim=raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"],
+            rope_parameters=rope_of(raw, 10_000.0),
+            layer_ids=tuple(layer_ids),
+            target_layers=raw.get("target_num_hidden_layers") or max(layer_ids) + 1,
+            eos_token_id=raw.get("eos_token_id"),
+            bos_token_id=raw.get("bos_token_id"),
+            pad_token_id=raw.get("pad_token_id"),
+        )
+    except (ValidationError, TypeError) as error:
+        problem = error.errors()[0] if isinstance(error, ValidationError) else {"loc": ("layer_ids",), "msg": str(error)}
+        raise ModelError(f"{where}: {problem['loc'][0]}: {problem['msg']}") from error
+
+
+def _llama_fields(config: Eagle3Config, dtype: torch.dtype) -> dict[str, Any]:
+    return {**decoder_fields(config, dtype), "mlp_bias": False, "model_type": "llama"}
 
 
 class Eagle3(RepeatedBody):
@@ -45,8 +242,8 @@ class Eagle3(RepeatedBody):
         self.embed_tokens = nn.Embedding(config.vocab_size, hidden)
         self.embed_tokens.weight.requires_grad_(False)
         if config.fc_norm:
-            self.fc_norm = nn.ModuleList(Norm(hidden, config.rms_norm_eps) for _ in range(CAPTURED))
-        self.fc = nn.Linear(CAPTURED * hidden, hidden, bias=False)
+            self.fc_norm = nn.ModuleList(Norm(hidden, config.rms_norm_eps) for _ in range(FUSED_STATES))
+        self.fc = nn.Linear(FUSED_STATES * hidden, hidden, bias=False)
         self.midlayer = DraftLayer(config, first=True)
         if config.num_layers > 1:  # servers' names: layers.1, layers.2, ...
             self.layers = nn.ModuleDict(
@@ -104,7 +301,7 @@ class Eagle3(RepeatedBody):
 
     def fuse(self, captured: Float[Tensor, "*tokens captured_hidden"]) -> Float[Tensor, "*tokens hidden"]:
         if self.config.fc_norm:
-            parts = captured.unflatten(-1, (CAPTURED, -1)).unbind(-2)
+            parts = captured.unflatten(-1, (FUSED_STATES, -1)).unbind(-2)
             captured = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)
         return self.fc(captured)
 

@@ -1,13 +1,9 @@
-"""Computes the loss of all draft steps against the teacher in chunks, so that memory does not grow with the vocabulary.
-
-    result = chain_loss("lk_lambda", drafts, teacher, last, weights=[1.0, 0.8, 0.64])
-    result.total.backward()                       # result.alphas[k]: acceptance of step k at every position
-
-The teacher's distribution of a chunk is computed once and used by every draft step: position j of step k has the teacher of
-position j + k. Gradients are computed in the forward pass and scaled in the backward pass, as in model_ops.losses.head.
-"""
+"""Computes the loss of all draft steps against the teacher in chunks, so that memory does not grow with the vocabulary. The
+teacher's distribution of a chunk serves every step: position j of step k has the teacher of position j + k. Gradients are
+computed in the forward pass and scaled in the backward pass, as in model_ops.losses.head."""
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,8 +13,88 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from model_ops.losses import add_product
-from model_ops.speculators.losses.speculator_losses import ETA, LossKind, TargetRows, loss_and_gradient
-from model_ops.speculators.losses.teacher import Teacher, TeacherLogits
+from model_ops.speculators.losses.speculator_losses import ETA, OUTSIDE, LossKind, TargetRows, loss_and_gradient
+
+FULL_LOGITS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}
+"""Most logits of the full vocabulary in a chunk, by kind of device."""
+
+
+@dataclass(frozen=True)
+class TeacherLogits:
+    """Logits of a chunk of positions."""
+
+    logits: Float[Tensor, "positions draft_vocab"]
+    normaliser: Float32[Tensor, "positions 1"] | None
+    """Log-sum-exp over the full vocabulary; None for a full draft vocabulary."""
+    labels: Int[Tensor, " positions"] | None
+
+    def rows(self, which: slice) -> TargetRows:
+        """Probabilities of a slice of the chunk, in float32."""
+        logits = self.logits[which].float()
+        labels = None if self.labels is None else self.labels[which]
+        highest = logits.amax(-1, keepdim=True)
+        probabilities = logits.softmax(-1)
+        own = highest - probabilities.amax(-1, keepdim=True).log()
+        if self.normaliser is None:
+            mass, normaliser = torch.ones_like(own), own
+        else:
+            normaliser = self.normaliser[which]
+            mass = (own - normaliser).exp()
+            probabilities.mul_(mass)
+        log_mean = torch.linalg.vecdot(probabilities, logits)[:, None] - mass * normaliser
+        return TargetRows(probabilities, mass, log_mean, labels)
+
+
+class Teacher:
+    """The target's head and the ascending ids of the draft vocabulary. soft_cap c: a logit l is c tanh(l / c) (Gemma 2)."""
+
+    def __init__(
+        self, head: Float[Tensor, "vocab hidden"], target_ids: Int[Tensor, " draft_vocab"], soft_cap: float | None = None
+    ):
+        self.head, self.soft_cap = head.detach(), soft_cap
+        self.target_ids = target_ids.to(head.device)
+        self._ids_on_host = target_ids.tolist()
+        self.whole = len(target_ids) == head.shape[0]
+
+    @property
+    def draft_vocab_size(self) -> int:
+        return len(self.target_ids)
+
+    def draft_labels(self, tokens: Int[Tensor, " positions"]) -> Int[Tensor, " positions"]:
+        """Draft ids of target tokens; OUTSIDE for a token outside the draft vocabulary."""
+        place = torch.searchsorted(self.target_ids, tokens).clamp(max=self.draft_vocab_size - 1)
+        return torch.where(self.target_ids[place] == tokens, place, OUTSIDE)
+
+    @torch.no_grad()
+    def logits(self, last: Float[Tensor, "positions hidden"], labels: Int[Tensor, " positions"] | None = None) -> TeacherLogits:
+        """Teacher logits of a chunk of positions, in the head's dtype. labels: draft ids."""
+        last, vocab = last.to(self.head.dtype), self.head.shape[0]
+        with torch.autocast(last.device.type, enabled=False):
+            if self.whole:
+                return TeacherLogits(self._capped(last @ self.head.T), None, labels)
+            logits = last.new_empty(len(last), self.draft_vocab_size)
+            highest = last.new_full((len(last), 1), float("-inf"), dtype=torch.float32)
+            total = torch.zeros_like(highest)
+            limit = FULL_LOGITS_AT_ONCE.get(last.device.type, FULL_LOGITS_AT_ONCE["cpu"])
+            at_once = max(1, limit // max(1, len(last)))
+            edges = [*range(0, vocab, at_once), vocab]
+            columns = [bisect_left(self._ids_on_host, edge) for edge in edges]
+            for start, end, first, after in zip(edges, edges[1:], columns, columns[1:], strict=False):
+                chunk = self._capped(last @ self.head[start:end].T)
+                logits[:, first:after] = chunk.index_select(1, self.target_ids[first:after] - start)
+                chunk = chunk.float()
+                top = torch.maximum(highest, chunk.amax(-1, keepdim=True))
+                total = total * (highest - top).exp() + chunk.sub_(top).exp_().sum(-1, keepdim=True)
+                highest = top
+            return TeacherLogits(logits, total.log_().add_(highest), labels)
+
+    def _capped(self, logits: Float[Tensor, "positions vocab"]) -> Tensor:
+        return logits if self.soft_cap is None else logits.div_(self.soft_cap).tanh_().mul_(self.soft_cap)
+
+    def probabilities(self, last: Float[Tensor, "positions hidden"]) -> Float32[Tensor, "positions draft_vocab"]:
+        """Probabilities of all positions at once; for few positions."""
+        return self.logits(last).rows(slice(None)).probabilities
+
 
 LOGITS_HELD = {"cpu": 1 << 23, "cuda": 1 << 27}
 """Most logits of a chunk, of teacher and all steps together, by kind of device: 16 MiB or 256 MiB in bfloat16."""

@@ -1,14 +1,7 @@
-"""The training loss of a drafter, and the metrics reported during training.
-
-Each training step reports alpha_k, the mean probability that draft k is accepted after the target's own text; draft_mass, the
-mean probability that the target gives to the draft vocabulary, an upper bound of alpha; and expected_tau, tokens per target
-forward that follow from the alphas.
-
-LK-lambda's lambda of a draft step is exp(-eta alpha_k), where alpha_k is a running mean over optimizer steps (weight FOLLOWED
-on the past), which begins at 0, with KL alone: training moves from KL to TV as drafts become acceptable. With one lambda per
-position (`lambda_of: position`) training spends its steps on the least predictable positions: benchmarks/LOG.md has the
-figures.
-"""
+"""The training loss of a drafter, and its metrics: alpha_k, the mean probability that draft k is accepted; draft_mass, the
+target's probability of the draft vocabulary, an upper bound of alpha; and expected_tau. LK-lambda's lambda of a step is
+exp(-eta alpha_k), alpha_k a running mean (weight FOLLOWED on the past) from 0, KL alone; one lambda per position spends steps
+on the least predictable."""
 
 import math
 from collections.abc import Mapping
@@ -20,9 +13,8 @@ from torch import Tensor
 from model_ops.jobs import filled
 from model_ops.parallel import World
 from model_ops.speculators.draft_model import DraftModel
-from model_ops.speculators.losses.chain_loss import ChainLoss, DraftStep, chain_loss
+from model_ops.speculators.losses.chain_loss import ChainLoss, DraftStep, Teacher, chain_loss
 from model_ops.speculators.losses.speculator_losses import expected_acceptance_length
-from model_ops.speculators.losses.teacher import Teacher
 from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.states.hidden_states import AnswerRow
 from model_ops.speculators.states.speculator_batches import (

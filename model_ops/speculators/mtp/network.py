@@ -27,13 +27,11 @@ from model_ops.decoding import FINAL, Runner
 from model_ops.families import LAYER
 from model_ops.jobs import ModelError
 from model_ops.models import read_config
-from model_ops.speculators.backbone.draft_layers import Attention, BodyLayer, Mlp, Norm, RepeatedBody
+from model_ops.speculators.backbone.draft_layers import Attention, BodyLayer, Mlp, Norm, RepeatedBody, unroll
 from model_ops.speculators.decoder_config import DecoderConfig
-from model_ops.speculators.draft_model import DocumentWindows, SaveOptions
-from model_ops.speculators.draft_model_files import in_dtype, name_of, write_directory
-from model_ops.speculators.eagle3.drafter import Eagle3Drafter
+from model_ops.speculators.draft_model import DocumentWindows, SaveOptions, in_dtype, name_of, write_directory
+from model_ops.speculators.eagle3.network import Eagle3Drafter
 from model_ops.speculators.mtp.verification import MTP, is_mtp
-from model_ops.speculators.unrolled_draft_steps import unroll
 
 SMALLEST_NORM = 1e-3
 """Weights of the final norm below this are not used as divisors; such a channel carries no information."""

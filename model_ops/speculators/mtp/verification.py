@@ -1,8 +1,5 @@
-"""Checks a saved multi-token-prediction (MTP) layer in MiMo's format for vLLM 0.32.
-
-vLLM takes the layer's sizes, RoPE base and quantization from the target's config, so this directory's must agree with it, and a
-quantized target must exclude this layer from quantization.
-"""
+"""Checks a saved multi-token-prediction (MTP) layer in MiMo's format for vLLM 0.32, which takes sizes, RoPE base and
+quantization from the target's config: this directory's must agree with it, and a quantized target must exclude the layer."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -13,8 +13,7 @@ from model_ops.files import LocalPath
 from model_ops.speculators.architecture import SAMPLED_DRAFTS, Architecture, Config, StartingModel
 from model_ops.speculators.serving import SglangOptions, VllmOptions
 from model_ops.speculators.settings import TrainedDrafterSettings
-from model_ops.speculators.target_stamp import WEIGHTS
-from model_ops.speculators.verify_layers import verify_same_vocabulary
+from model_ops.speculators.verify_layers import WEIGHTS, verify_same_vocabulary
 
 if TYPE_CHECKING:
     from model_ops.speculators.draft_model import DraftModel

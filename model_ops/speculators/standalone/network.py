@@ -1,10 +1,6 @@
-"""Trains a small language model as a drafter: the distilled student, or any model with the target's tokenizer.
-
-It reads only tokens, no hidden states of the target, and servers run it next to the target (vLLM's method `draft_model`,
-SGLang's STANDALONE). Training uses the target's own answers and its distribution (Zhou et al. 2023, DistillSpec, arXiv
-2310.08461). At index j its state at x[j+1] predicts x[j+2]; draft k equals draft 0 at index j + k, so training has a single
-draft step. Its directory is a plain Hugging Face model with the target's digests in config.json, which mark it as a drafter.
-"""
+"""Trains a small language model as a drafter (DistillSpec, arXiv 2310.08461): the distilled student, or any model with the
+target's tokenizer. It reads only tokens. Draft k equals draft 0 at index j + k, so training has a single draft step. Its
+directory is a Hugging Face model with the target's digests in config.json, which mark it as a drafter."""
 
 from __future__ import annotations
 

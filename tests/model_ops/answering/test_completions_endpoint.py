@@ -11,9 +11,7 @@ from model_ops.answering.answerers import CompletionsEndpoint, CompletionTokens
 from model_ops.answering.sampling_parameters import Sampling, sampling_of
 from model_ops.answering.settings import EndpointSettings
 from model_ops.decoding.sampling import Truncation
-from model_ops.jobs.errors import ModelError
-from model_ops.jobs.job import Job
-from model_ops.jobs.progress import Progress
+from model_ops.jobs.job import Job, ModelError, Progress
 from model_ops.operations import generate
 
 

@@ -17,7 +17,7 @@ from model_ops.answering.limits import Budget, BudgetError, RateLimiter
 from model_ops.answering.openai_api import OpenAiApi
 from model_ops.answering.served import ServedModel
 from model_ops.answering.settings import EndpointSettings, PriceSettings, plain_address
-from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import ModelError
 
 
 @pytest.fixture(autouse=True)

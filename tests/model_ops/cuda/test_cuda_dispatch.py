@@ -6,9 +6,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from model_ops.calibration import walk
 from model_ops.calibration.walk import _held_on
-from model_ops.drafting.lookup import LookupDrafter
-from model_ops.drafting.ngram import NgramIndex
-from model_ops.machine.heap import free_device_memory
+from model_ops.drafting.drafts import NgramIndex
+from model_ops.drafting.measure_acceptance import LookupDrafter
+from model_ops.machine.process import free_device_memory
 from model_ops.models import attention
 from model_ops.models.attention import packed_attention
 from model_ops.quantization import fp8_linear

@@ -9,8 +9,8 @@ from model_ops.decoding import decode_loop, incremental
 from model_ops.decoding.decode_loop import decode
 from model_ops.decoding.ragged_cache import RaggedCache
 from model_ops.decoding.runner import new_runner
-from model_ops.drafting.lookup import LookupDrafter
-from model_ops.drafting.ngram import NgramIndex
+from model_ops.drafting.drafts import NgramIndex
+from model_ops.drafting.measure_acceptance import LookupDrafter
 from model_ops.models.tiny_families import tiny_model
 
 PROMPTS = [[5, 9, 3, 17, 5, 9, 3], [4, 4, 4], [30, 2, 8, 41, 7]]

@@ -11,9 +11,9 @@ from model_ops.decoding.decode_loop import decode
 from model_ops.decoding.drafters import Proposal
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.decoding.sampling import Truncation
-from model_ops.drafting.lookup import LookupDrafter
-from model_ops.drafting.ngram import NgramIndex
-from model_ops.jobs.errors import ModelError
+from model_ops.drafting.drafts import NgramIndex
+from model_ops.drafting.measure_acceptance import LookupDrafter
+from model_ops.jobs.job import ModelError
 
 
 class NoisyDrafter:

@@ -12,8 +12,8 @@ from tiny_models import tiny_model
 
 from model_ops.answers import InProcessEngine, RolloutDrafting
 from model_ops.decoding.decode_loop import ROUND_TOKENS, DraftLength, decode
+from model_ops.decoding.drafters import ModelDrafter
 from model_ops.decoding.incremental import IncrementalModel
-from model_ops.decoding.model_drafter import ModelDrafter
 from model_ops.drafting.measure_acceptance import baselines
 from tests.thorough_cases import thorough_except
 

@@ -7,8 +7,7 @@ import torch
 from tiny_models import tiny_model
 
 from model_ops.decoding.incremental import IncrementalModel
-from model_ops.jobs.errors import ModelError
-from model_ops.jobs.progress import Progress
+from model_ops.jobs.job import ModelError, Progress
 from model_ops.operations.quantize import quantize_directory
 from model_ops.quantization.quantized_model import load_quantized
 

@@ -11,8 +11,8 @@ from tiny_models import tiny_model
 
 from model_ops.decoding.decode_loop import decode
 from model_ops.decoding.incremental import IncrementalModel
-from model_ops.drafting.lookup import LookupDrafter, replay
-from model_ops.drafting.ngram import NgramIndex
+from model_ops.drafting.drafts import NgramIndex
+from model_ops.drafting.measure_acceptance import LookupDrafter, replay
 from model_ops.drafting.suffix import SuffixCache, SuffixOptions
 
 

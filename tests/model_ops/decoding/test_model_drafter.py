@@ -8,8 +8,8 @@ from exactness import greedy_text_is_the_targets, sampled_text_is_distributed_as
 from tiny_models import tiny_model
 
 from model_ops.decoding.decode_loop import decode
+from model_ops.decoding.drafters import ModelDrafter
 from model_ops.decoding.incremental import IncrementalModel
-from model_ops.decoding.model_drafter import ModelDrafter
 
 PROMPTS = [[3, 9, 4, 70, 8], [5], [6, 6, 31], [40, 41, 42, 43, 44, 45, 46]]
 

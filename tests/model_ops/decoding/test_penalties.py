@@ -7,12 +7,12 @@ import torch
 from tiny_models import write_target
 
 from model_ops.decoding.decode_loop import decode
-from model_ops.decoding.model_drafter import ModelDrafter
+from model_ops.decoding.drafters import ModelDrafter
 from model_ops.decoding.penalties import Penalties, TokenHistory, penalized
+from model_ops.decoding.runner import load_runner
 from model_ops.decoding.sampling import Truncation
-from model_ops.decoding.target import load_runner
-from model_ops.drafting.lookup import LookupDrafter
-from model_ops.drafting.ngram import NgramIndex
+from model_ops.drafting.drafts import NgramIndex
+from model_ops.drafting.measure_acceptance import LookupDrafter
 
 PROMPTS = [[5, 6, 7, 5, 6], [9, 8, 9, 8], [3]]
 

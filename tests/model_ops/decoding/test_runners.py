@@ -6,8 +6,8 @@ from architectures import EVERY, build
 from tiny_models import tiny_model
 
 from model_ops.decoding.decode_loop import decode
+from model_ops.decoding.drafters import ModelDrafter
 from model_ops.decoding.incremental import FINAL, IncrementalModel
-from model_ops.decoding.model_drafter import ModelDrafter
 from model_ops.decoding.runner import new_runner
 from model_ops.decoding.transformers_runner import RaggedModel, StatefulModel, max_positions
 

@@ -4,7 +4,7 @@ import pytest
 from fake_vllm import fake_vllm
 
 from model_ops.answering.served import ServedModel, measure_served, read_counters
-from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import ModelError
 
 
 def test_token_ids_go_in_and_come_out_and_only_this_runs_drafts_are_counted():

@@ -18,8 +18,7 @@ import model_ops.graders.functions as functions
 from benchmarks.template_kinds import user
 from model_ops.answers import RolloutLog, Sampled, SampledPrompt
 from model_ops.environments import EnvironmentProcesses, EnvironmentRollouts
-from model_ops.jobs.errors import ModelError
-from model_ops.jobs.progress import Progress, Stopped
+from model_ops.jobs.job import ModelError, Progress, Stopped
 
 ENVS = """
 import asyncio, os, random, time

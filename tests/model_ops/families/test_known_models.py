@@ -2,7 +2,7 @@
 
 import pytest
 
-from model_ops.families.known_models import _known, known_config, parameters_of
+from model_ops.families.table import _known, known_config, parameters_of
 
 SIZES = {
     "meta-llama/Llama-3.1-8B-Instruct": 8.03,

@@ -6,8 +6,7 @@ import torch
 from safetensors.torch import load_file
 
 from model_ops.adapters.adapter_directory import PARTS, PREFIX, WRAPPED, _matrices, _wrapped
-from model_ops.adapters.lora import LoraLinear, adapted_layers, add_adapters
-from model_ops.adapters.lora_parameters import adaptable_parameters, adapted_parameters
+from model_ops.adapters.lora import LoraLinear, adaptable_parameters, adapted_layers, adapted_parameters, add_adapters
 from model_ops.adapters.lora_settings import LoraSettings
 
 

@@ -7,7 +7,7 @@ from architectures import EVERY, build
 
 from model_ops.documents.documents import Document, to_batch
 from model_ops.documents.packing import PackedPlan
-from model_ops.jobs.progress import Progress
+from model_ops.jobs.job import Progress
 from model_ops.models.model_directory import load_model, save_model
 from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.quantize import quantize_directory

@@ -10,7 +10,7 @@ from model_ops.calibration.walk import walk
 from model_ops.documents.documents import Document
 from model_ops.documents.packing import to_batches
 from model_ops.families.table import FAMILIES, PACKED
-from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import ModelError
 from model_ops.models.blockwise import load_blockwise
 from model_ops.models.model_directory import load_model
 from model_ops.models.tiny_families import tiny_model as tiny_family

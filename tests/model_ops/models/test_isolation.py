@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import ModelError
 from model_ops.models.model_directory import load_model
 
 SMALL = {

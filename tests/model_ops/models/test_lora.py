@@ -13,8 +13,7 @@ from model_ops.adapters.lora import LoraLinear, adapted_layers, add_adapters, me
 from model_ops.adapters.lora_settings import LoraSettings
 from model_ops.documents.documents import Document, to_batch
 from model_ops.documents.packing import PackedPlan
-from model_ops.jobs.errors import ModelError
-from model_ops.jobs.progress import Progress
+from model_ops.jobs.job import ModelError, Progress
 from model_ops.models.model_directory import load_model, save_model
 from model_ops.objectives.sft import next_token_loss
 from model_ops.training.activations import checkpoint_activations

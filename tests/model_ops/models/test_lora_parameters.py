@@ -5,10 +5,17 @@ import torch
 from torch import nn
 
 from model_ops.adapters.adapter_directory import save_adapter
-from model_ops.adapters.lora import adaptable_names, adapted_layers, adapted_names, add_adapters, merge_adapters
-from model_ops.adapters.lora_parameters import adaptable_parameters, adapted_parameters
+from model_ops.adapters.lora import (
+    adaptable_names,
+    adaptable_parameters,
+    adapted_layers,
+    adapted_names,
+    adapted_parameters,
+    add_adapters,
+    merge_adapters,
+)
 from model_ops.adapters.lora_settings import LoraSettings
-from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import ModelError
 from model_ops.models.model_directory import load_model, save_model
 from model_ops.models.tiny_families import OWN, tiny_model
 from tests.model_ops.models.saved_adapters import load_adapter

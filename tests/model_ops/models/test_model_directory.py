@@ -9,9 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from model_ops.jobs.errors import ModelError
-from model_ops.jobs.job import Job
-from model_ops.jobs.progress import Progress
+from model_ops.jobs.job import Job, ModelError, Progress
 from model_ops.models.model_directory import check_model, load_model, load_tokenizer, save_model
 from model_ops.operations.base_directory import check_base
 from model_ops.operations.import_base import run

@@ -14,9 +14,7 @@ from safetensors.torch import load_file, save_file
 from tiny_models import run_job, write_target
 
 from model_ops.files.tensor_files import read_directory
-from model_ops.jobs.errors import ModelError
-from model_ops.jobs.job import Job
-from model_ops.jobs.progress import Progress
+from model_ops.jobs.job import Job, ModelError, Progress
 from model_ops.models.model_directory import load_model, load_tokenizer, save_model
 from model_ops.models.quantized_base import float_form
 from model_ops.operations import import_base

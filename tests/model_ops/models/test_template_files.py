@@ -7,8 +7,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from model_ops.files.template_files import chat_templates, template_text
-from model_ops.jobs.job import Job
-from model_ops.jobs.progress import Progress
+from model_ops.jobs.job import Job, Progress
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.models.verify_model import verify_files_to_serve
 from model_ops.operations.import_base import run

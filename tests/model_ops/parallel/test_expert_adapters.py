@@ -16,10 +16,10 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 from benchmarks.parallel import on_processes
-from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import ModelError
 from model_ops.jobs.job import Job
 from model_ops.operations import sft
-from model_ops.jobs.progress import Progress
+from model_ops.jobs.job import Progress
 
 model, dataset, output, layouts = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), json.loads(sys.argv[4])
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import ModelError
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.parallel.sharding import axes_of, plan_sharding
 

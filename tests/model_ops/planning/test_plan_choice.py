@@ -12,9 +12,18 @@ from model_ops.jobs import ModelError
 from model_ops.machine import device_rates
 from model_ops.machine.device_rates import DeviceRates
 from model_ops.machine.devices import DEVICES, UnknownDevice, parse_devices
-from model_ops.planning.choice import PLANNED_FOR, NothingFits, candidates, choose, meshes
+from model_ops.planning.choice import (
+    LEAST_WIDTH,
+    PLANNED_FOR,
+    NothingFits,
+    candidates,
+    choose,
+    meshes,
+    speed_of,
+    tokens_per_second,
+    utilisation,
+)
 from model_ops.planning.memory_plan import GIB, MeshSizes, Needs, Setup, WeightCounts, memory_of
-from model_ops.planning.speed import LEAST_WIDTH, speed_of, tokens_per_second, utilisation
 from model_ops.planning.step_trace import head_of
 
 H100 = DEVICES["h100"]

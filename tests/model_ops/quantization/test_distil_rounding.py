@@ -14,9 +14,7 @@ from tiny_models import run_job, write_dataset, write_target
 from torch import nn
 from torch.nn import functional as F
 
-from model_ops.jobs.errors import ModelError
-from model_ops.jobs.job import Job
-from model_ops.jobs.progress import Progress
+from model_ops.jobs.job import Job, ModelError, Progress
 from model_ops.models.model_directory import load_model
 from model_ops.operations import quantize
 from model_ops.operations.quantize_settings import QuantizeSettings
@@ -93,7 +91,7 @@ def test_the_codes_are_those_that_were_trained(place, tmp_path):
     from model_ops.documents.chats import validation_documents
     from model_ops.documents.conversations import read_documents
     from model_ops.models.model_directory import load_tokenizer
-    from model_ops.training.validation import first_documents
+    from model_ops.training.settings import first_documents
 
     tokenizer = load_tokenizer(place / "float")
     documents = (
@@ -112,7 +110,7 @@ def test_the_codes_are_those_that_were_trained(place, tmp_path):
 
 
 def test_a_stopped_training_continues_to_the_same_files(place, tmp_path):
-    from model_ops.jobs.progress import Stopped
+    from model_ops.jobs.job import Stopped
 
     settings = {
         "scheme": "w8a8",

@@ -21,19 +21,16 @@ from model_ops.calibration.rows import calibration_documents
 from model_ops.calibration.walk import walk
 from model_ops.documents.packing import to_batches
 from model_ops.files.tensor_files import read_directory
-from model_ops.jobs.errors import ModelError
-from model_ops.jobs.job import Job
-from model_ops.jobs.progress import Progress, Stopped
+from model_ops.jobs.job import Job, ModelError, Progress, Stopped
 from model_ops.models.model_directory import load_model, save_model
 from model_ops.models.tiny_families import tiny_model as tiny_family
 from model_ops.models.verify_model import verify_weights
 from model_ops.objectives.divergence_rows import mean_divergence, row_divergences
 from model_ops.objectives.teacher_cache import TeacherCache
 from model_ops.operations import quantize
-from model_ops.quantization.model_layers import block_layers, fused_layers
+from model_ops.quantization.model_layers import block_layers, fused_layers, separated
 from model_ops.quantization.quantized_model import load_quantized
 from model_ops.quantization.registry import SCHEMES, quantization_of
-from model_ops.quantization.separate_experts import separated
 from tests.thorough_cases import thorough_except
 
 IDS = torch.arange(5, 40)[None]

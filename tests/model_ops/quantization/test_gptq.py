@@ -20,9 +20,7 @@ from model_ops.documents.packing import to_batches
 from model_ops.families.loading import layer_list
 from model_ops.families.table import FAMILIES, PACKED
 from model_ops.files.tensor_files import read_directory
-from model_ops.jobs.errors import ModelError
-from model_ops.jobs.job import Job
-from model_ops.jobs.progress import Progress, Stopped
+from model_ops.jobs.job import Job, ModelError, Progress, Stopped
 from model_ops.models.model_directory import load_model
 from model_ops.models.tiny_families import tiny_model as tiny_family
 from model_ops.models.verify_model import verify_weights

@@ -13,23 +13,21 @@ from tiny_models import tiny_model
 from transformers import AutoModelForCausalLM
 from transformers.cache_utils import DynamicCache
 
-from model_ops.calibration.cache_scales import CacheRanges
 from model_ops.calibration.rows import calibration_documents
+from model_ops.calibration.scalable_inputs import CacheRanges
 from model_ops.calibration.walk import show
 from model_ops.decoding.runner import new_runner
 from model_ops.documents.documents import Document
 from model_ops.documents.packing import to_batches
 from model_ops.families.table import FAMILIES, PACKED
 from model_ops.files.tensor_files import read_directory
-from model_ops.jobs.errors import ModelError
-from model_ops.jobs.progress import Progress
+from model_ops.jobs.job import ModelError, Progress
 from model_ops.models.model_directory import load_model
 from model_ops.models.tiny_families import tiny_model as tiny_family
 from model_ops.models.verify_model import verify_weights
 from model_ops.operations import quantize
-from model_ops.quantization.kv_cache import cache_layers, round_cache, round_fp8
 from model_ops.quantization.model_layers import block_layers
-from model_ops.quantization.quantized_model import load_quantized
+from model_ops.quantization.quantized_model import cache_layers, load_quantized, round_cache, round_fp8
 from model_ops.quantization.registry import quantization_of
 
 LAYERS = [f"model.layers.{index}.self_attn" for index in range(3)]

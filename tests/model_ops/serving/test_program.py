@@ -5,7 +5,7 @@ import sys
 import pytest
 from stand_in_server import stand_in
 
-from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import ModelError
 from model_ops.serving import command as program
 from model_ops.serving.command import program_of, server_environment
 

@@ -11,7 +11,7 @@ import pytest
 import urllib3
 from stand_in_server import living, stand_in, started
 
-from model_ops.jobs.progress import Stopped
+from model_ops.jobs.job import Stopped
 from model_ops.serving import server_guard
 from model_ops.serving.server_process import NotRunnable, ServerFailed, cause_in, running_server
 

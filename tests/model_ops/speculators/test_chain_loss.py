@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from model_ops.speculators.losses import chain_loss as module
-from model_ops.speculators.losses import teacher as teacher_module
-from model_ops.speculators.losses.chain_loss import DraftStep, chain_loss
+from model_ops.speculators.losses import chain_loss as teacher_module
+from model_ops.speculators.losses.chain_loss import DraftStep, Teacher, chain_loss
 from model_ops.speculators.losses.speculator_losses import OUTSIDE
-from model_ops.speculators.losses.teacher import Teacher
 from tests.model_ops.speculators.defined_losses import speculator_loss
 
 VOCAB, HIDDEN, WIDTH, CONTEXTS = 50, 8, 6, 37

@@ -15,14 +15,14 @@ from tiny_models import tiny_model
 
 from model_ops.decoding.decode_loop import decode
 from model_ops.decoding.incremental import IncrementalModel, rotate
-from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import ModelError
 from model_ops.speculators.backbone import draft_attention
 from model_ops.speculators.continue_training import check_fit, take_over
-from model_ops.speculators.dflash.config import captured_boundaries
+from model_ops.speculators.decoder_config import captured_boundaries
 from model_ops.speculators.dflash.network import default_mask_token
 from model_ops.speculators.draft_model import DocumentWindows
 from model_ops.speculators.factory import load_draft_model, new_draft_model
-from model_ops.speculators.losses.teacher import Teacher
+from model_ops.speculators.losses.chain_loss import Teacher
 from model_ops.speculators.losses.training_loss import SpeculatorLoss, drafts_of, measure_alpha
 from model_ops.speculators.registry import speculator_settings
 from model_ops.speculators.states.hidden_states import AnswerRow, OnlineStates

@@ -10,11 +10,11 @@ from safetensors.torch import load_file, save_file
 from tiny_drafters import tiny_eagle3
 from tiny_models import tiny_model, write_target
 
-from model_ops.decoding.target import load_runner
-from model_ops.jobs.errors import ModelError
+from model_ops.decoding.runner import load_runner
+from model_ops.jobs.job import ModelError
 from model_ops.speculators.factory import load_draft_model, new_draft_model
 from model_ops.speculators.registry import speculator_settings
-from model_ops.speculators.target_stamp import stamp
+from model_ops.speculators.verify_layers import stamp
 from model_ops.verify import verify
 
 FAR = torch.tensor([[1, 100, 8_000]])

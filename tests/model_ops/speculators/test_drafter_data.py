@@ -10,20 +10,29 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import run_job, write_dataset, write_target
 
-from model_ops.decoding.target import load_runner
+from model_ops.decoding.runner import load_runner
 from model_ops.files.digests import target_digest, vocabulary_digest
-from model_ops.jobs.errors import ModelError
-from model_ops.jobs.job import Job
-from model_ops.jobs.progress import Progress
+from model_ops.jobs.job import Job, ModelError, Progress
 from model_ops.operations import generate
 from model_ops.speculators import operation as speculator
 from model_ops.speculators.continue_training import SHARES, begin_between, check_fit, take_over
 from model_ops.speculators.factory import load_draft_model, new_draft_model
 from model_ops.speculators.registry import speculator_settings
-from model_ops.speculators.states.draft_vocabulary import choose_draft_vocabulary, count_answers, coverage_report, forced_ids
-from model_ops.speculators.states.hidden_states import AnswerRow, HiddenStates, OnlineStates, read_answers
-from model_ops.speculators.states.speculator_batches import make_batch
-from model_ops.speculators.states.state_budget import choose_states, fitting
+from model_ops.speculators.states.hidden_states import (
+    AnswerRow,
+    HiddenStates,
+    OnlineStates,
+    choose_states,
+    fitting,
+    read_answers,
+)
+from model_ops.speculators.states.speculator_batches import (
+    choose_draft_vocabulary,
+    count_answers,
+    coverage_report,
+    forced_ids,
+    make_batch,
+)
 from model_ops.verify import verify
 
 

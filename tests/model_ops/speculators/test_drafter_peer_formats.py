@@ -18,12 +18,11 @@ from benchmarks.drafter_peer_formats import (
 from benchmarks.drafter_peers import index_target, mean_and_range, next_rate, rows_for, specforge_draft
 from benchmarks.our_drafter import GivenSteps, begin_as
 from model_ops.decoding.incremental import FINAL
-from model_ops.decoding.target import load_runner
-from model_ops.jobs.progress import Progress
+from model_ops.decoding.runner import load_runner
+from model_ops.jobs.job import Progress
 from model_ops.models.model_directory import read_config
-from model_ops.speculators.eagle3.config import Eagle3Config
-from model_ops.speculators.eagle3.export import midlayer_config
-from model_ops.speculators.eagle3.network import Eagle3
+from model_ops.speculators.decoder_config import Eagle3Config
+from model_ops.speculators.eagle3.network import Eagle3, midlayer_config
 from model_ops.speculators.operation import new_drafter
 from model_ops.speculators.registry import speculator_settings
 from model_ops.speculators.states.hidden_states import AnswerRow, HiddenStates

@@ -14,14 +14,13 @@ from tiny_drafters import tiny_eagle3
 from tiny_models import tiny_model
 
 from model_ops.decoding.incremental import IncrementalModel
-from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import ModelError
 from model_ops.speculators.backbone import draft_attention
+from model_ops.speculators.backbone.draft_layers import unroll
+from model_ops.speculators.decoder_config import Eagle3Config, default_layer_ids
 from model_ops.speculators.draft_model import DocumentWindows
-from model_ops.speculators.eagle3.config import Eagle3Config, default_layer_ids
-from model_ops.speculators.eagle3.drafter import Eagle3Drafter
-from model_ops.speculators.eagle3.network import Eagle3
+from model_ops.speculators.eagle3.network import Eagle3, Eagle3Drafter
 from model_ops.speculators.factory import load_draft_model
-from model_ops.speculators.unrolled_draft_steps import unroll
 
 
 @pytest.mark.parametrize(("newer", "num_layers"), [(False, 1), (True, 1), (False, 3), (True, 2)])

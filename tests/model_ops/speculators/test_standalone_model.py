@@ -11,9 +11,7 @@ from safetensors.torch import load_file
 from tiny_models import run_job, tiny_model, write_dataset, write_target
 
 from model_ops.evaluation import report as evaluate
-from model_ops.jobs.errors import ModelError
-from model_ops.jobs.job import Job
-from model_ops.jobs.progress import Progress
+from model_ops.jobs.job import Job, ModelError, Progress
 from model_ops.models.model_directory import load_model
 from model_ops.operations import generate, quantize
 from model_ops.speculators import operation as speculator

@@ -12,12 +12,12 @@ from stop_after import StopAfter
 from tiny_models import tiny_model
 
 from model_ops.decoding.incremental import IncrementalModel
-from model_ops.jobs.progress import Progress, Stopped
-from model_ops.speculators.eagle3.config import Eagle3Config
+from model_ops.jobs.job import Progress, Stopped
+from model_ops.speculators.decoder_config import Eagle3Config
 from model_ops.speculators.eagle3.network import Eagle3
 from model_ops.speculators.factory import new_draft_model
+from model_ops.speculators.losses.chain_loss import Teacher
 from model_ops.speculators.losses.speculator_losses import expected_acceptance_length
-from model_ops.speculators.losses.teacher import Teacher
 from model_ops.speculators.losses.training_loss import SpeculatorLoss
 from model_ops.speculators.registry import speculator_settings
 from model_ops.speculators.states.hidden_states import AnswerRow, OnlineStates

@@ -23,10 +23,9 @@ class ToySettings(SpeculatorSettings):
 
 
 def _model_class():
-    from model_ops.speculators.draft_model_files import in_dtype, write_directory
-    from model_ops.speculators.eagle3.config import Eagle3Config
-    from model_ops.speculators.eagle3.export import midlayer_config
-    from model_ops.speculators.eagle3.network import Eagle3
+    from model_ops.speculators.decoder_config import Eagle3Config
+    from model_ops.speculators.draft_model import in_dtype, write_directory
+    from model_ops.speculators.eagle3.network import Eagle3, midlayer_config
 
     class Toy(Eagle3):
         """EAGLE-3, with `toy` written into config.json."""

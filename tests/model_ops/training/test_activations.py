@@ -10,7 +10,7 @@ from torch.autograd.graph import saved_tensors_hooks
 import model_ops.models.attention  # noqa: F401  registers "packed"
 from model_ops.documents.packing import Document, to_batch
 from model_ops.families.loading import blocks_of
-from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import ModelError
 from model_ops.objectives.sft import next_token_loss
 from model_ops.training import activations
 from model_ops.training.activations import OffloadedInputs, checkpoint_activations

@@ -12,10 +12,8 @@ from safetensors import safe_open
 from torch import nn
 from torch.nn import functional as F
 
-from model_ops.jobs.errors import ModelError
-from model_ops.jobs.progress import Progress, Stopped
-from model_ops.tensors.batch import Batch
-from model_ops.tensors.loss import one_term
+from model_ops.jobs.job import ModelError, Progress, Stopped
+from model_ops.tensors.batch import Batch, one_term
 from model_ops.training import checkpoint
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.shards import ShardReader, Snapshot

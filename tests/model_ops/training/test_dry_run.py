@@ -7,11 +7,9 @@ from torch import nn
 
 from model_ops.documents.documents import Branch, Document, Documents, prefix_tokens
 from model_ops.documents.packing import PackedPlan
-from model_ops.jobs.errors import ModelError
-from model_ops.jobs.progress import Progress
+from model_ops.jobs.job import ModelError, Progress
 from model_ops.parallel.world import World
-from model_ops.tensors.batch import IGNORED
-from model_ops.tensors.loss import one_term
+from model_ops.tensors.batch import IGNORED, one_term
 from model_ops.training.dry_run import dry_run
 from model_ops.training.optimizers import build_optimizer
 from model_ops.training.settings import TrainingSettings

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from model_ops.training import schedules, trainer
+from model_ops.training import optimizers, trainer
 from tests.golden.losses.dump import CASES, GAP, losses, path_of
 from tests.thorough_cases import thorough_except
 
@@ -45,6 +45,6 @@ def test_another_algorithm_is_farther_from_the_golden_file_than_rounding(changes
 
 
 def test_a_schedule_that_is_one_step_late_is_noticed(monkeypatch):
-    plain = schedules.learning_rate_at
+    plain = optimizers.learning_rate_at
     monkeypatch.setattr(trainer, "learning_rate_at", lambda step, *given: plain(max(0, step - 1), *given))
     assert gap(losses("adamw"), json.loads(path_of("adamw").read_text())) > 5 * GAP["adamw"]

@@ -5,8 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from model_ops.documents.new_rows import rows_to_learn
-from model_ops.jobs.errors import ModelError
-from model_ops.jobs.job import Job
+from model_ops.jobs.job import Job, ModelError
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.parallel.world import World
 

@@ -8,14 +8,11 @@ import torch
 from stop_after import StopAfter
 from torch import nn
 
-from model_ops.jobs.errors import ModelError
-from model_ops.jobs.progress import Progress, Stopped
+from model_ops.jobs.job import ModelError, Progress, Stopped
 from model_ops.parallel.world import World
-from model_ops.tensors.batch import Batch
-from model_ops.tensors.loss import LossOutput, Mean
+from model_ops.tensors.batch import Batch, LossOutput, Mean
 from model_ops.training.settings import TrainingSettings
-from model_ops.training.step import optimizer_step
-from model_ops.training.step_batches import StepBatches
+from model_ops.training.step import StepBatches, optimizer_step
 from model_ops.training.trainer import train
 
 WIDTH = 8

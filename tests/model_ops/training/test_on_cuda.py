@@ -10,9 +10,8 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from model_ops.documents.packing import Document, PackedPlan
-from model_ops.jobs.errors import ModelError
-from model_ops.jobs.progress import Progress
-from model_ops.machine import heap
+from model_ops.jobs.job import ModelError, Progress
+from model_ops.machine import process
 from model_ops.models import attention
 from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.sft_settings import SftSettings
@@ -114,7 +113,7 @@ def test_between_jobs_a_device_gets_its_memory_back_and_its_peak_begins_anew(mon
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     for name in ("empty_cache", "reset_peak_memory_stats"):
         monkeypatch.setattr(torch.cuda, name, lambda name=name: called.append(name))
-    heap.give_back_memory()
+    process.give_back_memory()
     assert called == ["empty_cache", "reset_peak_memory_stats"]
 
 
@@ -124,5 +123,5 @@ def test_on_cuda_the_peak_is_that_of_one_stage():
     before = peak_memory_mb(held.device)
     del held
     gc.collect()
-    heap.give_back_memory()
+    process.give_back_memory()
     assert before >= 256 and peak_memory_mb(torch.device("cuda")) < before - 200

@@ -12,10 +12,8 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from benchmarks.parallel import on_processes
-from model_ops.jobs.errors import ModelError
-from model_ops.jobs.progress import Progress, Stopped
-from model_ops.tensors.batch import Batch
-from model_ops.tensors.loss import one_term
+from model_ops.jobs.job import ModelError, Progress, Stopped
+from model_ops.tensors.batch import Batch, one_term
 from model_ops.training.optimizers import Muon, build_optimizer, orthogonal, parameter_groups, state_bytes
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.trainer import train

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from model_ops.documents.documents import Branch, Document, Documents, to_batch
 from model_ops.documents.packing import PackedPlan, to_batches
-from model_ops.parallel.context_parallel import Context, cut, pad
+from model_ops.parallel.mesh import Context, cut, pad
 from model_ops.tensors.batch import IGNORED, Batch
 from model_ops.training.settings import TrainingSettings
 

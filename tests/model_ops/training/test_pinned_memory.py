@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from model_ops.jobs.progress import Progress
+from model_ops.jobs.job import Progress
 from model_ops.parallel.world import World
 from model_ops.training import checkpoint, shards
 from model_ops.training.checkpoint import Checkpoints

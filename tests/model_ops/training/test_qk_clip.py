@@ -14,8 +14,7 @@ from model_ops.documents.conversations import join_contexts
 from model_ops.documents.documents import Document, to_batch
 from model_ops.documents.packing import PackedPlan
 from model_ops.families.table import FAMILIES
-from model_ops.jobs.errors import ModelError
-from model_ops.jobs.progress import Progress, Stopped
+from model_ops.jobs.job import ModelError, Progress, Stopped
 from model_ops.models.attention import packed_attention
 from model_ops.objectives.sft import next_token_loss
 from model_ops.parallel.mesh_settings import MeshSettings

@@ -7,11 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from model_ops.jobs.errors import ModelError
-from model_ops.jobs.progress import Progress, Stopped
+from model_ops.jobs.job import ModelError, Progress, Stopped
 from model_ops.parallel.world import World
-from model_ops.tensors.batch import Batch
-from model_ops.tensors.loss import one_term
+from model_ops.tensors.batch import Batch, one_term
 from model_ops.training import recovery as module
 from model_ops.training.optimizers import build_optimizer
 from model_ops.training.recovery import SKIPS_IN_A_ROW, Recovery

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from model_ops.training.schedules import learning_rate_at
+from model_ops.training.optimizers import learning_rate_at
 from model_ops.training.settings import TrainingSettings
 
 PEAK = 0.01

@@ -9,8 +9,7 @@ from model_ops.operations.sft_settings import SftSettings
 from model_ops.operations.table import OPERATIONS
 from model_ops.reinforcement.rft_settings import RftSettings
 from model_ops.speculators.registry import ARCHITECTURES
-from model_ops.training.settings import TrainingSettings
-from model_ops.training.validation import plan_validation
+from model_ops.training.settings import TrainingSettings, plan_validation
 
 DRAFTERS = {f"speculator {name}": found.settings for name, found in ARCHITECTURES.items()}
 STAGES = {

@@ -10,10 +10,9 @@ import model_ops.models.attention  # noqa: F401  registers "packed"
 from model_ops.documents.packing import Document, PackedPlan, to_batch
 from model_ops.machine.devices import peak_bf16_flops
 from model_ops.parallel.world import World
-from model_ops.training.flops import MatrixWork, attention_widths, matrix_work, needed_flops
 from model_ops.training.settings import TrainingSettings
-from model_ops.training.step_batches import StepBatches
-from model_ops.training.step_meter import StepMeter
+from model_ops.training.step import StepBatches
+from model_ops.training.step_meter import MatrixWork, StepMeter, attention_widths, matrix_work, needed_flops
 from tests.model_ops.tiny_models import tiny_model
 
 CPU = World.alone(torch.device("cpu"))

@@ -11,11 +11,9 @@ from stop_after import StopAfter
 from torch import nn
 from torch.nn import functional as F
 
-from model_ops.jobs.errors import ModelError
-from model_ops.jobs.progress import Progress, Stopped
+from model_ops.jobs.job import ModelError, Progress, Stopped
 from model_ops.parallel.world import World
-from model_ops.tensors.batch import IGNORED, Batch
-from model_ops.tensors.loss import one_term
+from model_ops.tensors.batch import IGNORED, Batch, one_term
 from model_ops.training.optimizers import build_optimizer
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.step import optimizer_step

@@ -14,8 +14,7 @@ from model_ops.documents.likelihood import held_out_loss, held_out_totals, mean_
 from model_ops.models.model_directory import load_model
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.parallel.world import World
-from model_ops.training.settings import MOST_VALIDATION_TOKENS
-from model_ops.training.validation import first_documents, plan_validation
+from model_ops.training.settings import MOST_VALIDATION_TOKENS, first_documents, plan_validation
 
 
 @given(st.integers(1, 100_000), st.integers(64, 1_000_000))

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from model_ops.jobs.errors import CheckFailed, Misuse
+from model_ops.jobs.job import CheckFailed, Misuse
 from tests.command import PROJECT
 
 CALLS = """

@@ -108,7 +108,7 @@ def test_native_code_that_aborts_at_exit_changes_no_exit_code(words, code):
 
 @pytest.mark.parametrize("closed", ["sys.stderr", "sys.stdout", "sys.stdout = sys.stderr"])
 def test_an_output_that_was_closed_before_the_start_changes_no_exit_code(closed):
-    code = f"import sys; {closed} = None; from model_ops.machine.process_end import end_process; end_process(3)"
+    code = f"import sys; {closed} = None; from model_ops.machine.process import end_process; end_process(3)"
     assert subprocess.run([sys.executable, "-c", code], cwd=PROJECT).returncode == 3
 
 

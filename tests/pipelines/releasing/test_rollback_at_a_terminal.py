@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from model_ops.jobs.errors import Misuse
+from model_ops.jobs.job import Misuse
 from pipelines.commands import release as commands
 from resources.endpoints import rollback
 from resources.endpoints.actor import Actor

@@ -33,7 +33,7 @@ ANA = Actor("ana", "MILLRACE_USER")
 SUITE = ("resources/composing/eval_suite.py",)
 
 
-def make(lake, kind, name, *inputs, content="x", op="op", sources=("model_ops/jobs/errors.py",), config=None):
+def make(lake, kind, name, *inputs, content="x", op="op", sources=("model_ops/jobs/job.py",), config=None):
     registry = Registry(lake, "helper")
     draft = registry.draft(kind, name, op, sources, config or {}, list(inputs))
     (draft.directory / "file.txt").write_text(content)
@@ -54,7 +54,7 @@ def release(lake, passed=True):
     target = registry.current("model", "sft_model")
     report = make(lake, "dataset", "evaluation_report", target.as_input())
     inputs = [target.as_input(), report.as_input()]
-    draft = registry.draft("release", "release", "release", ("model_ops/jobs/errors.py",), {"passed": passed}, inputs)
+    draft = registry.draft("release", "release", "release", ("model_ops/jobs/job.py",), {"passed": passed}, inputs)
     part = Part(path=f"models/{target.name}/{target.version}", name=target.name, version=target.version, digest=target.digest)
     gate = GateResult(name="recovery", wanted=0.99, measured=0.995 if passed else 0.9, passed=passed)
     made = Release(workload="helper", target=part, speculator=None, num_speculative_tokens=3, gates=[gate])

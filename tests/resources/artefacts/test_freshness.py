@@ -105,7 +105,7 @@ def test_current_manifests_are_read_from_a_lake_and_broken_ones_left_out(tmp_pat
     lake = LakeLayout.open(tmp_path / "lake")
     registry = Registry(lake, "tutor")
     for kind, name in (("dataset", "curated"), ("model", "sft_model"), ("release", "release")):
-        draft = registry.draft(kind, name, "op", ("model_ops/jobs/errors.py",), {}, [])
+        draft = registry.draft(kind, name, "op", ("model_ops/jobs/job.py",), {}, [])
         (draft.directory / "file").write_text(name)
         registry.finish(draft, {})
     assert set(current_manifests(lake, "tutor")) == {"curated", "sft_model", "release"}
@@ -140,7 +140,7 @@ def test_only_what_is_behind_an_artefact_is_read(tmp_path, monkeypatch):
     registry = Registry(LakeLayout.open(tmp_path / "lake"), "tutor")
 
     def make(name, *inputs):
-        draft = registry.draft("model", name, name, ("model_ops/jobs/errors.py",), {}, [item.as_input() for item in inputs])
+        draft = registry.draft("model", name, name, ("model_ops/jobs/job.py",), {}, [item.as_input() for item in inputs])
         (draft.directory / "config.json").write_text(name)
         return registry.finish(draft, {})
 

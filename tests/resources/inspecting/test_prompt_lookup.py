@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_ops.drafting.lookup import replay
-from model_ops.drafting.ngram import NgramIndex
+from model_ops.drafting.drafts import NgramIndex
+from model_ops.drafting.measure_acceptance import replay
 from resources.curating.shingles import RaggedLists
 from resources.inspecting.prompt_lookup import pieces_of, replayed
 

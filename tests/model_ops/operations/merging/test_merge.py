@@ -11,9 +11,7 @@ from tiny_models import run_job, tiny_model, write_dataset, write_target
 
 from model_ops.documents.chats import validation_documents
 from model_ops.documents.likelihood import held_out_loss, mean_loss
-from model_ops.jobs.errors import ModelError
-from model_ops.jobs.job import Job
-from model_ops.jobs.progress import Progress, Stopped
+from model_ops.jobs.job import Job, ModelError, Progress, Stopped
 from model_ops.models.model_directory import load_model, load_tokenizer, save_model
 from model_ops.operations import merge
 from model_ops.operations.merge import candidates
