@@ -203,7 +203,7 @@ def offline(case: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     from model_ops.decoding.decode_loop import decode
-    from model_ops.decoding.runner import load_runner
+    from model_ops.decoding.target import load_runner
     from model_ops.drafting.acceptance import tau_of
     from model_ops.models.end_of_text import end_of_text_ids
     from model_ops.speculators.factory import load_draft_model

@@ -18,7 +18,7 @@ from pathlib import Path  # noqa: E402
 import torch  # noqa: E402
 
 from benchmarks.speculators_peer import peak_mb  # noqa: E402
-from model_ops.decoding.runner import load_runner  # noqa: E402
+from model_ops.decoding.target import load_runner  # noqa: E402
 from model_ops.files.digests import target_digest  # noqa: E402
 from model_ops.jobs.job import Progress  # noqa: E402
 from model_ops.speculators.eagle3.network import Eagle3  # noqa: E402

@@ -20,11 +20,9 @@ def is_adapter(directory: Path) -> bool:
 
 
 def base_of_adapter(directory: Path) -> str:
-    """The base model of an adapter: an absolute directory, or a Hugging Face id (owner/name).
-
-    A relative directory in adapter_config.json starts from the adapter's own. Raises ModelError if the file names no
-    base model, or one that is neither.
-    """
+    """The base model of an adapter: an absolute directory, or a Hugging Face id (owner/name). A relative directory in
+    adapter_config.json starts from the adapter's own. Raises ModelError if the file names no base model, or one that is
+    neither."""
     path = directory / CONFIG
     try:
         config = json.loads(path.read_text())

@@ -217,11 +217,8 @@ class AdapterCounts:
 def add_adapters(
     model: PreTrainedModel, settings: LoraSettings, seed: int = 0, kind: type[LoraLinear] = LoraLinear
 ) -> AdapterCounts:
-    """Freezes every weight of `model` and adds adapters to the layers in `settings.targets`, in place.
-
-    The same seed gives the same adapters on every device. Raises ModelError for a target that matches nothing or takes no
-    adapter.
-    """
+    """Freezes every weight of `model` and adds adapters to the layers in `settings.targets`, in place. The same seed gives the
+    same adapters on every device. Raises ModelError for a target that matches nothing or takes no adapter."""
     names = adapted_names(model, settings.targets)
     model.requires_grad_(False)
     left_out = sum(
@@ -290,9 +287,8 @@ def adapted_layers(model: nn.Module) -> dict[str, LoraLinear]:
 
 
 def merged_weights(model: nn.Module) -> Iterator[tuple[str, Float[Tensor, ...]]]:
-    """(name, W + scaling B A in float32) of each weight that has an adapter, one at a time; the model keeps its adapters.
-
-    Of a sharded model they are whole, so every process calls this."""
+    """(name, W + scaling B A in float32) of each weight that has an adapter, one at a time; the model keeps its adapters. Of a
+    sharded model they are whole, so every process calls this."""
     for name, layer in adapted_layers(model).items():
         yield f"{name}.weight", whole_tensor(layer.frozen(torch.float32)) + whole_tensor(layer.update())
     for name, adapter in adapted_parameters(model).items():
@@ -301,11 +297,9 @@ def merged_weights(model: nn.Module) -> Iterator[tuple[str, Float[Tensor, ...]]]
 
 @torch.no_grad()
 def merge_adapters(model: PreTrainedModel, dtype: torch.dtype = torch.bfloat16) -> float:
-    """Replaces adapters by plain linear layers with W + scaling B A, rounded once to `dtype`, in place.
-
-    Returns the share of the adapters' update that the merged weights hold, over all layers (saved_update): near 1, because
-    rounding is stochastic. 1 if the adapters change nothing.
-    """
+    """Replaces adapters by plain linear layers with W + scaling B A, rounded once to `dtype`, in place. Returns the share of
+    the adapters' update that the merged weights hold, over all layers (saved_update): near 1, because rounding is stochastic. 1
+    if the adapters change nothing."""
     held = wanted = 0.0
     for name in adapted_parameters(model):
         along, size = merge_parameter_adapter(model, name, dtype)

@@ -56,11 +56,9 @@ def unit_costs(
     after_unit: Callable[[int, int], None] | None = None,
     known: dict[str, list[float]] | None = None,
 ) -> list[list[float]]:
-    """Divergence in nats per target token of each unit with each option alone; 0 for None, which leaves it as it is.
-
-    taught: documents with the float model's cached distributions. known: costs by
-    the name of a unit's first layer, of a run that was stopped; new ones are added. after_unit(units done, units in all).
-    """
+    """Divergence in nats per target token of each unit with each option alone; 0 for None, which leaves it as it is. taught:
+    documents with the float model's cached distributions. known: costs by the name of a unit's first layer, of a run that was
+    stopped; new ones are added. after_unit(units done, units in all)."""
     known = {} if known is None else known
     modules = layers.modules
     for done, unit in enumerate(units, start=1):
@@ -99,10 +97,8 @@ def _rounded_experts(model: nn.Module, mixture: str, scheme: Scheme) -> Iterator
 
 
 def cheapest(sizes: Sequence[Sequence[int]], costs: Sequence[Sequence[float]], room: int) -> list[int] | None:
-    """The option of each unit with the lowest summed cost in at most `room` bytes; None if the smallest ones do not fit.
-
-    sizes, costs: [units, options] in bytes and nats.
-    """
+    """The option of each unit with the lowest summed cost in at most `room` bytes; None if the smallest ones do not fit. sizes,
+    costs: [units, options] in bytes and nats."""
     paths = [_hull(unit_sizes, unit_costs) for unit_sizes, unit_costs in zip(sizes, costs, strict=True)]
     chosen = [path[0] for path in paths]
     left = room - sum(sizes[unit][option] for unit, option in enumerate(chosen))

@@ -29,10 +29,8 @@ MEASURED_TOKENS = 8_192
 def distil_rounding(
     job: Job, settings: DistilRoundingSettings, scheme: Scheme, layers: BlockLayers, progress: Progress
 ) -> tuple[CalibratedWeights, dict[str, Any]]:
-    """Trains, and returns the stored tensors of every layer with metrics: divergence on held-out rows before and after.
-
-    Raises ModelError if the dataset has no row for this model.
-    """
+    """Trains, and returns the stored tensors of every layer with metrics: divergence on held-out rows before and after. Raises
+    ModelError if the dataset has no row for this model."""
     device, source = training_device(), job.input("model")
     settings = concrete(settings.resolved(), device)
     if "dataset" not in job.inputs:

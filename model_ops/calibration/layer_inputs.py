@@ -214,10 +214,9 @@ def largest_of_all(largest: Float32[Tensor, " in"], layer: str, world: World) ->
 
 
 def add_products(total: Float64[Tensor, "in in"], rows: Float[Tensor, "tokens in"]) -> None:
-    """Adds x x^T of all rows to the upper triangle of `total`, in strips; what is below the diagonal is not used.
-
-    Products are of the rows' dtype: a sum over the rows of one batch is rounded to it. The error of bfloat16, 2^-9 of an entry
-    for each batch, is far below GPTQ's damping and several times as fast."""
+    """Adds x x^T of all rows to the upper triangle of `total`, in strips; what is below the diagonal is not used. Products are
+    of the rows' dtype: a sum over the rows of one batch is rounded to it. The error of bfloat16, 2^-9 of an entry for each
+    batch, is far below GPTQ's damping and several times as fast."""
     width = len(total)
     strip = max(SMALLEST_STRIP, -(-width // MOST_STRIPS))
     for first in range(0, width, strip):

@@ -48,10 +48,8 @@ class CacheRanges:
         return watch_cache(block.module, own, seen)
 
     def scales(self, world: World | None = None) -> dict[str, tuple[float, float]]:
-        """Attention module -> (scale of keys, scale of values), of the rows of all processes.
-
-        Raises ModelError if a layer caches nothing, or values that are not finite.
-        """
+        """Attention module -> (scale of keys, scale of values), of the rows of all processes. Raises ModelError if a layer
+        caches nothing, or values that are not finite."""
         own = [float(value) for name in self.layers for value in self.largest.get(name, (-1.0, -1.0))]
         own = [math.inf if math.isnan(value) else value for value in own]
         values = own if world is None else world.greatest(own)

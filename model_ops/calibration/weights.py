@@ -91,12 +91,10 @@ def calibrated_weights(
     watches: Sequence[BlockWatch] = (),
     world: World | None = None,
 ) -> CalibratedWeights:
-    """Chooses codes block by block. schemes: layer in the checkpoint -> its scheme; layers without one stay as they are.
-    The weights of a model in memory become the quantized ones.
-
-    after_block(blocks done, blocks in all). before_expert: called before an expert's codes are chosen. watches: see what blocks
-    compute with their quantized weights. world: processes that share batches and matrices.
-    """
+    """Chooses codes block by block. schemes: layer in the checkpoint -> its scheme; layers without one stay as they are. The
+    weights of a model in memory become the quantized ones. after_block(blocks done, blocks in all). before_expert: called
+    before an expert's codes are chosen. watches: see what blocks compute with their quantized weights. world: processes that
+    share batches and matrices."""
     model = BlockwiseModel.of(model)
     folder.mkdir(parents=True, exist_ok=True)
     names = {module: layer for layer, module in layers.modules.items() if layer in schemes}

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from model_ops.decoding.penalties import NO_PENALTIES, Penalties
     from model_ops.decoding.prompts import Prompt, choose_prompts, read_prompts, render_prompt
     from model_ops.decoding.ragged_cache import RaggedCache
-    from model_ops.decoding.runner import Runner, decoding_dtype, load_runner, new_runner
+    from model_ops.decoding.runner import Runner, decoding_dtype, new_runner
     from model_ops.decoding.sampling import NONE, Truncation, sample
+    from model_ops.decoding.target import load_runner
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

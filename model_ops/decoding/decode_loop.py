@@ -325,11 +325,10 @@ class _Batch:
 
 
 class DraftLength:
-    """How many tokens a round drafts: as many as give the most tokens for its cost, by the acceptance of earlier rounds.
-
-    A round of n rows with K drafts costs ROUND_TOKENS + n (K + 1), and each draft `cost` times a round without any; it gives
-    each row 1 token, and one more for each place up to which its drafts were accepted. So a full batch drafts less than its
-    last rows. most: tokens."""
+    """How many tokens a round drafts: as many as give the most tokens for its cost, by the acceptance of earlier rounds. A
+    round of n rows with K drafts costs ROUND_TOKENS + n (K + 1), and each draft `cost` times a round without any; it gives each
+    row 1 token, and one more for each place up to which its drafts were accepted. So a full batch drafts less than its last
+    rows. most: tokens."""
 
     REMEMBERS, PRIOR, HOPES = 200.0, 8.0, 0.7
     """Rows whose last drafts count; rows that the hope counts for; the acceptance rate that a batch begins with."""

@@ -15,11 +15,9 @@ from model_ops.decoding.sampling import sample
 
 @dataclass(frozen=True)
 class Proposal:
-    """Draft tokens of one round.
-
-    tokens are ids of the target; valid is False for padding. Draft k was drawn from probabilities[row, k], over the draft
-    vocabulary, where it has index draft_index; target_ids maps draft vocabulary to target ids.
-    """
+    """Draft tokens of one round. tokens are ids of the target; valid is False for padding. Draft k was drawn from
+    probabilities[row, k], over the draft vocabulary, where it has index draft_index; target_ids maps draft vocabulary to target
+    ids."""
 
     tokens: Int[Tensor, "rows drafts"]
     valid: Bool[Tensor, "rows drafts"]
@@ -95,10 +93,8 @@ class Drafter(Protocol):
 
 class ModelDrafter:
     """A `model_ops.decoding.drafters.Drafter` that proposes its argmax at temperature 0 and samples at other temperatures.
-
     vocab_size: rows of the target's embedding; further rows of the small model are padding and never drafted. greedy: propose
-    the argmax at any temperature.
-    """
+    the argmax at any temperature."""
 
     capture: tuple[int, ...] = ()
 

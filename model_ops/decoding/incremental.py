@@ -187,10 +187,8 @@ class IncrementalModel:
     def forward(
         self, ids: Int[Tensor, "rows tokens"], cache: RaggedCache, capture: Sequence[int] = ()
     ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured_hidden"] | None]:
-        """Hidden states after the final norm of the next tokens of every row, and the captured states (None without any).
-
-        The tokens are stored in the cache; they become visible when the caller adds to `cache.lengths`.
-        """
+        """Hidden states after the final norm of the next tokens of every row, and the captured states (None without any). The
+        tokens are stored in the cache; they become visible when the caller adds to `cache.lengths`."""
         tokens = ids.shape[1]
         cache.reserve(tokens)
         positions, longest = cache.positions(tokens), cache.longest

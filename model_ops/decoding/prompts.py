@@ -31,10 +31,7 @@ class Prompt:
 
 def read_prompts(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase) -> list[Prompt]:
     """One prompt for each row of a split with an assistant message, in the file's order. A row that the chat template refuses
-    has none.
-
-    Raises ModelError as `rendering.row.read_rows` does, and if the tokenizer has no chat template.
-    """
+    has none. Raises ModelError as `rendering.row.read_rows` does, and if the tokenizer has no chat template."""
     rows = read_rows(dataset, split)
     path = dataset / f"{split}.parquet"
     known = pq.read_schema(path).names
@@ -67,10 +64,8 @@ def read_prompts(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase
 
 
 def render_prompt(tokenizer: PreTrainedTokenizerBase, row: Row) -> list[int]:
-    """Token ids of a conversation with the generation prompt of the assistant.
-
-    Raises ModelError if the chat template is missing or refuses the conversation.
-    """
+    """Token ids of a conversation with the generation prompt of the assistant. Raises ModelError if the chat template is
+    missing or refuses the conversation."""
     try:
         return TurnEncoder(tokenizer).prompt(ChatTemplate.of(tokenizer).prompt(row, len(row.messages)))
     except Unrenderable as error:

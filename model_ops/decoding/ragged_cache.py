@@ -120,11 +120,9 @@ class RaggedCache:
         window: int | None = None,
         causal: bool = True,
     ) -> Float[Tensor, "rows tokens heads_head_dim"]:
-        """Stores the new keys and values, and attends over each row's past, causally by default.
-
-        window: number of latest tokens that are visible (sliding-window attention); None: all. causal=False: every new token
-        sees all new tokens. Call `reserve` after the lengths change and before this.
-        """
+        """Stores the new keys and values, and attends over each row's past, causally by default. window: number of latest
+        tokens that are visible (sliding-window attention); None: all. causal=False: every new token sees all new tokens. Call
+        `reserve` after the lengths change and before this."""
         self.store(layer, key, value, positions)
         tokens = query.shape[1]
         if self.longest == 0 and causal and (window is None or tokens <= window):

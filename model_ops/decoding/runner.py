@@ -1,9 +1,7 @@
 """Chooses how a model is decoded: `IncrementalModel` for the families in `model_ops.families.table.FAST`, `RaggedModel` where
 attention is all that connects tokens, else `StatefulModel`, row by row with transformers' own cache."""
 
-import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -12,11 +10,8 @@ from torch import Tensor, nn
 
 from model_ops.decoding.incremental import IncrementalModel, runs_fast
 from model_ops.decoding.transformers_runner import RaggedModel, StatefulModel
-from model_ops.files import TensorFileError, read_directory
-from model_ops.jobs import ModelError
 from model_ops.machine import products_dtype
-from model_ops.models import keeps_apart, load_model, training_device
-from model_ops.quantization import is_quantized, load_quantized
+from model_ops.models import keeps_apart
 
 SMALL_PARAMETERS = 100_000_000
 """On a CPU, models with fewer parameters are decoded in float32: bfloat16 is not faster for their small products, and logits
@@ -51,10 +46,7 @@ Cache = TypeVar("Cache", bound=DecodingCache)
 
 
 class Runner(Protocol[Cache]):
-    """A causal language model over a cache.
-
-    head.weight gives the logits before the soft cap.
-    """
+    """A causal language model over a cache. head.weight gives the logits before the soft cap."""
 
     config: Any
     max_positions: int
@@ -88,22 +80,3 @@ def new_runner(model: nn.Module) -> Runner[Any]:
     if runs_fast(model.config) and not rounds_cache:
         return IncrementalModel(model)
     return RaggedModel(model) if keeps_apart(model) else StatefulModel(model)
-
-
-def load_runner(directory: Path) -> Runner:
-    """Loads the model of a directory, quantized or not, for decoding.
-
-    dtype: `decoding_dtype`. Raises ModelError as `load_model` does.
-    """
-    device = training_device()
-    try:
-        headers = read_directory(directory)
-    except TensorFileError as error:
-        raise ModelError(str(error)) from error
-    parameters = sum(math.prod(header.shape) for header in headers.values())
-    dtype = decoding_dtype(device, parameters)
-    if is_quantized(directory):
-        model = load_quantized(directory, dtype).to(device)
-    else:
-        model = load_model(directory, dtype=dtype, attention="sdpa", device=device)
-    return new_runner(model)

@@ -56,10 +56,8 @@ DRAFT, ACCEPT, FINAL = 0, 1, 2
 
 def row_uniforms(row_ids: Sequence[str], positions: int, seed: int) -> Float32[Tensor, "rows positions 3"]:
     """Uniform numbers in [0, 1) for each row's answer positions: a function of seed and row id, so that a row's answer does not
-    depend on the other rows of its batch or on their order.
-
-    The numbers of a position may be used again after a rejection, because the rejection did not depend on them.
-    """
+    depend on the other rows of its batch or on their order. The numbers of a position may be used again after a rejection,
+    because the rejection did not depend on them."""
     rows = []
     for row_id in row_ids:
         digest = hashlib.sha256(f"{seed}:{row_id}".encode()).digest()
@@ -107,11 +105,9 @@ def verify_draws(
     accept: Float32[Tensor, "rows drafts"],
     final: Float32[Tensor, "rows drafts+1"],
 ) -> tuple[Int[Tensor, " rows"], Int[Tensor, " rows"]]:
-    """Verifies sampled drafts by rejection sampling; returns (number accepted per row, the token after them).
-
-    target: p at each position; proposed: q over the draft vocabulary, whose entry i is the target's token
-    target_ids[i]; draft_index: the drafts as draft-vocabulary indices; accept, final: uniforms.
-    """
+    """Verifies sampled drafts by rejection sampling; returns (number accepted per row, the token after them). target: p at each
+    position; proposed: q over the draft vocabulary, whose entry i is the target's token target_ids[i]; draft_index: the drafts
+    as draft-vocabulary indices; accept, final: uniforms."""
     rows, count = drafts.shape
     p = target[:, :-1].gather(2, drafts[:, :, None]).squeeze(2)
     q = proposed.gather(2, draft_index[:, :, None]).squeeze(2)

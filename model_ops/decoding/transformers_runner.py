@@ -154,10 +154,8 @@ class RaggedModel(TransformersRunner):
     def forward(
         self, ids: Int[Tensor, "rows tokens"], cache: LayerCache, capture: Sequence[int] = ()
     ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured_hidden"] | None]:
-        """Hidden states after the final norm of the next tokens of every row, and the captured states (None without any).
-
-        The tokens are stored in the cache; they become visible when the caller adds to `cache.lengths`.
-        """
+        """Hidden states after the final norm of the next tokens of every row, and the captured states (None without any). The
+        tokens are stored in the cache; they become visible when the caller adds to `cache.lengths`."""
         cache.reserve(ids.shape[1])
         return self.run(capture, input_ids=ids, position_ids=cache.positions(ids.shape[1]), use_cache=False, ragged_cache=cache)
 
@@ -177,10 +175,7 @@ def ragged_attention(
     **_: object,
 ) -> tuple[Float[Tensor, "rows tokens heads value_dim"], None]:
     """Attention with the signature of transformers' interface: stores the new keys and values, and attends over each row's
-    past.
-
-    Without a cache, causal attention of each row on its own.
-    """
+    past. Without a cache, causal attention of each row on its own."""
     cache = ragged_cache
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     alone = partial(packed_attention, scaling=scaling, sliding_window=sliding_window, softcap=softcap, s_aux=s_aux)
@@ -276,10 +271,8 @@ class StatefulModel(TransformersRunner):
     def forward(
         self, ids: Int[Tensor, "rows tokens"], cache: StateCache, capture: Sequence[int] = ()
     ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured_hidden"] | None]:
-        """Hidden states after the final norm of the next tokens of every row, and the captured states (None without any).
-
-        The tokens become part of a row when the caller adds to `cache.lengths`.
-        """
+        """Hidden states after the final norm of the next tokens of every row, and the captured states (None without any). The
+        tokens become part of a row when the caller adds to `cache.lengths`."""
         by_row = [
             self._row(row, tokens, length, capture)
             for row, tokens, length in zip(cache.rows, ids.tolist(), cache.lengths.tolist(), strict=True)

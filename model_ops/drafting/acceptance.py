@@ -27,11 +27,9 @@ def student(freedom: float) -> float:
 
 
 def moves(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Influence of each sample on the ratio values.sum() / weights.sum(), to first order.
-
-    The residual of a sample is divided by 1 - its share of the weights (jackknife correction), because a heavy sample pulls the
-    ratio towards itself and its residual is too small.
-    """
+    """Influence of each sample on the ratio values.sum() / weights.sum(), to first order. The residual of a sample is divided
+    by 1 - its share of the weights (jackknife correction), because a heavy sample pulls the ratio towards itself and its
+    residual is too small."""
     total = max(float(weights.sum()), 1e-12)
     share = weights / total
     return (values - values.sum() / total * weights) / total / np.where(share < 1, 1 - share, 1)

@@ -98,10 +98,8 @@ def choose_in_server(
     p99_above: float = P99_ABOVE,
     server: str = "",
 ) -> DraftingChoice:
-    """The drafting to serve at these concurrencies (None: at all that were measured).
-
-    Raises ValueError if `none` was not measured, or no concurrency was measured for all draftings.
-    """
+    """The drafting to serve at these concurrencies (None: at all that were measured). Raises ValueError if `none` was not
+    measured, or no concurrency was measured for all draftings."""
     plain = _plain(measured)
     shared = sorted(set.intersection(*(set(each.rates) for each in measured)))
     levels = shared if concurrencies is None else sorted(set(concurrencies))
@@ -127,11 +125,9 @@ def choose_by_replay(
     replayed: Sequence[ReplayResult], drafter_low: float | None = None, gain_low: float | None = None
 ) -> DraftingChoice:
     """The drafting to serve where no server was asked: the drafter, or the n-gram lookup if the drafter is not better.
-
     replayed: acceptance lengths; of the drafter, the one with the most tokens counts. drafter_low: lower end of the 95 %
     interval of the drafter's acceptance length; None without a drafter. gain_low: that of its relative gain over the better
-    lookup on the same prompts, which says more; None if unknown. Whether drafting is faster than none, no replay says.
-    """
+    lookup on the same prompts, which says more; None if unknown. Whether drafting is faster than none, no replay says."""
     best = {
         method: max((each for each in replayed if each.method == method), key=lambda each: each.tau, default=None)
         for method in ("ngram", NEEDS_A_PACKAGE)

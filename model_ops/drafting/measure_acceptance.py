@@ -69,11 +69,9 @@ class LookupDrafter:
 
 
 def replay(index: LookupIndex, answer: Sequence[int], beyond: Sequence[int], num_speculative_tokens: int) -> DraftCounts:
-    """Acceptance of a lookup drafter over an answer that the target gave without it; equal to the decoder's counts.
-
-    index: opened on the prompt. beyond: tokens of the target after the answer's end, which drafts of the last round are
-    verified against. An exact count needs num_speculative_tokens of them (`decode(..., beyond=K)`).
-    """
+    """Acceptance of a lookup drafter over an answer that the target gave without it; equal to the decoder's counts. index:
+    opened on the prompt. beyond: tokens of the target after the answer's end, which drafts of the last round are verified
+    against. An exact count needs num_speculative_tokens of them (`decode(..., beyond=K)`)."""
     text = [*answer, *beyond]
     index.extend(text[:1])
     emitted, forwards, drafts, drafted = min(1, len(answer)), 0, 0, 0
@@ -104,10 +102,8 @@ class AcceptanceRun:
 
 
 def baselines(past_answers: Iterable[Sequence[int]] = ()) -> dict[str, LookupDrafter]:
-    """New drafters that need no training: n-gram and suffix.
-
-    past_answers: token ids of earlier answers of the workload, for the suffix cache.
-    """
+    """New drafters that need no training: n-gram and suffix. past_answers: token ids of earlier answers of the workload, for
+    the suffix cache."""
     cache = SuffixCache()
     for answer in past_answers:
         cache.remember(answer)

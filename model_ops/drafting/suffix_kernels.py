@@ -27,10 +27,8 @@ def append(positions, latest, size, sequence, end, tokens):
 
 @compiled
 def propose(positions, latest, oldest, context, count, depth, factor, least):
-    """(score, tokens) of the best draft over all suffixes of the context, which is the end of a sequence.
-
-    Probabilities are float32 as in ArcticInference, so that the same drafts tie.
-    """
+    """(score, tokens) of the best draft over all suffixes of the context, which is the end of a sequence. Probabilities are
+    float32 as in ArcticInference, so that the same drafts tie."""
     longest = min(len(context), depth) - 1
     # every occurrence of the last token, newest first, with the number of tokens up to it that match the context's end
     places, matched = [0][:0], [0][:0]

@@ -15,10 +15,8 @@ def attention_with_cache(config: PretrainedConfig) -> str:
 
 
 def stays_float32(model: Any, tensor: str) -> bool:
-    """Whether a family keeps a tensor in float32 whatever the dtype of its weights.
-
-    DeepSeek-V3's e_score_correction_bias is one: rounded, it would send tokens to other experts.
-    """
+    """Whether a family keeps a tensor in float32 whatever the dtype of its weights. DeepSeek-V3's e_score_correction_bias is
+    one: rounded, it would send tokens to other experts."""
     return any(part in tensor.split(".") for part in model._keep_in_fp32_modules_strict or ())
 
 

@@ -46,10 +46,7 @@ def takes_layer_for_quantized(config: Mapping[str, Any]) -> bool:
 
 def set_apart(source: Path, output: Path) -> set[str]:
     """Writes the body of `source` to `output` and its MTP layers to `output/mtp`, one tensor at a time. Returns the names of
-    the rewritten files of `source`, which must not be copied as well.
-
-    Raises ModelError if a file is damaged.
-    """
+    the rewritten files of `source`, which must not be copied as well. Raises ModelError if a file is damaged."""
     try:
         tensors = read_directory(source)
     except TensorFileError as error:

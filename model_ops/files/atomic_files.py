@@ -53,10 +53,8 @@ def is_at(handle: int, path: Path, follow_symlinks: bool = True) -> bool:
 
 @contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """A temporary file in the same folder that replaces `path` when the block ends, and is deleted if the block fails.
-
-    Its name is unique, so several processes may write the same file. Its content is flushed to the disk first.
-    """
+    """A temporary file in the same folder that replaces `path` when the block ends, and is deleted if the block fails. Its name
+    is unique, so several processes may write the same file. Its content is flushed to the disk first."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
@@ -74,11 +72,9 @@ def replaced(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def renamed_when_complete(path: Path, flush: bool = False) -> Iterator[Path]:
-    """The path of a temporary file that is renamed to `path` when the block ends, and deleted if the block fails.
-
-    For large files that one process at a time writes: the temporary name is always the same, so a file that a killed process
-    left is overwritten by the next one. flush: write the content to the disk before the file is renamed.
-    """
+    """The path of a temporary file that is renamed to `path` when the block ends, and deleted if the block fails. For large
+    files that one process at a time writes: the temporary name is always the same, so a file that a killed process left is
+    overwritten by the next one. flush: write the content to the disk before the file is renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.unfinished")
     temporary.unlink(missing_ok=True)

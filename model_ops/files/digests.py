@@ -29,19 +29,15 @@ def target_digest(directory: Path) -> str:
 
 
 def weight_file_stamps(directory: Path) -> list[tuple[str, int, int]]:
-    """(name, bytes, modification time in ns) of each safetensors file: a cheap key for caches of one unfinished job.
-
-    Files that are rewritten with the same bytes get another key; `target_digest` is the identity of the weights.
-    """
+    """(name, bytes, modification time in ns) of each safetensors file: a cheap key for caches of one unfinished job. Files that
+    are rewritten with the same bytes get another key; `target_digest` is the identity of the weights."""
     return [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(directory.glob("*.safetensors"))]
 
 
 def vocabulary_digest(directory: Path) -> str:
-    """sha256 over the vocabulary and added tokens of tokenizer.json; '' if it is missing or invalid.
-
-    It does not cover templates, normalisation and pre-tokenization: for a drafter, two tokenizers with the same ids have the
-    same vocabulary, also if they split text differently.
-    """
+    """sha256 over the vocabulary and added tokens of tokenizer.json; '' if it is missing or invalid. It does not cover
+    templates, normalisation and pre-tokenization: for a drafter, two tokenizers with the same ids have the same vocabulary,
+    also if they split text differently."""
     content = _read_object(directory / "tokenizer.json")
     vocabulary = (content.get("model") or {}).get("vocab")
     if vocabulary is None:

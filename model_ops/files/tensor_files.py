@@ -113,11 +113,9 @@ def read_metadata(path: Path) -> dict[str, str]:
 
 
 def order_metadata(path: Path) -> None:
-    """Sorts a file's metadata by name, so that the same tensors always give the same bytes.
-
-    The safetensors package writes several metadata entries in an order that changes between processes. The header keeps its
-    length. Raises TensorFileError as read_headers does.
-    """
+    """Sorts a file's metadata by name, so that the same tensors always give the same bytes. The safetensors package writes
+    several metadata entries in an order that changes between processes. The header keeps its length. Raises TensorFileError as
+    read_headers does."""
     read_headers(path)
     with path.open("r+b") as content:
         (header_bytes,) = struct.unpack("<Q", content.read(8))
@@ -133,10 +131,8 @@ def order_metadata(path: Path) -> None:
 
 
 def read_directory(directory: Path) -> dict[str, TensorHeader]:
-    """All tensors of a model directory: of model.safetensors, or of the shards that its index names.
-
-    Raises TensorFileError if a file is missing, the index disagrees with its shards, or a header is wrong.
-    """
+    """All tensors of a model directory: of model.safetensors, or of the shards that its index names. Raises TensorFileError if
+    a file is missing, the index disagrees with its shards, or a header is wrong."""
     index_path = directory / "model.safetensors.index.json"
     if not index_path.exists():
         return read_headers(directory / "model.safetensors")
@@ -157,11 +153,9 @@ def read_directory(directory: Path) -> dict[str, TensorHeader]:
 def write_stream(
     path: Path, layout: Layout, tensors: Iterable[tuple[str, bytes]], metadata: Mapping[str, str] | None = None
 ) -> int:
-    """Writes a safetensors file from a stream of tensors; returns its size in bytes.
-
-    layout: name -> (dtype, shape). tensors: (name, bytes) in the same order. Raises TensorFileError if the stream does not
-    follow the layout; the file must not be used then.
-    """
+    """Writes a safetensors file from a stream of tensors; returns its size in bytes. layout: name -> (dtype, shape). tensors:
+    (name, bytes) in the same order. Raises TensorFileError if the stream does not follow the layout; the file must not be used
+    then."""
     header: dict[str, object] = {"__metadata__": dict(metadata or {"format": "pt"})}
     offset = 0
     for name, (dtype, shape) in layout.items():

@@ -126,12 +126,9 @@ def filled(value: Value | None) -> Value:
 
 
 class Job(BaseModel):
-    """One operation for one worker.
-
-    inputs name directories: models (`model`, `teacher`, `target`, `base`, ...) in the Hugging Face layout and
-    datasets of Parquet files. `output` is a directory that may hold the unfinished work of a killed worker: the
-    operation continues it. `output/.work` is scratch (checkpoints, caches) and is removed once the artefact exists.
-    """
+    """One operation for one worker. inputs name directories: models (`model`, `teacher`, `target`, `base`, ...) in the Hugging
+    Face layout and datasets of Parquet files. `output` is a directory that may hold the unfinished work of a killed worker: the
+    operation continues it. `output/.work` is scratch (checkpoints, caches) and is removed once the artefact exists."""
 
     model_config = ConfigDict(extra="forbid")
 

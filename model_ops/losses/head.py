@@ -90,10 +90,8 @@ class Head:
         return replace(self, scale=self.scale / temperature, soft_cap=cap)
 
     def shaped(self, products: Float[Tensor, "rows vocab"]) -> tuple[Float[Tensor, "rows vocab"], Tensor | None]:
-        """(logits, their derivative with respect to the products) from float32 `products`, which are overwritten.
-
-        The derivative is None if it is just the scale.
-        """
+        """(logits, their derivative with respect to the products) from float32 `products`, which are overwritten. The
+        derivative is None if it is just the scale."""
         if self.bias is not None:
             products += self.bias.detach()
         if self.scale != 1.0:
@@ -129,12 +127,10 @@ def chunked_rows(
     weighted: Callable[[Float[Tensor, " rows"]], RowsLoss],
     chunk_rows: int | None = None,
 ) -> Float[Tensor, " rows"]:
-    """The loss of each row, differentiable in `hidden` and the head, for an objective that is no sum over rows.
-
-    weighted: makes the rows' loss from a weight for each row, to which the loss is proportional. The coefficients of the rows
-    are known in the backward pass only. The forward pass makes the gradient of each row's own loss by its hidden state, which
-    the backward pass scales; for a head that is trained, it computes the logits of each chunk once more.
-    """
+    """The loss of each row, differentiable in `hidden` and the head, for an objective that is no sum over rows. weighted: makes
+    the rows' loss from a weight for each row, to which the loss is proportional. The coefficients of the rows are known in the
+    backward pass only. The forward pass makes the gradient of each row's own loss by its hidden state, which the backward pass
+    scales; for a head that is trained, it computes the logits of each chunk once more."""
     return _ChunkedRows.apply(*_arguments(hidden, head, weighted, chunk_rows))
 
 

@@ -152,10 +152,8 @@ def cross_entropy_rows(
     hits: Float[Tensor, " rows"] | None = None,
     shard: VocabularyShard | None = None,
 ) -> RowsLoss:
-    """(cross-entropy + z_loss * log-normaliser^2) * weight of each row.
-
-    hits: receives 1 if the label has the highest logit, else 0. shard: the vocabulary is sharded, and logits are of its tokens.
-    """
+    """(cross-entropy + z_loss * log-normaliser^2) * weight of each row. hits: receives 1 if the label has the highest logit,
+    else 0. shard: the vocabulary is sharded, and logits are of its tokens."""
     if shard is not None:
         return cut_cross_entropy_rows(labels, weights, z_loss, hits, shard)
 

@@ -91,10 +91,8 @@ DRIVER_NAMES = (
 
 
 def parse_devices(text: str) -> tuple[int, Device]:
-    """Parses the option --gpus into the number of devices and the device. Raises UnknownDevice.
-
-    Accepts `8xH100`, `h200`, `2x RTX 4090`, `4x24GB` (memory only, so no estimate of speed) and `cpu` (this machine).
-    """
+    """Parses the option --gpus into the number of devices and the device. Raises UnknownDevice. Accepts `8xH100`, `h200`, `2x
+    RTX 4090`, `4x24GB` (memory only, so no estimate of speed) and `cpu` (this machine)."""
     parts = re.fullmatch(r"\s*(?:(\d+)\s*[xX*]\s*)?(.+?)\s*", text)
     if parts is None:
         raise UnknownDevice(f"--gpus {text!r}: give a number and a device, such as 8xH100, 4x24GB or cpu")

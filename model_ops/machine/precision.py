@@ -114,10 +114,8 @@ def products_in(precision: Precision, device: torch.device) -> AbstractContextMa
 
 
 def cpu_speeds(threads: int | None = None) -> Speeds:
-    """Speeds of this machine's CPU, measured or from the user's cache folder.
-
-    threads: None: those that torch uses in this process. Otherwise this process need not import torch: what is not kept yet is
-    measured in a process of its own."""
+    """Speeds of this machine's CPU, measured or from the user's cache folder. threads: None: those that torch uses in this
+    process. Otherwise this process need not import torch: what is not kept yet is measured in a process of its own."""
     if threads is None:
         import torch
 

@@ -24,9 +24,8 @@ def keep_freed_memory() -> None:
 
 
 def give_back_memory() -> None:
-    """Returns freed memory to the system: between jobs, and before a run whose memory is measured.
-
-    A CUDA device gets its cached memory back too, and its peak counts from now: a worker runs several stages."""
+    """Returns freed memory to the system: between jobs, and before a run whose memory is measured. A CUDA device gets its
+    cached memory back too, and its peak counts from now: a worker runs several stages."""
     gc.collect()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():

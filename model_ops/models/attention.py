@@ -58,9 +58,8 @@ def packed_attention(
     context_parallel: Context | None = None,
     **_: object,
 ) -> tuple[Float[Tensor, "batch tokens heads value_dim"], None]:
-    """Attention with the signature of transformers' attention interface. Raises ValueError for unsupported arguments.
-
-    With `context_parallel`, tokens are this process's share of the row, and document_lengths describe the whole row."""
+    """Attention with the signature of transformers' attention interface. Raises ValueError for unsupported arguments. With
+    `context_parallel`, tokens are this process's share of the row, and document_lengths describe the whole row."""
     if context_parallel is not None:
         if document_prefixes is not None:
             raise ValueError("processes that share a row cannot compute documents that continue others")
@@ -287,9 +286,8 @@ def largest_logits(
     document_prefixes: list[tuple[int, int]] | None = None,
     **_: object,
 ) -> Float[Tensor, " heads"]:
-    """The largest logit of each head over the pairs of tokens that `packed_attention` compares, without sinks.
-
-    Computed in blocks. Padding repeats tokens of the same document, so it adds no other logit."""
+    """The largest logit of each head over the pairs of tokens that `packed_attention` compares, without sinks. Computed in
+    blocks. Padding repeats tokens of the same document, so it adds no other logit."""
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     if document_lengths is None or len(document_lengths) == 1:
         return largest_scores(query, key, scaling, sliding_window)
@@ -311,7 +309,6 @@ def varlen_attention(
     sinks: Float[Tensor, " heads"] | None = None,
 ) -> Float[Tensor, "tokens heads head_dim"]:
     """Causal attention within each document; consecutive query heads share a key head. Differentiable in all four tensors.
-
     lengths: of the documents, laid end to end. window: positions that a query sees, its own included."""
     if window is not None and window >= max(lengths):
         window = None

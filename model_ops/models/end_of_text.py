@@ -9,10 +9,8 @@ from model_ops.jobs import ModelError
 
 
 def end_of_text_ids(directory: Path) -> frozenset[int]:
-    """eos token ids from generation_config.json, or else from config.json.
-
-    Raises ModelError if neither names one, because generation would not stop by itself.
-    """
+    """eos token ids from generation_config.json, or else from config.json. Raises ModelError if neither names one, because
+    generation would not stop by itself."""
     for name in ("generation_config.json", "config.json"):
         path = directory / name
         if path.exists():

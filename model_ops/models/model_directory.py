@@ -43,12 +43,10 @@ def load_model(
     device: torch.device | str | None = None,
     classifier: bool = False,
 ) -> PreTrainedModel:
-    """Loads the model in `directory`, in evaluation mode. `model_ops.quantization` loads quantized ones.
-
-    classifier: load a sequence classifier (a reward model), not a causal language model. device "meta": shapes of the config
-    without values, if another process reads and checks them. Raises ModelError for a quantized model, and for a file or tensor
-    that is missing, unexpected or of another shape.
-    """
+    """Loads the model in `directory`, in evaluation mode. `model_ops.quantization` loads quantized ones. classifier: load a
+    sequence classifier (a reward model), not a causal language model. device "meta": shapes of the config without values, if
+    another process reads and checks them. Raises ModelError for a quantized model, and for a file or tensor that is missing,
+    unexpected or of another shape."""
     if read_config(directory).get("quantization_config") is not None:
         raise ModelError(
             f"{directory} is quantized, and float weights are needed here: give the model that it was quantized from"
@@ -87,11 +85,9 @@ def _without_values(directory: Path, dtype: torch.dtype, attention: Attention) -
 
 
 def check_model(directory: Path) -> None:
-    """Compares the tensors in `directory` with its config, reading only the files' headers.
-
-    If names or shapes differ (a layout that transformers converts while loading, or a broken one), the model is loaded, which
-    decides. Raises ModelError like `load_model`.
-    """
+    """Compares the tensors in `directory` with its config, reading only the files' headers. If names or shapes differ (a layout
+    that transformers converts while loading, or a broken one), the model is loaded, which decides. Raises ModelError like
+    `load_model`."""
     if "quantization_config" in read_config(directory) or headers(directory) != expected_tensors(directory):
         load_model(directory)
 
@@ -144,11 +140,8 @@ def save_model(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, directory: Path, dtype: torch.dtype = torch.bfloat16
 ) -> None:
     """Writes a model directory with weights in `dtype`, except those that the family keeps in float32; every file appears under
-    its name only when it is complete.
-
-    generation_config.json has the eos ids of model and tokenizer. With a model that is sharded over processes, all of them call
-    this; the first one gathers the tensors one by one and writes them.
-    """
+    its name only when it is complete. generation_config.json has the eos ids of model and tokenizer. With a model that is
+    sharded over processes, all of them call this; the first one gathers the tensors one by one and writes them."""
     held = {name: value for name, value in model.state_dict().items() if name not in model.all_tied_weights_keys}
     spread = any(isinstance(value, DTensor) for value in held.values())
     exact = {name for name in held if stays_float32(model, name)}
@@ -268,10 +261,8 @@ HEADS = ("lm_head.weight", "embed_out.weight")
 
 
 def refuse_misfit(directory: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raises ModelError if a token has no row in the embedding, or head and embedding differ in vocabulary size.
-
-    Rows without a token (a vocabulary padded to a round number) are fine.
-    """
+    """Raises ModelError if a token has no row in the embedding, or head and embedding differ in vocabulary size. Rows without a
+    token (a vocabulary padded to a round number) are fine."""
     shapes = headers(directory)
     embedding = _rows(shapes, EMBEDDINGS)
     head = _rows(shapes, HEADS)

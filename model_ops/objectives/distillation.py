@@ -117,10 +117,9 @@ def distillation_loss(
     teacher: PreTrainedModel | None, of_rows: Divergence, of_samples: Divergence | None = None, world: World | None = None
 ) -> Loss[Batch]:
     """The loss for the trainer. A CachedBatch brings what the teacher says; for any other batch the teacher is asked.
-
-    teacher: None where all batches are cached. of_samples: for answers that the student sampled; None: there are none. world:
-    over which the teacher is sharded, as the student is; None: one process. Raises ModelError if the teacher's head is not a
-    linear layer."""
+    teacher: None where all batches are cached. of_samples: for answers that the student sampled; None: there are none.
+    world: over which the teacher is sharded, as the student is; None: one process. Raises ModelError if the teacher's head
+    is not a linear layer."""
     asked = None if teacher is None else _AskedTeacher(teacher, world or World.alone(next(teacher.parameters()).device))
 
     def loss(student: nn.Module, batch: Batch) -> LossOutput:
@@ -190,11 +189,9 @@ def distillation_rows(
     divergences: Float[Tensor, " rows"],
     shard: VocabularyShard | None = None,
 ) -> RowsLoss:
-    """The loss of each row, times the row's weight.
-
-    The teacher's logits exist for one chunk of rows at a time. `divergences` receives the plain divergence of each row. With a
-    `shard`, both heads are cut over processes and these are the logits of its tokens.
-    """
+    """The loss of each row, times the row's weight. The teacher's logits exist for one chunk of rows at a time. `divergences`
+    receives the plain divergence of each row. With a `shard`, both heads are cut over processes and these are the logits of its
+    tokens."""
     temperature, label_weight = wanted.temperature, wanted.label_weight
 
     def total(values: Tensor) -> Tensor:

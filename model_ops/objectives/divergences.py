@@ -34,10 +34,8 @@ def generalised_jsd(
     gradient_wanted: bool = True,
     total: Callable[[Tensor], Tensor] = whole,
 ) -> tuple[Float[Tensor, " rows"], Float[Tensor, "rows vocab"] | None]:
-    """(divergence in nats of each row, its gradient by the logits whose log_softmax is log_q).
-
-    total: sums over the vocabulary, over all processes where it is cut.
-    """
+    """(divergence in nats of each row, its gradient by the logits whose log_softmax is log_q). total: sums over the vocabulary,
+    over all processes where it is cut."""
     log_p = log_p.clamp(min=LEAST_LOG)
     q = log_q.exp()
     if beta == 0:

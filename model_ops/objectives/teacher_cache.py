@@ -72,12 +72,10 @@ class TeacherCache:
         vocabulary: int | None = None,
         drawn: int = 0,
     ) -> TeacherCache:
-        """Runs the teacher over every document once. Complete or absent: ABOUT is written last.
-
-        drawn: how many of the top_k tokens are drawn from the tail. after_batch(tokens done, tokens in all). vocabulary: rows
-        of the student's head; further rows of the teacher's are padding and left out. The teacher must be loaded with
-        attention="packed" and have a linear head.
-        """
+        """Runs the teacher over every document once. Complete or absent: ABOUT is written last. drawn: how many of the top_k
+        tokens are drawn from the tail. after_batch(tokens done, tokens in all). vocabulary: rows of the student's head; further
+        rows of the teacher's are padding and left out. The teacher must be loaded with attention="packed" and have a linear
+        head."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ABOUT).unlink(missing_ok=True)
         head, device = Head.required(teacher), next(teacher.parameters()).device

@@ -50,10 +50,8 @@ def local_threads(threads: int) -> int:
 
 @contextmanager
 def process_group() -> Iterator[None]:
-    """Context manager of the group of all processes. Raises ModelError if there are more processes than devices.
-
-    After an error the group is not destroyed: other processes may hang in a collective, and torchrun's agent ends them.
-    """
+    """Context manager of the group of all processes. Raises ModelError if there are more processes than devices. After an error
+    the group is not destroyed: other processes may hang in a collective, and torchrun's agent ends them."""
     if not started_by_torchrun():
         yield
         return
@@ -83,10 +81,8 @@ def process_group() -> Iterator[None]:
 
 
 def report_failure(error: BaseException, stop_requested: Callable[[], bool]) -> bool:
-    """Reports an error of this process to torchrun as the cause; returns False if only another process was lost.
-
-    In that case nothing is reported: this process waits until torchrun finds the failed process and ends both.
-    """
+    """Reports an error of this process to torchrun as the cause; returns False if only another process was lost. In that case
+    nothing is reported: this process waits until torchrun finds the failed process and ends both."""
     if not started_by_torchrun():
         return True
     if lost_another(error):

@@ -60,10 +60,8 @@ class MeshSettings(Settings):
         return self
 
     def resolved(self, accelerators: int = 0) -> MeshSettings:
-        """The mesh with `processes` and `dp_shard` as numbers. accelerators: number of them in this machine.
-
-        Raises ValueError for a mesh whose axes do not divide its processes.
-        """
+        """The mesh with `processes` and `dp_shard` as numbers. accelerators: number of them in this machine. Raises ValueError
+        for a mesh whose axes do not divide its processes."""
         others = self.dp_replicate * self.cp * self.tp * self.ep
         wanted = self.processes
         if wanted is None and self.dp_shard == -1:

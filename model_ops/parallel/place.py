@@ -33,10 +33,8 @@ class Task(nn.Module):
 
 
 def place(model: nn.Module, mesh: Mesh, precision: Precision, device: torch.device) -> Task:
-    """Shards `model` in place. Products run in `precision`; shards, gradients and their sums are in the weights' dtype.
-
-    Raises ModelError for a model that the mesh cannot shard.
-    """
+    """Shards `model` in place. Products run in `precision`; shards, gradients and their sums are in the weights' dtype. Raises
+    ModelError for a model that the mesh cannot shard."""
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     plan = plan_sharding(shapes, model.config, mesh.settings)
     _check_heads(model, mesh)
@@ -118,9 +116,8 @@ def _owners(model: nn.Module) -> dict[nn.Parameter, list[tuple[nn.Module, str]]]
 
 
 def _some_lack_values(model: nn.Module) -> bool:
-    """Whether some processes have the model on the meta device while others have its values.
-
-    The exchange is on the CPU, because NCCL times out after ten minutes, and reading the model may take longer."""
+    """Whether some processes have the model on the meta device while others have its values. The exchange is on the CPU,
+    because NCCL times out after ten minutes, and reading the model may take longer."""
     meta = any(parameter.is_meta for parameter in model.parameters())
     flags = torch.tensor([int(meta), int(not meta)])
     dist.all_reduce(flags, dist.ReduceOp.MAX)
@@ -166,10 +163,8 @@ def _check_heads(model: nn.Module, mesh: Mesh) -> None:
 
 
 def place_single_unit(model: nn.Module, mesh: Mesh) -> Task:
-    """Shards `model`, which every process has on its device, in place, with the values of the first process.
-
-    Raises ModelError for a mesh with cp, ep or tp, and if the processes' models differ.
-    """
+    """Shards `model`, which every process has on its device, in place, with the values of the first process. Raises ModelError
+    for a mesh with cp, ep or tp, and if the processes' models differ."""
     others = [axis for axis in ("cp", "ep", "tp") if mesh.sizes[axis] > 1]
     if others:
         raise ModelError(

@@ -100,10 +100,8 @@ class Sharding:
 
 
 def plan_sharding(shapes: Mapping[str, Sequence[int]], config: Any, mesh: MeshSettings) -> dict[str, Sharding]:
-    """The sharding of every parameter. config: the model's (head sizes, model_type).
-
-    Raises ModelError if the model cannot use one of the mesh's axes.
-    """
+    """The sharding of every parameter. config: the model's (head sizes, model_type). Raises ModelError if the model cannot use
+    one of the mesh's axes."""
     sizes = mesh.sizes()
     plan = {name: _one(name, tuple(shape), config, sizes) for name, shape in shapes.items()}
     used = {axis for sharding in plan.values() for axis in sharding.placements}

@@ -106,10 +106,8 @@ class World:
             self._tasks[model] = place_single_unit(model, self.mesh)
 
     def run(self, loss: Loss[AnyBatch], model: nn.Module, batch: AnyBatch, last: bool = True) -> LossOutput:
-        """The loss of this process's part of a batch; `total` adds its sums and counts over processes.
-
-        Gradients are complete after the backward pass of a step's `last` batch; replicas add up their gradients only then.
-        """
+        """The loss of this process's part of a batch; `total` adds its sums and counts over processes. Gradients are complete
+        after the backward pass of a step's `last` batch; replicas add up their gradients only then."""
         if self.mesh is None:
             return loss(model, batch)
         task = self._task(model)
@@ -167,7 +165,6 @@ class World:
 
     def conduct(self, work: Callable[[], Result]) -> Result:
         """Runs work() on rank 0; returns its picklable result on every rank. The others serve `ask` meanwhile. Does not nest.
-
         If work() raises Stopped, every rank does. Any other error is raised on rank 0 alone, and the others lose rank 0."""
         if self.mesh is None:
             return work()

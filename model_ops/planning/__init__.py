@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         why_not,
     )
     from model_ops.planning.shape_rates import MICRO_BATCH_TOKENS, ShapeRates, measure_shapes
-    from model_ops.planning.trainable_family import refuse_untrainable, try_family
+    from model_ops.planning.trainable_family import refuse_untrainable
+    from model_ops.planning.unknown_family import try_family
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -164,9 +164,8 @@ def _sampling_bytes(config: PreTrainedConfig, counts: WeightCounts, training: Tr
 
 
 def count_weights(config: PreTrainedConfig, rank: int = DEFAULT_RANK, targets: tuple[str, ...] | None = None) -> WeightCounts:
-    """Numbers of weights in blocks and outside. targets: of adapters, None for all linear layers of the blocks.
-
-    Raises ModelError if the config is not a causal language model."""
+    """Numbers of weights in blocks and outside. targets: of adapters, None for all linear layers of the blocks. Raises
+    ModelError if the config is not a causal language model."""
     small = copy.deepcopy(config)
     small.num_hidden_layers = 1
     if getattr(small, "layer_types", None):

@@ -74,10 +74,8 @@ class MicroBatchMemory(_Peaks):
     saved: int
 
     def peak(self, layers: int, accumulating: bool) -> int:
-        """Peak in bytes, with the unsharded gradients of weights that exist at that moment.
-
-        accumulating: gradients of an earlier micro-batch exist from the start.
-        """
+        """Peak in bytes, with the unsharded gradients of weights that exist at that moment. accumulating: gradients of an
+        earlier micro-batch exist from the start."""
         more = layers - self.layers
         gradients = self.outer_gradients + layers * self.block_gradients
         before = max(self.forward, self.head, self.last) + more * self.saved

@@ -2,7 +2,6 @@
 kinds of layers: documents of a row kept apart, and finite gradients."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,9 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
-from model_ops.decoding import new_runner
-from model_ops.families import FAMILIES, attention_with_cache
+from model_ops.families import FAMILIES
 from model_ops.jobs import ModelError
 from model_ops.models import FAILURES, isolate_documents, scatter_weights
-from model_ops.quantization import block_layers
 
 VOCABULARY, NARROW, MOST_LAYERS = 64, 64, 4
 WIDTHS = ("intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size", "ffn_hidden_size")
@@ -38,10 +35,8 @@ def refuse_untrainable(config: Mapping[str, Any]) -> None:
 
 
 def small_model(config: Mapping[str, Any]) -> PretrainedConfig | None:
-    """The config of the small model; None if even that is too large to try.
-
-    Raises ModelError if transformers cannot build it.
-    """
+    """The config of the small model; None if even that is too large to try. Raises ModelError if transformers cannot build
+    it."""
     try:
         small = small_config(config)
         with torch.device("meta"):
@@ -111,53 +106,3 @@ def train(small: PretrainedConfig) -> None:
     for name, parameter in model.named_parameters():
         if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
             raise ModelError(f"the gradient of {name} in a {kind} is not finite, so it cannot be trained")
-
-
-@dataclass(frozen=True)
-class Trial:
-    """Result of a trial: None for what works, or a sentence that says why not."""
-
-    train: str | None = None
-    decode: str | None = None
-    quantize: str | None = None
-    tried: bool = True
-    """False if even the small model is too large."""
-
-
-def try_family(config: Mapping[str, Any]) -> Trial:
-    """Tries training, decoding and quantization. Takes seconds on a CPU."""
-    try:
-        small = small_model(config)
-    except ModelError as error:
-        return Trial(str(error), str(error), str(error))
-    if small is None:
-        return Trial(tried=False)
-    return Trial(said(train, small), said(decode, small), said(quantize, small))
-
-
-@torch.no_grad()
-def decode(small: PretrainedConfig) -> None:
-    """Raises ModelError if logits with a cache differ from logits without."""
-    model = random_model(small, attention_with_cache(small))
-    ids = torch.arange(3, 15)[None] % VOCABULARY
-    whole = model(input_ids=ids, use_cache=False).logits.float()
-    runner = new_runner(model)
-    cache = runner.new_cache(1)
-    parts = []
-    for part in ids.split((7, 1, 4), dim=1):
-        parts.append(runner.logits(runner.forward(part, cache)[0]))
-        cache.lengths += part.shape[1]
-    wrong = float((torch.cat(parts, 1) - whole).abs().max())
-    if not wrong <= 1e-3 * max(1.0, float(whole.abs().max())):
-        raise ModelError(
-            f"decoding a {small.model_type} with a cache gives other logits than without (by {wrong:.2g}), so "
-            "it cannot be decoded here"
-        )
-
-
-def quantize(small: PretrainedConfig) -> None:
-    """Raises ModelError if the blocks hold nothing to quantize."""
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(small, dtype=torch.bfloat16)
-    if not block_layers(model).matrices:
-        raise ModelError(f"the blocks of a {small.model_type} hold no Linear layer to quantize")

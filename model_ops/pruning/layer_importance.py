@@ -50,9 +50,7 @@ def student_config(teacher: PreTrainedConfig, layers: list[int]) -> PreTrainedCo
 
 def make_student(teacher: PreTrainedModel, layers: list[int]) -> PreTrainedModel:
     """A copy of the teacher with only `layers`, which keeps packed documents apart; all weights are trainable. The student of a
-    teacher on the meta device has no values either.
-
-    Raises ModelError if the teacher has no list of layers."""
+    teacher on the meta device has no values either. Raises ModelError if the teacher has no list of layers."""
     prefix, _ = layer_list(teacher)
     parameter = next(teacher.parameters())
     with parameter.device:  # random values are drawn where they are fastest; those of a teacher on meta have no storage
@@ -108,12 +106,10 @@ def least_important(
     batch_tokens: int = MICRO_BATCH_TOKENS,
     after_layer: Callable[[int, int], None] | None = None,
 ) -> LayerSearch:
-    """Removes `remove` layers greedily. after_layer(done, total): called after each measured removal.
-
-    The first and the last layer take part like all others. A layer stays where the rest would no longer fit the family's layout
-    (DeepSeek-V3's first layers are dense). Raises ValueError for more layers than the model has, or no document with a target,
-    ModelError if no layer can go.
-    """
+    """Removes `remove` layers greedily. after_layer(done, total): called after each measured removal. The first and the last
+    layer take part like all others. A layer stays where the rest would no longer fit the family's layout (DeepSeek-V3's first
+    layers are dense). Raises ValueError for more layers than the model has, or no document with a target, ModelError if no
+    layer can go."""
     _, layers = layer_list(model)
     if not 0 <= remove < len(layers):
         raise ValueError(f"cannot remove {remove} of {len(layers)} layers")

@@ -102,11 +102,8 @@ class Importance:
 
 def widths_of(config: PreTrainedConfig, mlp: float | None, heads: float | None, hidden: float | None) -> Widths:
     """Numbers from shares (below 1) or numbers. A share of neurons or channels is rounded to a multiple of the largest power of
-    two, up to 128, that divides the teacher's width; one of heads to whole key-value groups.
-
-    Raises ModelError for a family that cannot be cut, more than the teacher has, a share that cuts nothing, or heads that are
-    no whole groups.
-    """
+    two, up to 128, that divides the teacher's width; one of heads to whole key-value groups. Raises ModelError for a family
+    that cannot be cut, more than the teacher has, a share that cuts nothing, or heads that are no whole groups."""
     if mlp is None and heads is None and hidden is None:
         return Widths()
     kind = config.model_type

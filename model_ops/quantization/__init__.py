@@ -9,6 +9,7 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from model_ops.quantization import int4_linear
     from model_ops.quantization.fp8_linear import LARGEST, SMALLEST_SCALE
+    from model_ops.quantization.int8_linear import Int8Linear, int8_product, quantize_symmetric
     from model_ops.quantization.model_layers import (
         EACH,
         PARTS,
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
         model_of_config,
         separated,
     )
-    from model_ops.quantization.quantized_linear import Int8Linear, QuantizedLinear, int8_product, quantize_symmetric
+    from model_ops.quantization.quantized_linear import QuantizedLinear
     from model_ops.quantization.quantized_model import SCALES, cache_layers, is_quantized, load_quantized, watch_cache
     from model_ops.quantization.registry import SCHEMES, Quantization, announce, quantization_of
     from model_ops.quantization.scheme import Scheme

@@ -18,11 +18,9 @@ BLOCK = 128
 
 
 class Fp8BlockLinear(QuantizedLinear):
-    """A Linear layer with float8 weights in blocks and float8 activations in groups; output in the activations' dtype.
-
-    A scale for each block of 128 x 128 weights and for each 128 inputs of a token, as DeepSeek-V3 was trained (arXiv
-    2412.19437, section 3.3.2): compressed-tensors' preset FP8_BLOCK. Blocks at the lower and right edge may be cut.
-    """
+    """A Linear layer with float8 weights in blocks and float8 activations in groups; output in the activations' dtype. A scale
+    for each block of 128 x 128 weights and for each 128 inputs of a token, as DeepSeek-V3 was trained (arXiv 2412.19437,
+    section 3.3.2): compressed-tensors' preset FP8_BLOCK. Blocks at the lower and right edge may be cut."""
 
     weight: Tensor
     weight_scale: Float32[Tensor, "row_blocks column_blocks"]

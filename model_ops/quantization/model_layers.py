@@ -35,11 +35,8 @@ class Expert(nn.Module):
 
 
 class SeparateExperts(nn.Module):
-    """A mixture's experts; the forward's signature is that of transformers' fused experts.
-
-    act: the activation of the fused experts. watch: called with the hidden states and the experts of each token before they
-    are computed.
-    """
+    """A mixture's experts; the forward's signature is that of transformers' fused experts. act: the activation of the fused
+    experts. watch: called with the hidden states and the experts of each token before they are computed."""
 
     def __init__(self, experts: list[Expert], act: nn.Module):
         super().__init__()

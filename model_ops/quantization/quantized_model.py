@@ -84,11 +84,9 @@ def is_quantized(directory: Path) -> bool:
 
 
 def load_quantized(directory: Path, dtype: torch.dtype | None = None, attention: str = "sdpa") -> nn.Module:
-    """A model with the scheme's layers in its blocks, for forward, hidden states and cached generation.
-
-    dtype: of all tensors that are not quantized (default: the config's). Raises ModelError if the directory is not quantized
-    by a known scheme, has a layout that is not known, or lacks a tensor.
-    """
+    """A model with the scheme's layers in its blocks, for forward, hidden states and cached generation. dtype: of all tensors
+    that are not quantized (default: the config's). Raises ModelError if the directory is not quantized by a known scheme, has a
+    layout that is not known, or lacks a tensor."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     quantization = _quantization(directory)

@@ -24,7 +24,7 @@ def _layer(name: str) -> Callable[[], type[QuantizedLinear]]:
     def load() -> type[QuantizedLinear]:
         from model_ops.quantization.fp8_linear import Fp8BlockLinear, Fp8Linear
         from model_ops.quantization.int4_linear import Int4Linear, Int4Linear32, Int4Linear64
-        from model_ops.quantization.quantized_linear import ChannelInt8Linear, Int8Linear, PackedInt8Linear
+        from model_ops.quantization.int8_linear import ChannelInt8Linear, Int8Linear, PackedInt8Linear
 
         layers: tuple[type[QuantizedLinear], ...] = (
             *(Fp8BlockLinear, Fp8Linear, Int4Linear, Int4Linear32, Int4Linear64),

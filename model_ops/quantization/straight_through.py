@@ -36,7 +36,6 @@ def share_codes(layers: Collection[RoundedLinear]) -> Iterator[None]:
 
 class RoundedLinear(nn.Linear):
     """A Linear layer whose weight is rounded in each forward. It shares weight and bias with the layer that it stands for.
-
     Within `share_codes`, the micro-batches and passes of a step share the codes."""
 
     shares = False

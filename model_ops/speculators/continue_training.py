@@ -60,10 +60,8 @@ def read_previous(directory: Path, target: Path, settings: SpeculatorSettings) -
 @torch.no_grad()
 def begin_between(model: DraftModel, previous: DraftModel, share: float | None, accepted: Callable[[], float]) -> float:
     """Interpolates `model`, a new drafter, with the previous one and returns the previous one's share. share None: the smallest
-    of SHARES that keeps KEPT of the accepted drafts, or else 1.
-
-    accepted: returns the current acceptance length of `model`, at least 1; called if share is None.
-    """
+    of SHARES that keeps KEPT of the accepted drafts, or else 1. accepted: returns the current acceptance length of `model`, at
+    least 1; called if share is None."""
     if share is not None:
         take_over(model, previous, share)
         return share
@@ -92,10 +90,8 @@ def take_over(model: DraftModel, previous: DraftModel, share: float = 1.0) -> No
 
 
 def check_fit(model: DraftModel, previous: DraftModel) -> dict[str, int]:
-    """Numbers of head rows that come from the previous drafter, and of new ones.
-
-    Raises ModelError if a tensor's shape, or a config field that the weights depend on, differs between the two.
-    """
+    """Numbers of head rows that come from the previous drafter, and of new ones. Raises ModelError if a tensor's shape, or a
+    config field that the weights depend on, differs between the two."""
     places = _fit(model, previous).places
     return {"head_rows_taken_over": len(places), "head_rows_new": len(model.target_ids) - len(places)}
 

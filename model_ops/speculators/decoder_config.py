@@ -41,11 +41,9 @@ FUSED_STATES = 3
 
 
 def default_layer_ids(layers: int) -> tuple[int, int, int]:
-    """Default boundaries of servers: 2, n // 2, n - 3.
-
-    Below 7 layers these are not distinct (servers treat them as a set), so others are chosen and must be in the config. Raises
-    ModelError below 4 layers, because there are fewer than three boundaries between blocks.
-    """
+    """Default boundaries of servers: 2, n // 2, n - 3. Below 7 layers these are not distinct (servers treat them as a set), so
+    others are chosen and must be in the config. Raises ModelError below 4 layers, because there are fewer than three boundaries
+    between blocks."""
     if layers >= 7:
         return 2, layers // 2, layers - 3
     if layers < 4:
@@ -75,10 +73,8 @@ class Eagle3Config(DecoderConfig):
 
     @classmethod
     def for_target(cls, target: Any, draft_vocab_size: int, **own: Any) -> Self:
-        """The drafter config for a target's Hugging Face config: same width, heads, rotary positions and length.
-
-        own: fields that do not follow from the target, such as num_layers and the flags.
-        """
+        """The drafter config for a target's Hugging Face config: same width, heads, rotary positions and length. own: fields
+        that do not follow from the target, such as num_layers and the flags."""
         return cls(
             **drafter_shape(target),
             vocab_size=target.vocab_size,
@@ -94,10 +90,8 @@ CAPTURED = 5
 
 
 def captured_boundaries(layers: int, count: int | None) -> tuple[int, ...]:
-    """Evenly spaced block boundaries of the target, from the outputs of layers 1 to n - 3, as z-lab chooses them.
-
-    For a shallow target, from the outputs of all layers except the last. Raises ModelError if these are too few.
-    """
+    """Evenly spaced block boundaries of the target, from the outputs of layers 1 to n - 3, as z-lab chooses them. For a shallow
+    target, from the outputs of all layers except the last. Raises ModelError if these are too few."""
     count = min(CAPTURED, layers - 1) if count is None else count
     if not 1 <= count < layers:
         raise ModelError(

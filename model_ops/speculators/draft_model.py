@@ -60,17 +60,13 @@ class DraftModel(nn.Module, ABC):
         """The two factors of a step's logits, rows @ weight.T, from rows of `unroll(...)[step]`; float32."""
 
     def attach(self, target: Runner) -> Self:
-        """Take embedding and head from the target, for architectures whose files hold neither; returns self.
-
-        Needed after `load_draft_model`, before `drafter`, `unroll` and `scored`; a new drafter is attached already.
-        """
+        """Take embedding and head from the target, for architectures whose files hold neither; returns self. Needed after
+        `load_draft_model`, before `drafter`, `unroll` and `scored`; a new drafter is attached already."""
         return self
 
     def ready_to_draft(self, dtype: torch.dtype) -> Self:
-        """Switch to inference with weights in `dtype`; returns self.
-
-        Buffers keep their dtype: rotary frequencies rounded to bfloat16 would encode other positions.
-        """
+        """Switch to inference with weights in `dtype`; returns self. Buffers keep their dtype: rotary frequencies rounded to
+        bfloat16 would encode other positions."""
         for parameter in self.parameters():
             parameter.data = parameter.data.to(dtype)
         return self.eval().requires_grad_(False)

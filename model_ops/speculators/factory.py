@@ -17,10 +17,8 @@ from model_ops.speculators.settings import SpeculatorSettings
 
 
 def new_draft_model(settings: SpeculatorSettings, target: Runner, target_ids: Int[Tensor, " draft_vocab"]) -> DraftModel:
-    """A new drafter on the target's device, initialised from the target where possible; seeded by settings.seed.
-
-    settings: resolved. Raises ModelError if the architecture does not fit the target.
-    """
+    """A new drafter on the target's device, initialised from the target where possible; seeded by settings.seed. settings:
+    resolved. Raises ModelError if the architecture does not fit the target."""
     torch.manual_seed(settings.seed)
     model = ARCHITECTURES[settings.architecture].model_class().new(settings, target, target_ids)
     model.kind = settings.architecture
@@ -28,10 +26,8 @@ def new_draft_model(settings: SpeculatorSettings, target: Runner, target_ids: In
 
 
 def load_draft_model(directory: Path, dtype: torch.dtype = torch.float32) -> DraftModel:
-    """Loads the drafter in a directory, in evaluation mode, with weights in `dtype`.
-
-    Raises ModelError if a file is missing, config.json is of no known architecture, or a tensor does not fit.
-    """
+    """Loads the drafter in a directory, in evaluation mode, with weights in `dtype`. Raises ModelError if a file is missing,
+    config.json is of no known architecture, or a tensor does not fit."""
     try:
         raw = json.loads((directory / "config.json").read_text())
         weights = load_file(directory / "model.safetensors")

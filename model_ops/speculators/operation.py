@@ -46,11 +46,9 @@ from model_ops.training import ValidationPlan, first_documents, plan_validation,
 
 
 def check_target(target: Path, architecture: str) -> None:
-    """Checks that a drafter of an architecture can be built for a target.
-
-    Raises ModelError for what the architecture itself refuses (such as too few layers), for a target without an output head
-    (its own, or tied to the embedding), and for an end-of-text id outside the vocabulary.
-    """
+    """Checks that a drafter of an architecture can be built for a target. Raises ModelError for what the architecture itself
+    refuses (such as too few layers), for a target without an output head (its own, or tied to the embedding), and for an
+    end-of-text id outside the vocabulary."""
     config = read_config(target)
     ARCHITECTURES[architecture].check_target(target, config)
     try:
@@ -81,9 +79,7 @@ def check_answers(
     answers: Path, target: Path, rows: Sequence[AnswerRow], left_out: Mapping[str, int], held_out: Sequence[AnswerRow] = ()
 ) -> None:
     """Checks that this target generated the answers and the held-out answers, and that there is a token to learn from.
-
-    left_out: counts of rows that `read_answers` left out. Raises ModelError.
-    """
+    left_out: counts of rows that `read_answers` left out. Raises ModelError."""
     path = answers / "train.parquet"
     if not rows:
         if left_out.get("rows_left_out"):

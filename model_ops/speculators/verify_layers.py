@@ -80,10 +80,8 @@ def layer_shapes(config: Mapping[str, Any], name: str, width: int | None = None)
 
 
 def verify_trained_with(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -> list[Defect]:
-    """Problems of a config that differs from the config of training in the weights' file.
-
-    A false flag may be missing. Files of other tools lack the field and pass.
-    """
+    """Problems of a config that differs from the config of training in the weights' file. A false flag may be missing. Files of
+    other tools lack the field and pass."""
     for file in {tensor.file for tensor in tensors.values()}:
         try:
             trained = json.loads(tensor_files.read_metadata(file).get(TRAINED_WITH, "{}"))

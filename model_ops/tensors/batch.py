@@ -19,12 +19,10 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class Batch:
-    """One micro-batch: documents laid end to end, as aligned streams of one value per token.
-
-    labels[t] is the token to predict AT position t (already shifted), or IGNORED; the last token of a document has no label.
-    Attention stays within a document; `document_lengths` gives their boundaries. A field with "padding" in its metadata is
-    a token stream: one entry per token, padded with that value.
-    """
+    """One micro-batch: documents laid end to end, as aligned streams of one value per token. labels[t] is the token to predict
+    AT position t (already shifted), or IGNORED; the last token of a document has no label. Attention stays within a document;
+    `document_lengths` gives their boundaries. A field with "padding" in its metadata is a token stream: one entry per token,
+    padded with that value."""
 
     input_ids: Int[Tensor, " tokens"] = field(metadata={"padding": 0})
     position_ids: Int[Tensor, " tokens"] = field(metadata={"padding": 0})
@@ -84,26 +82,21 @@ KindOfBatch = TypeVar("KindOfBatch", bound=Batch, covariant=True)
 
 
 class BatchSource(Protocol[KindOfBatch]):
-    """The batches of a run for each optimizer step.
-
-    A source without state is a pure function of the step's index, so a run that was killed needs only the index to continue.
-    """
+    """The batches of a run for each optimizer step. A source without state is a pure function of the step's index, so a run
+    that was killed needs only the index to continue."""
 
     def __len__(self) -> int:
         """How many optimizer steps there are."""
 
     def step(self, index: int, rank: int = 0, ranks: int = 1) -> Sequence[KindOfBatch]:
-        """The micro-batches of step `index` for data rank `rank` of `ranks`.
-
-        A source without state returns the same batches for the same index. The rows of all ranks together do not depend on
-        `ranks`. Every rank gets the same number of micro-batches; a rank with fewer rows gets some without labels.
-        """
+        """The micro-batches of step `index` for data rank `rank` of `ranks`. A source without state returns the same batches
+        for the same index. The rows of all ranks together do not depend on `ranks`. Every rank gets the same number of
+        micro-batches; a rank with fewer rows gets some without labels."""
 
 
 @runtime_checkable
 class StatefulSource(BatchSource[KindOfBatch], Protocol[KindOfBatch]):
     """A source whose next step depends on more than its index, such as rollouts of the model in training or a replay buffer.
-
     The trainer asks for each step once, in order, after the previous update, never ahead of time: `step` advances the state,
     which is part of every checkpoint and must be the same on every process."""
 
@@ -124,12 +117,9 @@ class Mean:
 
 @dataclass(frozen=True)
 class LossOutput:
-    """A loss over one micro-batch.
-
-    terms are differentiated: a step minimises the sum of their means. A loss with several terms implements LossOfTerms.
-    metrics are logged only, each as its mean over the step. Every process and micro-batch has the same names, in the same
-    order; a term or metric without values has count 0.
-    """
+    """A loss over one micro-batch. terms are differentiated: a step minimises the sum of their means. A loss with several terms
+    implements LossOfTerms. metrics are logged only, each as its mean over the step. Every process and micro-batch has the same
+    names, in the same order; a term or metric without values has count 0."""
 
     terms: Mapping[str, Mean]
     metrics: Mapping[str, Mean] = field(default_factory=dict)

@@ -41,9 +41,8 @@ def activation_of(module: nn.Module | None) -> Activation | None:
 
 
 def takes(*tensors: Tensor) -> bool:
-    """Whether the kernels take these tensors: large enough, on a CPU, plain, in float32 or bfloat16.
-
-    Fake tensors, by which the planner counts memory, are taken as the plain ones that they stand for."""
+    """Whether the kernels take these tensors: large enough, on a CPU, plain, in float32 or bfloat16. Fake tensors, by which the
+    planner counts memory, are taken as the plain ones that they stand for."""
     plain = all(
         type(tensor) in (Tensor, nn.Parameter, FakeTensor) and device_kind(tensor) == "cpu" and tensor.dtype in DTYPES
         for tensor in tensors
@@ -110,10 +109,9 @@ def cross_entropy(
     z_loss: float,
     with_gradient: bool,
 ) -> tuple[Float32[Tensor, " rows"], Float32[Tensor, " rows"]]:
-    """Losses (cross-entropy + z_loss * logsumexp^2) * weight, and 1 where the label has the highest logit, else 0.
-
-    The logits (contiguous) are overwritten with the gradient of the sum of losses if it is wanted. Raises IndexError for a
-    label outside the vocabulary."""
+    """Losses (cross-entropy + z_loss * logsumexp^2) * weight, and 1 where the label has the highest logit, else 0. The logits
+    (contiguous) are overwritten with the gradient of the sum of losses if it is wanted. Raises IndexError for a label outside
+    the vocabulary."""
     from model_ops.tensors.row_kernels import cross_entropy_rows
 
     if not isinstance(labels, FakeTensor) and len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < logits.shape[1]:

@@ -80,11 +80,9 @@ def rms_norm(x: Float[Tensor, "*rows hidden"], weight: Float[Tensor, " hidden"],
 
 
 class _RmsNorm(torch.autograd.Function):
-    """y = (offset + w) * x / rms(x), computed in float32 (Zhang and Sennrich 2019, arXiv 1910.07467).
-
-    Under autocast a float32 input or weight gives an output in autocast's dtype: a matrix product reads the output and
-    would round it to that dtype. Otherwise dtype and order of rounding are the same as in the module's own code.
-    """
+    """y = (offset + w) * x / rms(x), computed in float32 (Zhang and Sennrich 2019, arXiv 1910.07467). Under autocast a float32
+    input or weight gives an output in autocast's dtype: a matrix product reads the output and would round it to that dtype.
+    Otherwise dtype and order of rounding are the same as in the module's own code."""
 
     @staticmethod
     def forward(ctx, x: Float[Tensor, "*rows hidden"], weight: Float[Tensor, " hidden"], epsilon: float, offset: float):

@@ -96,9 +96,8 @@ def _open_shares(x, slope, cube, shares, power):
 
 @compiled_arithmetic
 def norm_rows(first, last, x, factor, epsilon, output, scales):
-    """output = factor * x * scale, with scale = 1 / sqrt(mean(x^2) + epsilon), of the rows from `first` to `last`.
-
-    x, output [rows, width]; factor [width]; scales [rows]."""
+    """output = factor * x * scale, with scale = 1 / sqrt(mean(x^2) + epsilon), of the rows from `first` to `last`. x, output
+    [rows, width]; factor [width]; scales [rows]."""
     width = x.shape[1]
     values = np.empty(width, dtype=np.float32)
     for row in range(first, last):
@@ -174,11 +173,9 @@ def gated_gradient_rows(first, last, gradient, gate, up, slope, cube, gate_gradi
 
 @compiled_arithmetic
 def cross_entropy_rows(first, last, products, labels, weights, z_loss, with_gradient, losses, hits):
-    """losses = (logsumexp - logit of the label + z_loss * logsumexp^2) * weight, of the rows from `first` to `last`.
-
-    products [rows, vocab] are logits; with_gradient overwrites them with the gradient of the sum of losses. hits [rows]: 1 if
-    the label has the highest logit, else 0. A row with NaN or positive infinity has a loss of NaN.
-    """
+    """losses = (logsumexp - logit of the label + z_loss * logsumexp^2) * weight, of the rows from `first` to `last`. products
+    [rows, vocab] are logits; with_gradient overwrites them with the gradient of the sum of losses. hits [rows]: 1 if the label
+    has the highest logit, else 0. A row with NaN or positive infinity has a loss of NaN."""
     width = products.shape[1]
     values, power = np.empty(width, dtype=np.float32), np.empty(BLOCK, dtype=np.float32)
     bits = values.view(np.uint32)

@@ -57,10 +57,8 @@ def shallow_copy(
     module: nn.Module, parameters: Mapping[str, Tensor | None] | None = None, modules: Mapping[str, nn.Module] | None = None
 ) -> Any:
     """A module of the same class that shares everything with `module`, except for the given parameters and submodules.
-
-    parameters: name -> any tensor, which need not be an nn.Parameter; None is a parameter that the module lacks. A forward
-    that was set on the module itself is left out, so a call runs the forward of the class. Hooks are shared.
-    """
+    parameters: name -> any tensor, which need not be an nn.Parameter; None is a parameter that the module lacks. A forward that
+    was set on the module itself is left out, so a call runs the forward of the class. Hooks are shared."""
     copied = object.__new__(type(module))
     held = module.__dict__
     vars(copied).update(

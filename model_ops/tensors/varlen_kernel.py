@@ -23,9 +23,8 @@ WIDEST_HEAD = 256
 
 @dataclass(frozen=True, eq=False)
 class Boundaries:
-    """Cumulative lengths of documents, on the device, and the longest document, for queries and for keys.
-
-    If a document has more keys than queries, its queries are the last positions."""
+    """Cumulative lengths of documents, on the device, and the longest document, for queries and for keys. If a document has
+    more keys than queries, its queries are the last positions."""
 
     queries: Int32[Tensor, " documents_and_one"]
     keys: Int32[Tensor, " documents_and_one"]
@@ -95,9 +94,8 @@ def varlen_forward(
     scale: float,
     window: int | None = None,
 ) -> tuple[Tensor, Float32[Tensor, "heads queries"]]:
-    """Causal attention of each document, and the log-sum-exp of each query's scores.
-
-    window: number of positions that a query sees, its own included; None: all before it."""
+    """Causal attention of each document, and the log-sum-exp of each query's scores. window: number of positions that a query
+    sees, its own included; None: all before it."""
     output, normaliser, *_ = torch.ops.aten._flash_attention_forward(
         query,
         key,

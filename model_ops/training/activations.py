@@ -37,11 +37,9 @@ so they are recomputed."""
 
 
 def checkpoint_activations(model: nn.Module, checkpointing: ActivationCheckpointing, offload: bool = False) -> str | None:
-    """Switches on checkpointing and offloading for every block. Returns a sentence if offloading has no effect here.
-
-    Blocks are the modules of the model's list of layers. Another call replaces the earlier setting. Raises ModelError if the
-    model has no such list, or for offload without checkpointing.
-    """
+    """Switches on checkpointing and offloading for every block. Returns a sentence if offloading has no effect here. Blocks are
+    the modules of the model's list of layers. Another call replaces the earlier setting. Raises ModelError if the model has no
+    such list, or for offload without checkpointing."""
     if offload and checkpointing == "none":
         raise ModelError(
             "offload_activations needs activation checkpointing: set activation_checkpointing to full or "
@@ -95,11 +93,9 @@ def _keep_products() -> tuple[AbstractContextManager, AbstractContextManager]:
 
 
 class OffloadedInputs:
-    """Moves block inputs to host memory between their forward and backward use, in parallel with the computation.
-
-    Checkpointing saves only the inputs of a block through the hooks around it. stream: CUDA stream of the copies (None: the
-    caller's stream, for tests). Inputs are needed in reverse order, so using one starts fetching the one before it.
-    """
+    """Moves block inputs to host memory between their forward and backward use, in parallel with the computation. Checkpointing
+    saves only the inputs of a block through the hooks around it. stream: CUDA stream of the copies (None: the caller's stream,
+    for tests). Inputs are needed in reverse order, so using one starts fetching the one before it."""
 
     def __init__(self, stream: torch.cuda.Stream | None):
         self._stream = stream

@@ -47,10 +47,8 @@ warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavai
 
 
 class Checkpoints:
-    """The checkpoints of one run, under `work`. Every process of `world` creates one and makes the same calls.
-
-    run: phase, settings and number of steps; a checkpoint with another `run` is refused.
-    """
+    """The checkpoints of one run, under `work`. Every process of `world` creates one and makes the same calls. run: phase,
+    settings and number of steps; a checkpoint with another `run` is refused."""
 
     def __init__(
         self,
@@ -80,10 +78,8 @@ class Checkpoints:
         self._hook = optimizer.register_step_pre_hook(lambda *_: self._detach())
 
     def load(self) -> tuple[int, dict[str, Any]]:
-        """Restores the newest complete checkpoint; returns its number of finished steps and the saved state.
-
-        (0, {}) if there is none. Raises ModelError if another run wrote it, or if it is for another model.
-        """
+        """Restores the newest complete checkpoint; returns its number of finished steps and the saved state. (0, {}) if there
+        is none. Raises ModelError if another run wrote it, or if it is for another model."""
         newest = self._newest_whole() if self.world.leads else -1
         step = int(self.world.greatest([newest])[0])
         if step < 0:
@@ -119,11 +115,9 @@ class Checkpoints:
         return step, saved["state"]
 
     def after_step(self, done: int, state: dict[str, Any], stop: bool = False) -> bool:
-        """Saves after `done` steps if a save is due; returns True if the run should stop now, after saving.
-
-        A save is due every `checkpoint_every` steps and `checkpoint_seconds` after the last one. A stop that one process
-        received stops all of them. Raises ModelError if an earlier save failed.
-        """
+        """Saves after `done` steps if a save is due; returns True if the run should stop now, after saving. A save is due every
+        `checkpoint_every` steps and `checkpoint_seconds` after the last one. A stop that one process received stops all of
+        them. Raises ModelError if an earlier save failed."""
         late = time.monotonic() - self._saved_at_s >= self.settings.checkpoint_seconds
         any_stop, any_late, any_failed = self.world.greatest([stop, self.world.leads and late, self._error is not None])
         if any_failed:
@@ -144,9 +138,8 @@ class Checkpoints:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Waits for the save in progress; raises ModelError if it failed, unless the run itself failed.
-
-        After an error of the run, several processes do not wait: a save needs all of them, and the error must be reported."""
+        """Waits for the save in progress; raises ModelError if it failed, unless the run itself failed. After an error of the
+        run, several processes do not wait: a save needs all of them, and the error must be reported."""
         if kind is None:
             self.wait()
         elif self._saving is not None and self.world.size == 1:

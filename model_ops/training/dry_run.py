@@ -31,10 +31,8 @@ def dry_run(
     settings: TrainingSettings,
     world: World,
 ) -> AnyBatch | None:
-    """Runs the heaviest micro-batch forward and backward and returns it; None if the plan does not know it.
-
-    Raises ModelError, with the size of the micro-batch and remedies, if memory does not suffice.
-    """
+    """Runs the heaviest micro-batch forward and backward and returns it; None if the plan does not know it. Raises ModelError,
+    with the size of the micro-batch and remedies, if memory does not suffice."""
     if not isinstance(plan, WeighedPlan):
         return None
     batch = plan.heaviest(world.data_rank, world.data_ranks)

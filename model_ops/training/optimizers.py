@@ -48,10 +48,8 @@ def _share(step: int, begins: int, steps: int) -> float:
 
 
 def build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
-    """The optimizer of the trained parameters. settings: resolved.
-
-    Raises ModelError for adamw_8bit if bitsandbytes is not installed or weights are sharded.
-    """
+    """The optimizer of the trained parameters. settings: resolved. Raises ModelError for adamw_8bit if bitsandbytes is not
+    installed or weights are sharded."""
     groups = parameter_groups(model, settings)
     rate, betas = filled(settings.learning_rate), (filled(settings.beta1), filled(settings.beta2))
     common: dict[str, Any] = {"lr": rate, "betas": betas, "eps": filled(settings.epsilon)}
@@ -71,9 +69,7 @@ def build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim
 
 def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
     """Groups of trained parameters by weight_decay, matrices (of blocks) and embeddings; groups with decay come first.
-
-    Parameters that are sharded over different meshes are in different groups, since no kernel takes both.
-    """
+    Parameters that are sharded over different meshes are in different groups, since no kernel takes both."""
     embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     head = {id(module.weight) for module in _heads(model)}
     groups: dict[tuple, dict[str, Any]] = {}

@@ -35,9 +35,8 @@ LAYOUTS = (("q_b_proj", "kv_b_proj"), ("q_proj", "kv_b_proj"), ("q_proj", "k_pro
 
 
 class QkClip:
-    """The largest logits of a step by attention module, and the scaling of heads above the bound.
-
-    Raises ModelError for a model whose heads cannot be scaled."""
+    """The largest logits of a step by attention module, and the scaling of heads above the bound. Raises ModelError for a model
+    whose heads cannot be scaled."""
 
     def __init__(self, model: nn.Module, settings: TrainingSettings, world: World):
         self.bound, self.world = settings.qk_clip, world
@@ -57,9 +56,8 @@ class QkClip:
             AttentionInterface.register("packed", packed_attention)
 
     def after_step(self, changed: bool) -> dict[str, float]:
-        """The largest logit of the step and the number of heads that were scaled; {} if nothing was measured.
-
-        changed: whether the step changed the weights; if not, none is scaled."""
+        """The largest logit of the step and the number of heads that were scaled; {} if nothing was measured. changed: whether
+        the step changed the weights; if not, none is scaled."""
         if not self.largest:
             return {}
         attentions, maxima = zip(*self.largest.items(), strict=True)

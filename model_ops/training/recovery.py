@@ -40,10 +40,8 @@ class Recovery:
         }
 
     def takes(self, name: str, loss: float, grad_norm: float, rows: Callable[[], list[str]]) -> bool:
-        """Whether to apply the step's update. rows: returns the ids of this process's suspicious rows.
-
-        Raises ModelError with the step's `name` and the rows if the policy is to stop.
-        """
+        """Whether to apply the step's update. rows: returns the ids of this process's suspicious rows. Raises ModelError with
+        the step's `name` and the rows if the policy is to stop."""
         numbers = {"loss": loss, "grad_norm": grad_norm}
         spikes = self._spikes(numbers)
         finding = (

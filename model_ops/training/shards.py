@@ -100,10 +100,8 @@ class Snapshot:
             self._changed.notify_all()
 
     def chunks(self, name: str) -> Iterator[memoryview]:
-        """The bytes of this process's part of a tensor, CHUNK_BYTES at a time; afterwards the snapshot frees it.
-
-        A chunk is valid until the next one is requested.
-        """
+        """The bytes of this process's part of a tensor, CHUNK_BYTES at a time; afterwards the snapshot frees it. A chunk is
+        valid until the next one is requested."""
         if self._copied_at is not None:
             self._copied_at.synchronize()
         size = self._bytes(name).numel()
@@ -189,10 +187,8 @@ def _pinned_bytes(tensor: Tensor) -> int:
 
 class ShardWriter(StorageWriter):
     """StorageWriter of DCP for one checkpoint: writes this process's parts into one file; the coordinator publishes at the end.
-
     publish(files) is called on the coordinator after the files of all processes are on disk. files: name -> {"bytes": ...,
-    "xxh3": ...}.
-    """
+    "xxh3": ...}."""
 
     def __init__(self, folder: Path, snapshot: Snapshot, publish: Callable[[dict[str, dict[str, Any]]], None]):
         self.folder, self.snapshot, self.publish = folder, snapshot, publish

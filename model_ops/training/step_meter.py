@@ -20,10 +20,8 @@ FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = 2, 2, 2
 
 @dataclass(frozen=True)
 class MatrixWork:
-    """Sizes of a model's matrix products: weights per token, weights of the head, and attention by window.
-
-    attention holds (heads x head_dim, window or None) of every layer.
-    """
+    """Sizes of a model's matrix products: weights per token, weights of the head, and attention by window. attention holds
+    (heads x head_dim, window or None) of every layer."""
 
     trained: float
     frozen: float

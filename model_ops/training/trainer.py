@@ -83,9 +83,8 @@ class TrainingResult:
     skipped_steps: int = 0
 
     def metrics(self, counts: Mapping[str, float | int | str]) -> dict[str, float | int | str]:
-        """Metrics of a training operation: the run's numbers, validation, and the operation's own `counts`.
-
-        Raises ValueError if two of them share a name."""
+        """Metrics of a training operation: the run's numbers, validation, and the operation's own `counts`. Raises ValueError
+        if two of them share a name."""
         numbers = asdict(self)
         numbers.update(numbers.pop("validation"))
         numbers.update({f"before_{name}": value for name, value in numbers.pop("before").items()})

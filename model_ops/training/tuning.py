@@ -43,10 +43,8 @@ Headed = Callable[[PreTrainedModel], PreTrainedModel]
 def load_to_tune(
     base: Path, settings: TuningSettings, device: torch.device, headed: Headed = lambda model: model
 ) -> tuple[PreTrainedModel, dict[str, float | int]]:
-    """Loads the model in `base` and marks its trained parameters; also returns their counts.
-
-    Raises ModelError if the base is quantized, a LoRA target matches nothing, or the mesh cannot shard its adapters.
-    """
+    """Loads the model in `base` and marks its trained parameters; also returns their counts. Raises ModelError if the base is
+    quantized, a LoRA target matches nothing, or the mesh cannot shard its adapters."""
     scheme = read_config(base).get("quantization_config")
     if scheme is not None:
         raise ModelError(
@@ -89,9 +87,8 @@ def save_tuned(
     headed: Headed = lambda model: model,
 ) -> dict[str, float]:
     """Writes the trained model, a merged model's weights last. Returns `saved_update`: the share of the training's update that
-    the written weights hold (saved_update).
-
-    With several processes all of them call this; the first one gathers the adapters and merges them into a newly read base."""
+    the written weights hold (saved_update). With several processes all of them call this; the first one gathers the adapters
+    and merges them into a newly read base."""
     if settings.method == "full":
         save_model(model, tokenizer, output)
         return {"saved_update": _saved_update(model, base, output)}

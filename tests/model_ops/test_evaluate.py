@@ -12,7 +12,7 @@ from tiny_models import write_dataset, write_target
 
 from model_ops.decoding.decode_loop import decode
 from model_ops.decoding.prompts import read_prompts
-from model_ops.decoding.runner import load_runner
+from model_ops.decoding.target import load_runner
 from model_ops.documents.conversations import read_documents
 from model_ops.documents.likelihood import RowLoss, held_out_loss, mean_loss
 from model_ops.drafting.acceptance import tau_of

@@ -14,7 +14,7 @@ from model_ops.answering.answerers import CompletionTokens
 from model_ops.answering.served_answers import COLUMNS
 from model_ops.answering.turns import _said
 from model_ops.decoding.decode_loop import decode
-from model_ops.decoding.runner import load_runner
+from model_ops.decoding.target import load_runner
 from model_ops.files.digests import target_digest, vocabulary_digest
 from model_ops.jobs.job import Job, ModelError, Progress, Stopped
 from model_ops.models.end_of_text import end_of_text_ids

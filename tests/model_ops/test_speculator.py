@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from stop_after import StopAfter
 from tiny_models import run_job, write_dataset, write_target
 
-from model_ops.decoding.runner import load_runner
+from model_ops.decoding.target import load_runner
 from model_ops.jobs.job import Job, Progress, Stopped
 from model_ops.operations import generate
 from model_ops.speculators import operation as speculator

@@ -66,7 +66,7 @@ def test_a_dispatch_mode_sees_the_operations_of_the_backward_pass():
 
 def test_int8_matmuls_are_exact_integers():
     generator = torch.Generator().manual_seed(0)
-    # up to 63: oneDNN saturates sums of larger products where a processor has no VNNI (quantized_linear.kernel_suits_cpu)
+    # up to 63: oneDNN saturates sums of larger products where a processor has no VNNI (int8_linear.kernel_suits_cpu)
     left = torch.randint(-63, 64, (32, 64), generator=generator, dtype=torch.int8)
     right = torch.randint(-63, 64, (64, 16), generator=generator, dtype=torch.int8)
     found = int8_matmul(left, right)

@@ -137,12 +137,8 @@ def new_cache(config: DecoderConfig, projection: nn.Linear, rows: int) -> Ragged
 
 
 class RepeatedBody(DraftModel):
-    """A drafter whose layers ("body") are run once for each draft.
-
-    rotary: transformers' rotary embedding for its positions
-    norm, lm_head: final norm and output matrix
-    fc: the first projection of its inputs; its dtype is the module's
-    """
+    """A drafter whose layers ("body") are run once for each draft. rotary: transformers' rotary embedding for its positions
+    norm, lm_head: final norm and output matrix fc: the first projection of its inputs; its dtype is the module's"""
 
     config: Any  # of its own kind, with num_layers, num_key_value_heads and head_dim
     rotary: nn.Module

@@ -328,10 +328,8 @@ def _anchors(documents: DocumentWindows) -> Tensor:
 class DFlashDrafter:
     """A `model_ops.decoding.drafters.Drafter`: one block of drafts per round, over a ragged cache of keys and values of the
     target's states. Proposes its argmax at temperature 0, or at any if `greedy`; otherwise samples each draft independently.
-
     Only cache entries from the target's own states stay visible. Entries of a block lie behind them, and entries from the
-    states that the target computed while verifying the block overwrite them. Servers do the same.
-    """
+    states that the target computed while verifying the block overwrite them. Servers do the same."""
 
     def __init__(self, model: DFlash, greedy: bool = False):
         model.of_target()  # fails before a prompt is read if no target is attached

@@ -33,12 +33,10 @@ if TYPE_CHECKING:
 def verify_eagle3(
     config: Mapping[str, Any], tensors: Mapping[str, TensorHeader], target: Mapping[str, Any] | None = None
 ) -> list[Defect]:
-    """A midlayer directory: config against tensors, vocabulary map, layer ids both ways, and the target if known.
-
-    Finds errors that do not prevent loading but cost acceptance: layer ids that are boundaries in one field and blocks in
-    another; a d2t that is not an offset; a short max_position_embeddings; a missing flag, whose default differs between
-    servers; a flag that the weights were not trained with.
-    """
+    """A midlayer directory: config against tensors, vocabulary map, layer ids both ways, and the target if known. Finds errors
+    that do not prevent loading but cost acceptance: layer ids that are boundaries in one field and blocks in another; a d2t
+    that is not an offset; a short max_position_embeddings; a missing flag, whose default differs between servers; a flag that
+    the weights were not trained with."""
     problems = verify_model.missing_numbers(config, (*NUMBERS, "draft_vocab_size"))
     if problems:
         return problems

@@ -41,9 +41,7 @@ from model_ops.speculators.draft_model import (
 
 class Eagle3Drafter:
     """A `model_ops.decoding.drafters.Drafter` that proposes its argmax at temperature 0 and samples at other temperatures.
-
-    greedy: propose the argmax at any temperature.
-    """
+    greedy: propose the argmax at any temperature."""
 
     def __init__(self, model: RepeatedBody, greedy: bool = False):
         self.model, self.greedy = model, greedy

@@ -145,10 +145,8 @@ def chain_loss(
     kl_shares: Sequence[float] | None = None,
 ) -> ChainLoss:
     """The loss of every step against the teacher. labels: tokens that the target generated, as target ids. kl_shares: lambda of
-    lk_lambda by step (None: by position).
-
-    Raises ValueError if weights or kl_shares do not have one value per step, or rows do not ascend.
-    """
+    lk_lambda by step (None: by position). Raises ValueError if weights or kl_shares do not have one value per step, or rows do
+    not ascend."""
     weights = [1.0] * len(drafts) if weights is None else list(weights)
     if len(weights) != len(drafts):
         raise ValueError(f"there are {len(drafts)} draft steps and {len(weights)} weights; give one for each")

@@ -67,11 +67,9 @@ def loss_and_gradient(
     gradient_wanted: bool = True,
     kl_share: float | None = None,
 ) -> tuple[Float[Tensor, " positions"], Float[Tensor, " positions"], Tensor | None]:
-    """(loss, alpha, scale * d loss / d draft_logits) by the closed forms above; draft_logits are overwritten.
-
-    All gradients have the form c_q q + c_p p + c_A q 1[A], minus 1 at the label for cross-entropy, which needs few passes over
-    the vocabulary.
-    """
+    """(loss, alpha, scale * d loss / d draft_logits) by the closed forms above; draft_logits are overwritten. All gradients
+    have the form c_q q + c_p p + c_A q 1[A], minus 1 at the label for cross-entropy, which needs few passes over the
+    vocabulary."""
     p, z = target.probabilities, draft_logits
     highest = z.amax(-1, keepdim=True)
     q = z.softmax(-1)

@@ -33,10 +33,8 @@ FOLLOWED = 0.9
 
 
 class SpeculatorLoss:
-    """The trainer's loss: the sum over draft steps of their weight times the loss at every supervised index.
-
-    The sum is divided by step 0's count, so a later draft step, which has fewer indices, weighs less.
-    """
+    """The trainer's loss: the sum over draft steps of their weight times the loss at every supervised index. The sum is divided
+    by step 0's count, so a later draft step, which has fewer indices, weighs less."""
 
     def __init__(self, teacher: Teacher, settings: SpeculatorSettings):
         self.teacher, self.settings = teacher, settings
@@ -91,9 +89,8 @@ class SpeculatorLoss:
 def measure_alpha(
     model: DraftModel, teacher: Teacher, rows: list[AnswerRow], states: StateSource, drafts: int, world: World | None = None
 ) -> dict[str, float]:
-    """Mean acceptance probability of each draft of a chain along the true text, and the expected acceptance length.
-
-    Processes of a world share the rows, and all of them return the same numbers."""
+    """Mean acceptance probability of each draft of a chain along the true text, and the expected acceptance length. Processes
+    of a world share the rows, and all of them return the same numbers."""
     device = model.target_ids.device
     sums, counts = torch.zeros(drafts, dtype=torch.float64, device=device), [0.0] * drafts
     length_sum, chains = torch.zeros((), dtype=torch.float64, device=device), 0
@@ -138,10 +135,8 @@ def drafts_of(model: DraftModel, batch: DraftBatch, steps: int, anchors: int | N
 
 
 def whole_chains(result: ChainLoss, drafts: list[DraftStep]) -> Tensor:
-    """alpha of every step, [chains, steps], for the chains that fit into their window.
-
-    The chain of index j has the teacher of index j + k at step k. A chain is complete if its last step has a teacher.
-    """
+    """alpha of every step, [chains, steps], for the chains that fit into their window. The chain of index j has the teacher of
+    index j + k at step k. A chain is complete if its last step has a teacher."""
     last = drafts[-1].rows - (len(drafts) - 1)
     return torch.stack(
         [

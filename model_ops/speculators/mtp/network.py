@@ -170,10 +170,8 @@ class Mtp(RepeatedBody):
         return model
 
     def read_states_after(self, final_norm: Float[Tensor, " hidden"]) -> None:
-        """Adapts a layer that was trained on states before the target's final norm to states after it.
-
-        Exact if all weights of the norm are equal; otherwise each state is scaled according to its energy in the channels.
-        """
+        """Adapts a layer that was trained on states before the target's final norm to states after it. Exact if all weights of
+        the norm are equal; otherwise each state is scaled according to its energy in the channels."""
         scale = final_norm.pow(2).mean().sqrt()
         weight = self.midlayer.hidden_layernorm.weight
         weight.copy_(torch.where(final_norm.abs() > SMALLEST_NORM, weight * scale / final_norm, 0.0))

@@ -24,10 +24,8 @@ SIZES = ("intermediate_size", "num_attention_heads", "num_key_value_heads")
 def verify_mtp(
     config: Mapping[str, Any], tensors: Mapping[str, TensorHeader], target: Mapping[str, Any] | None = None
 ) -> list[Defect]:
-    """Problems of config against tensors, and against the target if known.
-
-    vLLM requires embedding and head in the file, although it uses the target's.
-    """
+    """Problems of config against tensors, and against the target if known. vLLM requires embedding and head in the file,
+    although it uses the target's."""
     problems = verify_model.missing_numbers(config, NUMBERS)
     if problems:
         return problems

@@ -30,10 +30,8 @@ States = tuple[BFloat16[Tensor, "tokens captured_hidden"], BFloat16[Tensor, "win
 
 @dataclass(frozen=True)
 class AnswerRow:
-    """A prompt and the target's answer as one document x[0..]; the answer begins at x[prompt_tokens].
-
-    The window: indices j = start, start + 1, ... of the drafter, each predicting x[j + 2], an answer token.
-    """
+    """A prompt and the target's answer as one document x[0..]; the answer begins at x[prompt_tokens]. The window: indices j =
+    start, start + 1, ... of the drafter, each predicting x[j + 2], an answer token."""
 
     row_id: str
     ids: list[int]
@@ -50,10 +48,8 @@ class AnswerRow:
 
 
 def read_answers(path: Path, max_length: int) -> tuple[list[AnswerRow], dict[str, int]]:
-    """Rows of a file that `generate` wrote, cut at max_length tokens, and counts of rows that were cut or left out.
-
-    A row is left out if its prompt leaves no token to predict. Raises ModelError if the file cannot be read.
-    """
+    """Rows of a file that `generate` wrote, cut at max_length tokens, and counts of rows that were cut or left out. A row is
+    left out if its prompt leaves no token to predict. Raises ModelError if the file cannot be read."""
     try:
         labelled = "workload" in pq.read_schema(path).names
         table = pq.read_table(path, columns=["row_id", "prompt_token_ids", "answer_token_ids", *["workload"] * labelled])
@@ -105,10 +101,8 @@ class HiddenStates:
         return sum(path.stat().st_size for path in self.folder.glob("*.safetensors")) if self.folder.is_dir() else 0
 
     def compute(self, runner: Runner, progress: Progress, phase: str = "hidden states", world: World | None = None) -> None:
-        """Runs the target over the rows of missing shards, and returns when all shards exist.
-
-        Each process of a world computes other shards. Raises Stopped in all processes if one gets a request to stop.
-        """
+        """Runs the target over the rows of missing shards, and returns when all shards exist. Each process of a world computes
+        other shards. Raises Stopped in all processes if one gets a request to stop."""
         world = world or World.alone(runner.device)
         self.folder.mkdir(parents=True, exist_ok=True)
         missing = world.gather([shard for shard in range(len(self.shards)) if not self._path(shard).exists()])[0]
@@ -215,10 +209,7 @@ def choose_states(
     settings: SpeculatorSettings, rows: Sequence[AnswerRow], captured: int, hidden_size: int, folder: Path, there: int = 0
 ) -> StateChoice:
     """Chooses between cache and online. settings: resolved. captured: boundary states per token. there: bytes of the cache that
-    exist in `folder` already.
-
-    Raises ModelError if the settings require a cache that exceeds its budget or the disk.
-    """
+    exist in `folder` already. Raises ModelError if the settings require a cache that exceeds its budget or the disk."""
     if settings.hidden_states == "online":
         return StateChoice("online", "asked for")
     folder.mkdir(parents=True, exist_ok=True)

@@ -72,12 +72,10 @@ def coverage_report(
 def choose_draft_vocabulary(
     counts: Int[Tensor, " vocab"], always: Collection[int], size: int | None = None, coverage: float = 0.998
 ) -> tuple[Int[Tensor, " draft_vocab"], float]:
-    """(ids ascending, share of counted tokens they cover).
-
-    counts: number of occurrences of each token in answers. always: ids that must be included (special tokens, eos ids). size:
-    number of ids, the most frequent first, then the lowest unused ones; None: the smallest set that reaches `coverage`. Raises
-    ValueError if `size` cannot hold `always` or exceeds the vocabulary.
-    """
+    """(ids ascending, share of counted tokens they cover). counts: number of occurrences of each token in answers. always:
+    ids that must be included (special tokens, eos ids). size: number of ids, the most frequent first, then the lowest unused
+    ones; None: the smallest set that reaches `coverage`. Raises ValueError if `size` cannot hold `always` or exceeds the
+    vocabulary."""
     vocab = len(counts)
     forced = torch.tensor(sorted({token for token in always if 0 <= token < vocab}), dtype=torch.int64)
     if size is not None and not len(forced) <= size <= vocab:
@@ -275,10 +273,8 @@ def chosen_anchors(windows: Tensor, order: Tensor, count: int) -> Tensor:
 
 def supervised(windows: Tensor, step: int, anchors: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Entries with a teacher at step k: (index in the padded [documents * longest window] layout, index of the teacher's row).
-    anchors [documents, longest window]: mask of entries to use; None: all.
-
-    At step k, index a of a window predicts the same token as index a + k at step 0, so it has the teacher of index a + k.
-    """
+    anchors [documents, longest window]: mask of entries to use; None: all. At step k, index a of a window predicts the same
+    token as index a + k at step 0, so it has the teacher of index a + k."""
     longest = int(windows.max())
     within = torch.arange(longest, device=windows.device)
     exists = within + step < windows[:, None]

@@ -9,8 +9,8 @@ from tiny_models import write_target
 from model_ops.decoding.decode_loop import decode
 from model_ops.decoding.drafters import ModelDrafter
 from model_ops.decoding.penalties import Penalties, TokenHistory, penalized
-from model_ops.decoding.runner import load_runner
 from model_ops.decoding.sampling import Truncation
+from model_ops.decoding.target import load_runner
 from model_ops.drafting.drafts import NgramIndex
 from model_ops.drafting.measure_acceptance import LookupDrafter
 

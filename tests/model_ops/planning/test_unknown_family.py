@@ -4,9 +4,10 @@ import pytest
 from transformers import AutoConfig
 
 import model_ops.planning.trainable_family as trainable_family
-import model_ops.planning.trainable_family as unknown_family
+import model_ops.planning.unknown_family as unknown_family
 from model_ops.jobs.job import ModelError
-from model_ops.planning.trainable_family import refuse_untrainable, small_config, try_family
+from model_ops.planning.trainable_family import refuse_untrainable, small_config
+from model_ops.planning.unknown_family import try_family
 
 LARGE = {
     "vocab_size": 50_000,

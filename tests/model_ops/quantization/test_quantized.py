@@ -14,8 +14,8 @@ from tiny_models import tiny_model
 from model_ops.files.tensor_files import read_directory
 from model_ops.jobs.job import ModelError, Progress
 from model_ops.operations.quantize import quantize_directory
-from model_ops.quantization import fp8_linear, quantized_linear
-from model_ops.quantization.quantized_linear import (
+from model_ops.quantization import fp8_linear, int8_linear
+from model_ops.quantization.int8_linear import (
     Int8Linear,
     int8_product,
     int8_product_padded,
@@ -58,7 +58,7 @@ def test_products_are_exact_and_equal_on_every_way(monkeypatch, m, k, n):
     def matmul(rows, columns):  # a CPU's own kernel need not be exact
         return (rows.double() @ columns.double()).int()
 
-    monkeypatch.setattr(quantized_linear.torch_internals, "int8_matmul", as_on_cuda)
+    monkeypatch.setattr(int8_linear.torch_internals, "int8_matmul", as_on_cuda)
     assert torch.equal(int8_product_padded(left, right).long(), exact)
 
 
@@ -71,15 +71,15 @@ def test_a_cpu_kernel_that_saturates_is_not_used(monkeypatch, largest):
         return (sum(pair.clamp(-largest - 1, largest) for pair in pairs) - 128 * right.double().sum(0)).int()
 
     clock = iter(range(100))  # the kernel is faster: the third and fourth readings are further apart
-    monkeypatch.setattr(quantized_linear.time, "perf_counter", lambda: next(clock) ** 2)
-    monkeypatch.setattr(quantized_linear.torch_internals, "int8_matmul", saturating)
-    quantized_linear.kernel_suits_cpu.cache_clear()
+    monkeypatch.setattr(int8_linear.time, "perf_counter", lambda: next(clock) ** 2)
+    monkeypatch.setattr(int8_linear.torch_internals, "int8_matmul", saturating)
+    int8_linear.kernel_suits_cpu.cache_clear()
     try:
-        assert quantized_linear.kernel_suits_cpu() == (largest > 32_767)
+        assert int8_linear.kernel_suits_cpu() == (largest > 32_767)
         left, right = (torch.full((3, 64), value, dtype=torch.int8) for value in (127, -127))
         assert torch.equal(int8_product(left, right), torch.full((3, 3), -127 * 127 * 64, dtype=torch.int32))
     finally:
-        quantized_linear.kernel_suits_cpu.cache_clear()
+        int8_linear.kernel_suits_cpu.cache_clear()
 
 
 @pytest.mark.parametrize("product", ["right", "wrong", "refused"])

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from model_ops.quantization.int8_linear import Int8Linear
 from model_ops.quantization.model_layers import Expert, SeparateExperts
-from model_ops.quantization.quantized_linear import Int8Linear
 from model_ops.quantization.schemes import W8A8
 
 HIDDEN, WIDTH, EXPERTS = 16, 24, 5

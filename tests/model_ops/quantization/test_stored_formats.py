@@ -12,8 +12,8 @@ from tiny_models import tiny_model
 from model_ops.jobs.job import ModelError, Progress
 from model_ops.operations.quantize import quantize_directory
 from model_ops.quantization.fp8_linear import Fp8BlockLinear
+from model_ops.quantization.int8_linear import ChannelInt8Linear, PackedInt8Linear, pack_int8, unpack_int8
 from model_ops.quantization.model_layers import fused_layers
-from model_ops.quantization.quantized_linear import ChannelInt8Linear, PackedInt8Linear, pack_int8, unpack_int8
 from model_ops.quantization.registry import SCHEMES
 
 

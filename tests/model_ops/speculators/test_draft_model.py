@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from tiny_drafters import tiny_eagle3
 from tiny_models import tiny_model, write_target
 
-from model_ops.decoding.runner import load_runner
+from model_ops.decoding.target import load_runner
 from model_ops.jobs.job import ModelError
 from model_ops.speculators.factory import load_draft_model, new_draft_model
 from model_ops.speculators.registry import speculator_settings

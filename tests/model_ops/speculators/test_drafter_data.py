@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import run_job, write_dataset, write_target
 
-from model_ops.decoding.runner import load_runner
+from model_ops.decoding.target import load_runner
 from model_ops.files.digests import target_digest, vocabulary_digest
 from model_ops.jobs.job import Job, ModelError, Progress
 from model_ops.operations import generate
