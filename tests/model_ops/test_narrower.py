@@ -1,6 +1,7 @@
 """Narrower students: what is zero can go without a trace, what matters stays, and plain transformers loads the result."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,12 +11,32 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from model_ops.documents.documents import Document
 from model_ops.documents.likelihood import held_out_loss, mean_loss
-from model_ops.jobs.job import ModelError
+from model_ops.jobs.job import ModelError, Progress
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.models.tiny_families import tiny_model
 from model_ops.operations import distill
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.pruning.narrower import FAMILIES, Importance, Widths, make_narrower, measure_widths, widths_of
+
+
+@pytest.mark.parametrize(
+    ("training", "tokens"),
+    [
+        ({"steps": 10, "tokens_per_step": 2_048}, 3_034),
+        ({"steps": 1, "tokens_per_step": 512}, 1_024),
+        ({"steps": 60, "tokens_per_step": 4_096}, 8_192),
+        ({"epochs": 1}, 8_192),
+    ],
+)
+def test_tokens_that_the_importance_of_layers_is_measured_on(monkeypatch, training, tokens):
+    read = []
+    monkeypatch.setattr(distill, "least_important", lambda teacher, documents, *_, **__: read.extend(documents))
+    documents = [Document(f"{row}", np.ones(100, dtype=np.int32), np.ones(100, dtype=bool)) for row in range(200)]
+    teacher = SimpleNamespace(config=SimpleNamespace(num_hidden_layers=10))
+    settings = StudentSettings(layers=7, choose_layers="importance", **training).resolved()
+    distill.searched_layers(teacher, 7, settings, SimpleNamespace(validation=documents, documents=documents), Progress())
+    assert abs(sum(len(each) for each in read) - tokens) <= 100
+
 
 HIDDEN = [kind for kind in FAMILIES if "gemma" not in kind]
 

@@ -2,18 +2,113 @@
 
 from __future__ import annotations
 
+from itertools import pairwise, product
+
 import pytest
 import torch
 from exactness import sampled_text_is_distributed_as_the_target, six_token_target
+from fake_vllm import fake_vllm
+from hypothesis import given
+from hypothesis import strategies as st
 from tiny_models import tiny_model
 
-from model_ops.decoding.decode_loop import decode
+from model_ops.answering.served import ServedModel, measure_served, read_counters
+from model_ops.decoding.decode_loop import batches, cost_of_rounds, decode
 from model_ops.decoding.drafters import Proposal
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.decoding.sampling import Truncation
 from model_ops.drafting.drafts import NgramIndex
 from model_ops.drafting.measure_acceptance import LookupDrafter
 from model_ops.jobs.job import ModelError
+
+
+def test_token_ids_go_in_and_come_out_and_only_this_runs_drafts_are_counted():
+    with fake_vllm(latency_s=0.02) as (url, seen), ServedModel(url + "/v1/", api_key="secret") as server:
+        measured = measure_served(server, [[1, 2], [3]], concurrency=1, max_tokens=6, temperature=1.0, seed=10, ignore_eos=True)
+    assert [request["path"] for request in seen] == ["/v1/completions"] * 2
+    assert seen[0]["body"] == {
+        "model": "m",
+        "temperature": 1.0,
+        "max_tokens": 6,
+        "seed": 10,
+        "ignore_eos": True,
+        "prompt": [1, 2],
+        "return_token_ids": True,
+    }
+    assert seen[1]["body"]["seed"] == 11 and seen[1]["headers"]["Authorization"] == "Bearer secret"
+    assert measured.replies[0].token_ids == [5] * 6 and measured.tokens == 12
+    counted = measured.acceptance
+    assert (counted.drafts, counted.drafted, counted.accepted, counted.accepted_at) == (6, 12, 6, [4, 2])
+    assert counted.tau == 2.0
+    assert 0.02 <= measured.latency_s["p50"] <= measured.latency_s["p90"] <= measured.latency_s["p99"]
+    assert measured.tokens_per_second == pytest.approx(12 / measured.seconds) and measured.seconds >= 0.04
+
+
+def test_messages_and_tools_are_sent_as_a_chat_several_at_a_time():
+    chat, tool = [{"role": "user", "content": "2 and 2"}], {"type": "function", "function": {"name": "add"}}
+    with fake_vllm(latency_s=0.2, drafting=False) as (url, seen), ServedModel(url, model="mine") as server:
+        measured = measure_served(server, [chat] * 6, tools=[[tool], *[None] * 5], concurrency=6, max_tokens=9)
+    assert {request["path"] for request in seen} == {"/v1/chat/completions"}
+    assert sum("tools" in request["body"] for request in seen) == 1 and seen[0]["body"]["model"] == "mine"
+    assert measured.acceptance is None and measured.replies[0].text == "four" and measured.replies[0].token_ids is None
+    assert measured.seconds < 6 * 0.2
+
+
+def test_what_cannot_be_measured_is_said_in_one_sentence():
+    with pytest.raises(ModelError, match="begins with http://"):
+        ServedModel("localhost:8000")
+    with pytest.raises(ModelError, match="is the server running"), ServedModel("http://127.0.0.1:9") as server:
+        measure_served(server, [[1]], concurrency=1, max_tokens=2)
+    with fake_vllm(status=500) as (url, _), ServedModel(url) as server, pytest.raises(ModelError, match="HTTP 500"):
+        measure_served(server, [[1]], concurrency=1, max_tokens=2)
+
+
+def test_counters_add_up_over_engines():
+    lines = [
+        f'vllm:spec_decode_num_{name}_total{{engine="{engine}"{more}}} {value}'
+        for engine in (0, 1)
+        for name, more, value in (
+            ("drafts", "", 4),
+            ("draft_tokens", "", 1.2e1),
+            ("accepted_tokens", "", 5),
+            ("accepted_tokens_per_pos", ',position="1"', 2),
+            ("accepted_tokens_per_pos", ',position="0"', 3),
+        )
+    ]
+    counted = read_counters("\n".join(lines))
+    assert (counted.drafts, counted.drafted, counted.accepted, counted.accepted_at) == (8, 24, 10, [6, 4])
+    assert read_counters("vllm:num_requests_running 3\n") is None
+
+
+def cost(lengths, split, per_batch):
+    return sum(len(rows) * max(lengths[row] for row in rows) + per_batch for rows in split)
+
+
+@given(st.lists(st.integers(1, 60), max_size=9), st.integers(1, 5), st.integers(0, 80))
+def test_no_other_split_costs_less(lengths, most, per_batch):
+    found = batches(lengths, most, per_batch)
+    assert sorted(row for rows in found for row in rows) == list(range(len(lengths)))
+    assert all(0 < len(rows) <= most for rows in found)
+    in_order = [lengths[row] for rows in found for row in rows]
+    assert in_order == sorted(lengths, reverse=True)
+    order = sorted(range(len(lengths)), key=lambda row: lengths[row], reverse=True)
+    for cuts in product([False, True], repeat=max(0, len(lengths) - 1)):
+        begins = [0, *(place for place, cut in enumerate(cuts, 1) if cut), len(lengths)]
+        split = [order[begin:end] for begin, end in pairwise(begins) if begin < end]
+        if all(len(rows) <= most for rows in split):
+            assert cost(lengths, found, per_batch) <= cost(lengths, split, per_batch)
+
+
+@pytest.mark.parametrize(("per_batch", "sizes"), [(0, [2, 2]), (2_000, [4]), (1_500, [2, 2])])
+def test_a_batch_is_split_where_its_padding_costs_more_than_its_rounds(per_batch, sizes):
+    found = batches([900, 40, 40, 900], 64, per_batch)  # one batch pads 2 * 860 tokens
+    assert [len(rows) for rows in found] == sizes
+
+
+def test_short_prompts_stay_together():
+    assert len(batches([30 + number % 9 for number in range(64)], 64, cost_of_rounds("cpu", 48))) == 1
+    assert len(batches([3_000] * 8 + [60] * 32, 64, cost_of_rounds("cpu", 48))) == 2
+    assert batches([], 4, 10) == []
 
 
 class NoisyDrafter:

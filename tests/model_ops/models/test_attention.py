@@ -1,10 +1,154 @@
 """Packed rows: the same logits and gradients as each document alone, and no look at a neighbour."""
 
+import itertools
+
 import pytest
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 import model_ops.models.attention as attention
+from model_ops.jobs.job import ModelError
+from model_ops.models import block_attention as module
+from model_ops.models.block_attention import block_attention
+from model_ops.models.model_directory import load_model
+
+SMALL = {
+    "vocab_size": 61,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "bos_token_id": None,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+APART = {
+    "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256},
+    "olmo": {},
+    "qwen2_moe": {"moe_intermediate_size": 24, "shared_expert_intermediate_size": 24, "num_experts": 4},
+}
+"""Architectures outside the table in which attention alone keeps documents apart."""
+STATES = {
+    "stablelm": {},
+    "nemotron": {},
+    "falcon_h1": {"mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 8, "mamba_chunk_size": 16},
+}
+"""Architectures outside the table with a state, whose documents are computed as rows of their own."""
+REFUSED = {
+    "mamba": {"state_size": 8},
+    "bloom": {"n_layer": 2, "n_head": 4},
+    "gptj": {"n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 8, "n_positions": 256},
+}
+
+
+def written(name, own, folder):
+    torch.manual_seed(3)
+    AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **{**SMALL, **own})).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_architecture_whose_documents_see_each_other_is_refused(name, tmp_path):
+    folder = written(name, REFUSED[name], tmp_path)
+    with pytest.raises(ModelError, match=r"influence each other|does not support packed documents") as refusal:
+        load_model(folder, attention="packed")
+    assert "trained are llama, " in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", [*APART, *STATES])
+def test_an_architecture_that_is_let_through_gives_each_documents_own_logits(name, tmp_path):
+    folder = written(name, {**APART, **STATES}[name], tmp_path)
+    packed = load_model(folder, attention="packed")
+    plain = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()
+    lengths, ids = [9, 30, 21], torch.randint(3, 61, (60,), generator=torch.Generator().manual_seed(1))
+    positions = torch.cat([torch.arange(length) for length in lengths])
+    with torch.no_grad():
+        ours = packed(input_ids=ids[None], position_ids=positions[None], use_cache=False, document_lengths=lengths).logits[0]
+        theirs = torch.cat([plain(input_ids=part[None], use_cache=False).logits[0] for part in ids.split(lengths)])
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_on_several_processes_an_architecture_that_cannot_be_tried_is_refused(tmp_path):
+    with pytest.raises(ModelError, match=r"phi3 cannot be trained on several processes, only llama, .*leave mesh out"):
+        load_model(written("phi3", {}, tmp_path), attention="packed", device="meta")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_experts_of_a_width_that_grouped_products_refuse_are_run_all_the_same(dtype, tmp_path):
+    own = {"moe_intermediate_size": 18, "num_experts": 4, "num_experts_per_tok": 2, "head_dim": 8}
+    model = load_model(written("qwen3_moe", own, tmp_path), dtype, attention="packed")
+    logits = model(input_ids=torch.arange(20)[None], use_cache=False).logits
+    assert bool(torch.isfinite(logits).all()) and float(logits.detach().std()) > 0
+
+
+def plain(query, key, value, scaling, window, softcap, sinks):
+    shared = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(shared, 1), value.repeat_interleave(shared, 1)
+    scores = query @ key.transpose(2, 3) * scaling
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    place = torch.arange(query.shape[2])
+    seen = place[None] <= place[:, None]
+    if window is not None:
+        seen &= place[None] > place[:, None] - window
+    scores = scores.masked_fill(~seen, float("-inf"))
+    if sinks is not None:
+        scores = torch.cat([scores, sinks.view(1, -1, 1, 1).expand(*scores.shape[:3], 1)], -1)
+    return scores.softmax(-1)[..., : query.shape[2]] @ value
+
+
+def streams(longest, dtype=torch.float64):
+    torch.manual_seed(longest)
+    shapes = [(2, 4, longest, 8), (2, 2, longest, 8), (2, 2, longest, 8), (4,)]
+    return [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes]
+
+
+@pytest.mark.parametrize(
+    ("longest", "window", "softcap", "sinks"),
+    list(itertools.product([1, 37, 64, 201], [None, 1, 16, 64], [None, 2.0], [False, True])),
+)
+def test_outputs_and_gradients_equal_the_plain_formula(monkeypatch, longest, window, softcap, sinks):
+    monkeypatch.setattr(module, "SMALLEST_BLOCK", 13)
+    monkeypatch.setattr(module, "BLOCK_SCORES", {"cpu": 1})
+    *given, sink = streams(longest)
+    wanted_from = [*given, *([sink] if sinks else [])]
+    ours = block_attention(*given, 0.4, window, softcap, sink if sinks else None)
+    theirs = plain(*given, 0.4, window, softcap, sink if sinks else None)
+    upstream = torch.randn_like(theirs)
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    for one, other in zip(
+        torch.autograd.grad(ours, wanted_from, upstream), torch.autograd.grad(theirs, wanted_from, upstream), strict=True
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_the_block_does_not_change_the_result_beyond_rounding(monkeypatch):
+    *given, sink = streams(150, torch.float32)
+    whole = block_attention(*given, 0.3, 40, None, sink)
+    monkeypatch.setattr(module, "SMALLEST_BLOCK", 7)
+    monkeypatch.setattr(module, "BLOCK_SCORES", {"cpu": 1})
+    torch.testing.assert_close(block_attention(*given, 0.3, 40, None, sink), whole, rtol=1e-5, atol=1e-6)
+
+
+def test_bfloat16_is_as_close_as_the_plain_formula_in_bfloat16():
+    *given, sink = streams(96, torch.float32)
+    exact = plain(*given, 0.3, 32, 5.0, sink)
+    low = [stream.detach().bfloat16() for stream in given]
+    ours = block_attention(*low, 0.3, 32, 5.0, sink).float()
+    theirs = plain(*low, 0.3, 32, 5.0, sink.bfloat16()).float()
+    assert 0 < (ours - exact).abs().mean() < 1.3 * (theirs - exact).abs().mean()
+
+
+def test_memory_grows_with_tokens_not_with_their_square():
+    """What autograd keeps of a document of 4,096 tokens: streams and one number a row, no scores."""
+    *given, sink = streams(4_096, torch.float32)
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor.numel()) or tensor, lambda tensor: tensor):
+        block_attention(*given, 0.3, 128, 5.0, sink)
+    assert sum(kept) < 4 * sum(stream.numel() for stream in given)
+
 
 LENGTHS = [5, 70, 1, 33, 90, 34, 64, 3]
 
