@@ -205,7 +205,7 @@ def offline(case: dict[str, Any]) -> dict[str, Any]:
     from model_ops.decoding.decode_loop import decode
     from model_ops.decoding.target import load_runner
     from model_ops.drafting.acceptance import tau_of
-    from model_ops.models.end_of_text import end_of_text_ids
+    from model_ops.models.model_directory import end_of_text_ids
     from model_ops.speculators.factory import load_draft_model
 
     torch.set_num_threads(THREADS)

@@ -28,7 +28,7 @@ from model_ops.models.blockwise import load_blockwise  # noqa: E402
 from model_ops.models.model_directory import read_config, training_device  # noqa: E402
 from model_ops.operations.quantize import calibration_dtype, quantize_directory  # noqa: E402
 from model_ops.quantization.model_layers import block_layers, model_of_config  # noqa: E402
-from model_ops.quantization.registry import SCHEMES  # noqa: E402
+from model_ops.quantization.schemes import SCHEMES  # noqa: E402
 
 
 def main() -> None:

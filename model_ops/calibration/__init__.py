@@ -10,9 +10,8 @@ if TYPE_CHECKING:
     from model_ops.calibration.distillation import distil_rounding
     from model_ops.calibration.distillation_settings import DistilRoundingSettings
     from model_ops.calibration.gptq_codes import gptq
-    from model_ops.calibration.rows import calibration_documents
     from model_ops.calibration.scalable_inputs import CacheRanges
-    from model_ops.calibration.walk import show
+    from model_ops.calibration.walk import calibration_documents, show
     from model_ops.calibration.weights import CalibratedWeights, calibrated_weights
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

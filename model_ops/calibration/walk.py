@@ -9,9 +9,11 @@ Memory is one block's. Each block runs twice: as it was, then with its new weigh
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,12 +23,32 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
 from model_ops.calibration.layer_inputs import SAMPLED_ROWS, Inputs, InputsComplete, Routed, RouterChoice, WatchedInputs
+from model_ops.documents import Document, read_documents
 from model_ops.jobs import ModelError
 from model_ops.machine import free_device_memory
-from model_ops.models import BlockwiseModel, bypassed
+from model_ops.models import BlockwiseModel, bypassed, load_tokenizer, read_config
 from model_ops.parallel import World
 from model_ops.quantization import EACH, SeparateExperts, separated
+from model_ops.rendering import ServedTokens
 from model_ops.tensors import Batch
+
+
+def calibration_documents(
+    dataset: Path, model: Path, rows: int, max_length: int, seed: int, served: Path | None = None
+) -> list[Document]:
+    """Up to `rows` documents of at most `max_length` tokens. Raises ModelError if the dataset has none for this model."""
+    tokenizer = load_tokenizer(model)
+    longest = min(max_length, read_config(model).get("max_position_embeddings") or max_length)
+    ids = None if served is None else ServedTokens.read(served / "served.parquet")
+    documents, counts = read_documents(dataset, "train", tokenizer, longest, "truncate", ids)
+    if not len(documents):
+        raise ModelError(
+            f"no row of the dataset can calibrate: the model's chat template renders none of {counts['rows']} "
+            "rows of the training split; set quantize.method to rtn, which needs no rows"
+        )
+    chosen = random.Random(seed).sample(range(len(documents)), min(rows, len(documents)))
+    return [documents[index] for index in chosen]
+
 
 HOST = torch.device("cpu")
 HELD_SHARE = 0.25

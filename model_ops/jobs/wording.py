@@ -1,17 +1,9 @@
 """Formats numbers for sentences: counted(2400, "row") is `2,400 rows`, duration(840) `14 min`, size(1_200_000_000) `1.2 GB`."""
 
 IRREGULAR = {
-    "copy": "copies",
-    "entry": "entries",
-    "process": "processes",
-    "reply": "replies",
-    "retry": "retries",
-    "directory": "directories",
-    "batch": "batches",
-    "loss": "losses",
-    "prefix": "prefixes",
-    "match": "matches",
-}
+    "copy": "copies", "entry": "entries", "process": "processes", "reply": "replies", "retry": "retries",
+    "directory": "directories", "batch": "batches", "loss": "losses", "prefix": "prefixes", "match": "matches",
+}  # fmt: skip
 SECONDS_AS_MINUTES = 90
 """From this many seconds on a duration is given in minutes, and from this many minutes on in hours."""
 

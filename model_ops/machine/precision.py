@@ -46,13 +46,9 @@ SMALL, LARGE = 192, 384
 ROUNDS, LONGEST_SECONDS = 5, 0.2
 """Times that each product is measured; after so many seconds, no other round begins."""
 VARIABLES = (
-    "ONEDNN_MAX_CPU_ISA",
-    "DNNL_MAX_CPU_ISA",
-    "ATEN_CPU_CAPABILITY",
-    "ONEDNN_DEFAULT_FPMATH_MODE",
-    "MKL_ENABLE_INSTRUCTIONS",
+    "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "ONEDNN_DEFAULT_FPMATH_MODE", "MKL_ENABLE_INSTRUCTIONS",
     "MKL_DEBUG_CPU_TYPE",
-)
+)  # fmt: skip
 """Environment variables that choose a CPU's kernels."""
 DESCRIBED = ("model name", "flags", "CPU implementer", "CPU part", "Features")
 """Lines of /proc/cpuinfo that tell processors apart, on x86 and on Arm."""
@@ -102,7 +98,7 @@ def faster_on(device: torch.device) -> Concrete:
 
 
 AUTO: list[Callable[[torch.device], Concrete]] = [faster_on]
-"""Functions that resolve auto; the last one decides. A job adds its own (model_ops.parallel.job_precision)."""
+"""Functions that resolve auto; the last one decides. A job adds its own (model_ops.parallel.world)."""
 
 
 def products_in(precision: Precision, device: torch.device) -> AbstractContextManager:

@@ -11,12 +11,13 @@ if TYPE_CHECKING:
     from model_ops.models.attention import document_groups, largest_logits, packed_attention
     from model_ops.models.blockwise import BlockwiseModel, load_blockwise
     from model_ops.models.bypass import Bypass, bypassed
-    from model_ops.models.end_of_text import add_end_of_text, end_of_text_ids
     from model_ops.models.experts import use_grouped_experts
     from model_ops.models.float_weights import write_float_weights
     from model_ops.models.isolation import FAILURES, isolate_documents, keeps_apart
     from model_ops.models.model_directory import (
+        add_end_of_text,
         check_model,
+        end_of_text_ids,
         headers,
         load_model,
         load_tokenizer,

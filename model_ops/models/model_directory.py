@@ -30,6 +30,28 @@ from model_ops.models.experts import use_grouped_experts
 from model_ops.models.isolation import TRAINED, isolate_documents
 from model_ops.parallel import leads, wait_for_all, whole_tensors
 
+
+def end_of_text_ids(directory: Path) -> frozenset[int]:
+    """eos token ids from generation_config.json, or else from config.json. Raises ModelError if neither names one, because
+    generation would not stop by itself."""
+    for name in ("generation_config.json", "config.json"):
+        path = directory / name
+        if path.exists():
+            ids = json.loads(path.read_text()).get("eos_token_id")
+            if ids is not None:
+                return frozenset(ids if isinstance(ids, list) else [ids])
+    raise ModelError(
+        f"{directory} names no eos_token_id in generation_config.json or config.json; set it, or answers never end"
+    )
+
+
+def add_end_of_text(model: PreTrainedModel, ids: list[int]) -> None:
+    """Makes generation also stop at these ids, with which the training data ends answers."""
+    known = model.generation_config.eos_token_id
+    known = known if isinstance(known, list) else [] if known is None else [known]
+    model.generation_config.eos_token_id = list(dict.fromkeys([*ids, *known])) or None
+
+
 Attention = Literal["packed", "sdpa"]
 
 assert packed_attention

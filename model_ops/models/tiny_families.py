@@ -11,17 +11,9 @@ from model_ops.models.experts import use_grouped_experts
 from model_ops.models.isolation import isolate_documents
 
 COMMON = {
-    "vocab_size": 61,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 256,
-    "bos_token_id": None,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
-    "attention_dropout": 0.0,
-}
+    "vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "max_position_embeddings": 256, "bos_token_id": None, "eos_token_id": 2, "pad_token_id": 0, "attention_dropout": 0.0,
+}  # fmt: skip
 """Config values of every tiny model; a family's own values replace them."""
 
 WINDOW = 20
@@ -41,21 +33,12 @@ OWN: dict[str, dict[str, Any]] = {
     "mixtral": {"intermediate_size": 24, "num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8},
     "gemma": {**_DENSE, "head_dim": 8},
     "gemma2": {
-        **_DENSE,
-        "head_dim": 8,
-        "sliding_window": WINDOW,
-        "query_pre_attn_scalar": 12,
-        "attn_logit_softcapping": 2.0,
-        "final_logit_softcapping": 3.0,
-        "layer_types": MIXED,
+        **_DENSE, "head_dim": 8, "sliding_window": WINDOW, "query_pre_attn_scalar": 12, "attn_logit_softcapping": 2.0,
+        "final_logit_softcapping": 3.0, "layer_types": MIXED,
     },
     "gemma3_text": {**_DENSE, "head_dim": 8, "sliding_window": WINDOW, "query_pre_attn_scalar": 12, "layer_types": MIXED},
     "gpt_oss": {
-        "intermediate_size": 24,
-        "num_local_experts": 4,
-        "num_experts_per_tok": 2,
-        "head_dim": 8,
-        "sliding_window": WINDOW,
+        "intermediate_size": 24, "num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8, "sliding_window": WINDOW,
         "layer_types": MIXED,
     },
     "phi3": {**_DENSE, "original_max_position_embeddings": 256, "resid_pdrop": 0.0},
@@ -63,40 +46,19 @@ OWN: dict[str, dict[str, Any]] = {
     "olmo3": {**_DENSE, "sliding_window": WINDOW, "layer_types": MIXED},
     "smollm3": {**_DENSE, "no_rope_layers": [1, 0]},
     "granite": {
-        **_DENSE,
-        "embedding_multiplier": 3.0,
-        "residual_multiplier": 0.5,
-        "logits_scaling": 2.0,
-        "attention_multiplier": 0.4,
+        **_DENSE, "embedding_multiplier": 3.0, "residual_multiplier": 0.5, "logits_scaling": 2.0, "attention_multiplier": 0.4,
     },
     "glm4": {**_DENSE, "head_dim": 8, "rope_parameters": _HALVES},
     "glm4_moe": {
-        **_EXPERTS,
-        "n_routed_experts": 4,
-        "n_shared_experts": 1,
-        "n_group": 2,
-        "topk_group": 1,
-        "head_dim": 8,
-        "first_k_dense_replace": 1,
-        "use_qk_norm": True,
-        "rope_parameters": _HALVES,
+        **_EXPERTS, "n_routed_experts": 4, "n_shared_experts": 1, "n_group": 2, "topk_group": 1, "head_dim": 8,
+        "first_k_dense_replace": 1, "use_qk_norm": True, "rope_parameters": _HALVES,
     },
     "seed_oss": {**_DENSE, "head_dim": 8, "residual_dropout": 0.0},
     "cohere2": {**_DENSE, "sliding_window": WINDOW, "layer_types": MIXED, "logit_scale": 0.5},
     "deepseek_v3": {
-        **_EXPERTS,
-        "n_routed_experts": 4,
-        "n_shared_experts": 1,
-        "n_group": 2,
-        "topk_group": 1,
-        "q_lora_rank": 16,
-        "kv_lora_rank": 12,
-        "qk_rope_head_dim": 4,
-        "qk_nope_head_dim": 8,
-        "v_head_dim": 6,
-        "head_dim": 4,
-        "first_k_dense_replace": 1,
-        "num_key_value_heads": 4,
+        **_EXPERTS, "n_routed_experts": 4, "n_shared_experts": 1, "n_group": 2, "topk_group": 1, "q_lora_rank": 16,
+        "kv_lora_rank": 12, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 6, "head_dim": 4,
+        "first_k_dense_replace": 1, "num_key_value_heads": 4,
     },
     "qwen3_next": {
         **_EXPERTS,
@@ -111,7 +73,7 @@ OWN: dict[str, dict[str, Any]] = {
         "rope_parameters": _HALVES,
     },
     "lfm2": {**_DENSE, "block_auto_adjust_ff_dim": False, "layer_types": ["conv", "full_attention"]},
-}
+}  # fmt: skip
 """model_type -> config values with everything that the family has of its own; COMMON gives the others. Soft caps are low enough
 to bend the scores."""
 

@@ -24,14 +24,9 @@ if TYPE_CHECKING:
 LOST_SECONDS = 30
 """Seconds that a process waits for torchrun to end it after it lost another process."""
 LOST = (
-    "Connection closed by peer",
-    "Connection reset by peer",
-    "Broken pipe",
-    "Socket closed",
-    "remote process exited",
-    "Connection refused",
-    "peer has closed",
-)
+    "Connection closed by peer", "Connection reset by peer", "Broken pipe", "Socket closed", "remote process exited",
+    "Connection refused", "peer has closed",
+)  # fmt: skip
 """Parts of the errors of gloo, NCCL and the store when the other side of a connection is gone."""
 
 
@@ -126,17 +121,9 @@ def main(arguments: list[str] | None = None) -> int:
     from torch.distributed.run import parse_args, run
 
     words = [
-        "--standalone",
-        "--nproc-per-node",
-        str(given.processes),
-        "--max-restarts",
-        "0",
-        "--shutdown-timeout",
-        str(SAVE_SECONDS),
-        "-m",
-        "model_ops.worker",
-        str(given.job),
-    ]
+        "--standalone", "--nproc-per-node", str(given.processes), "--max-restarts", "0", "--shutdown-timeout",
+        str(SAVE_SECONDS), "-m", "model_ops.worker", str(given.job),
+    ]  # fmt: skip
     for left in reversed(range(given.restarts + 1)):
         try:
             run(parse_args(words))

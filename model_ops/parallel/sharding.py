@@ -68,14 +68,8 @@ def unit_of(axis: str | None, size: int, config: Any) -> int:
 
 
 RULES = (
-    ("expert", "ep"),
-    ("expert", "tp"),
-    ("vocab", "tp"),
-    ("heads", "tp"),
-    ("kv_heads", "tp"),
-    ("mlp", "tp"),
-    ("any", "fsdp"),
-)
+    ("expert", "ep"), ("expert", "tp"), ("vocab", "tp"), ("heads", "tp"), ("kv_heads", "tp"), ("mlp", "tp"), ("any", "fsdp"),
+)  # fmt: skip
 """(logical axis, mesh axis) by priority. `any` is any dimension, from first to last."""
 
 

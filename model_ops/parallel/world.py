@@ -1,5 +1,5 @@
-"""The processes of a training run: their shares of a step's rows, and reductions over all of them. All make the same calls in
-the same order, also with rows without labels.
+"""The processes of a training run: their shares of a step's rows, reductions over all of them, and one precision for all, also
+after a restart. All make the same calls in the same order, also with rows without labels.
 
     world = World.start(settings.mesh)                  # the processes of torchrun; one without torchrun
     world.place(model, settings.precision)              # shards the model; does nothing in one process
@@ -10,11 +10,14 @@ the same order, also with rows without labels.
 
 from __future__ import annotations
 
+import json
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -24,12 +27,54 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from model_ops.jobs import ModelError, Stopped
-from model_ops.machine import Precision
+from model_ops.files import write_json
+from model_ops.jobs import ModelError, Progress, Stopped
+from model_ops.machine import AUTO, Concrete, Precision, faster_on
 from model_ops.parallel.mesh import Mesh, cut, pad
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.parallel.place import Task, place, place_single_unit
 from model_ops.tensors import AnyBatch, Loss, LossOutput, Mean, torch_internals
+
+
+@contextmanager
+def run_precision(work: Path, progress: Progress) -> Iterator[dict[str, Concrete]]:
+    """Context manager of a job. In a group of processes each enters it, and the first one knows `work`."""
+    used: dict[str, Concrete] = {}
+
+    def of_run(device: torch.device) -> Concrete:
+        if not used:
+            used["precision"] = _agreed(work / "precision.json", faster_on(device), progress)
+        return used["precision"]
+
+    if dist.is_initialized():  # now, since all processes have to take part
+        of_run(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    AUTO.append(of_run)
+    try:
+        yield used
+    finally:
+        AUTO.remove(of_run)
+
+
+def _agreed(file: Path, own: Concrete, progress: Progress) -> Concrete:
+    """The precision of all processes: what the file of the first one has, else what suits all of them. own: suits this one."""
+    leads = not dist.is_initialized() or dist.get_rank() == 0
+    earlier: Concrete | None = json.loads(file.read_text())["precision"] if leads and file.exists() else None
+    of_processes = [(earlier, own)]
+    if dist.is_initialized():
+        of_processes *= dist.get_world_size()
+        dist.all_gather_object(of_processes, (earlier, own))
+    earlier, answers = of_processes[0][0], {answer for _, answer in of_processes}
+    chosen: Concrete = earlier or ("bfloat16" if answers == {"bfloat16"} else "float32")
+    if earlier not in (None, own):
+        progress.event(
+            "note", message=f"precision: the run continues in {earlier}, in which it began; this machine is faster in {own}"
+        )
+    if len(answers) > 1:
+        progress.event("note", message=f"precision: the machines of this run are not alike, so all compute in {chosen}")
+    if leads and earlier is None:
+        write_json(file, {"precision": chosen})
+    return chosen
+
 
 Result = TypeVar("Result")
 DONE, STOPPED = "", " "

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     )
     from model_ops.quantization.quantized_linear import QuantizedLinear
     from model_ops.quantization.quantized_model import SCALES, cache_layers, is_quantized, load_quantized, watch_cache
-    from model_ops.quantization.registry import SCHEMES, Quantization, announce, quantization_of
     from model_ops.quantization.scheme import Scheme
+    from model_ops.quantization.schemes import SCHEMES, Quantization, announce, quantization_of
     from model_ops.quantization.straight_through import compute_rounded, served_layer, share_codes
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -17,7 +17,7 @@ from model_ops.jobs import ModelError
 from model_ops.quantization.fp8_linear import LARGEST
 from model_ops.quantization.model_layers import BlockLayers, Expert, SeparateExperts, block_layers
 from model_ops.quantization.quantized_linear import QuantizedLinear, buffer_name
-from model_ops.quantization.registry import Quantization, quantization_of
+from model_ops.quantization.schemes import Quantization, quantization_of
 
 KEYS = ("k_proj", "qkv_proj")
 """Last parts of the names of layers that compute keys."""

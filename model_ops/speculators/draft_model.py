@@ -207,14 +207,9 @@ def name_of(dtype: torch.dtype) -> str:
 
 
 ROPE_KEYS_OF_V4 = (
-    "factor",
-    "low_freq_factor",
-    "high_freq_factor",
-    "original_max_position_embeddings",
-    "attention_factor",
-    "beta_fast",
+    "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings", "attention_factor", "beta_fast",
     "beta_slow",
-)
+)  # fmt: skip
 
 
 def decoder_fields(config: DecoderConfig, dtype: torch.dtype) -> dict[str, Any]:

@@ -39,14 +39,9 @@ def mismatches(config: Mapping[str, Any], target: Path) -> list[str]:
 
 
 NUMBERS = (
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "vocab_size",
+    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size",
     "max_position_embeddings",
-)
+)  # fmt: skip
 
 SPECULATORS_LAYOUT = "speculators"
 """Folder of the speculators layout inside a drafter's directory."""

@@ -8,7 +8,6 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from model_ops.training.activations import checkpoint_activations
-    from model_ops.training.dropout import without_dropout
     from model_ops.training.settings import (
         MOST_VALIDATION_TOKENS,
         SAME_RESULTS,
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
         first_documents,
         plan_validation,
     )
-    from model_ops.training.start_weights import StartWeights
+    from model_ops.training.start_weights import StartWeights, without_dropout
     from model_ops.training.step_meter import MatrixWork, attention_widths, needed_flops
     from model_ops.training.trainer import train
     from model_ops.training.tuning import load_to_tune, save_tuned, validated_as_saved

@@ -65,18 +65,11 @@ ARGUMENTS = [
     {},
 ]
 SCHEMA = {
-    "text": {"type": "string"},
-    "count": {"type": "integer"},
-    "share": {"type": "number"},
-    "tiny": {"type": "number"},
-    "flag": {"type": "boolean"},
-    "other": {"type": ["boolean", "null"]},
-    "nothing": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-    "items": {"type": "array"},
-    "thing": {"type": "object"},
-    "either": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
-    "choice": {"enum": ["red", "blue"]},
-}
+    "text": {"type": "string"}, "count": {"type": "integer"}, "share": {"type": "number"}, "tiny": {"type": "number"},
+    "flag": {"type": "boolean"}, "other": {"type": ["boolean", "null"]},
+    "nothing": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "items": {"type": "array"}, "thing": {"type": "object"},
+    "either": {"anyOf": [{"type": "integer"}, {"type": "string"}]}, "choice": {"enum": ["red", "blue"]},
+}  # fmt: skip
 TOOLS = [{"type": "function", "function": {"name": "act", "parameters": {"type": "object", "properties": SCHEMA}}}]
 
 

@@ -34,12 +34,9 @@ def test_gaps_are_those_of_own_layers_after_the_shared_text(tmp_path):
     logits = load_model(tmp_path / "model", attention="sdpa")(torch.tensor([[5, 6, 7, 11, 12]])).logits[0, -1]
     ranked = logits.sort(descending=True).indices.tolist()
     alone = {
-        "same": ([5, 6], [7, 8]),
-        "near": ([5, 6, 7], [11, 12, ranked[0], 3]),
-        "far": ([5, 6, 7], [11, 12, ranked[0]]),
-        "ends": ([5], [9]),
-        "elsewhere": ([5], [6]),
-    }
+        "same": ([5, 6], [7, 8]), "near": ([5, 6, 7], [11, 12, ranked[0], 3]), "far": ([5, 6, 7], [11, 12, ranked[0]]),
+        "ends": ([5], [9]), "elsewhere": ([5], [6]),
+    }  # fmt: skip
     drafted = {
         "same": ([5, 6], [7, 8]),
         "near": ([5, 6, 7], [11, 12, ranked[1], 4]),

@@ -17,8 +17,7 @@ from model_ops.decoding.decode_loop import decode
 from model_ops.decoding.target import load_runner
 from model_ops.files.digests import target_digest, vocabulary_digest
 from model_ops.jobs.job import Job, ModelError, Progress, Stopped
-from model_ops.models.end_of_text import end_of_text_ids
-from model_ops.models.model_directory import load_tokenizer
+from model_ops.models.model_directory import end_of_text_ids, load_tokenizer
 from model_ops.operations.answer_rows import ANSWER_ROWS
 from model_ops.operations.generate import run
 

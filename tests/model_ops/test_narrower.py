@@ -173,11 +173,8 @@ def test_a_narrower_student_is_distilled_and_loads_in_plain_transformers(tiny_mo
     )
     config = json.loads((tmp_path / "config.json").read_text())
     assert (config["num_hidden_layers"], config["intermediate_size"], config["hidden_size"], config["head_dim"]) == (
-        2,
-        32,
-        16,
-        16,
-    )
+        2, 32, 16, 16,
+    )  # fmt: skip
     AutoModelForCausalLM.from_pretrained(tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["kl"] < lines[0]["kl"]

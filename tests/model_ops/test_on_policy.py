@@ -138,17 +138,12 @@ def test_a_stopped_run_samples_the_same_text_again(teacher, chats, tmp_path):
 @pytest.mark.parametrize(
     ("given", "share"),
     [
-        ({"preset": "quick"}, 0.0),
-        ({}, 0.0),
-        ({"preset": "thorough"}, 1.0),
-        ({"preset": "thorough", "base": "/models/small"}, 1.0),
-        ({"preset": "thorough", "on_policy": {"share": 0.25}}, 0.25),
-        ({"preset": "thorough", "mesh": {"dp_shard": 2}}, 0.0),
-        ({"preset": "thorough", "teacher": "cache"}, 0.0),
-        ({"preset": "thorough", "teacher": "answers"}, 0.0),
-        ({"preset": "thorough", "label_weight": 1.0}, 0.0),
+        ({"preset": "quick"}, 0.0), ({}, 0.0), ({"preset": "thorough"}, 1.0),
+        ({"preset": "thorough", "base": "/models/small"}, 1.0), ({"preset": "thorough", "on_policy": {"share": 0.25}}, 0.25),
+        ({"preset": "thorough", "mesh": {"dp_shard": 2}}, 0.0), ({"preset": "thorough", "teacher": "cache"}, 0.0),
+        ({"preset": "thorough", "teacher": "answers"}, 0.0), ({"preset": "thorough", "label_weight": 1.0}, 0.0),
     ],
-)
+)  # fmt: skip
 def test_the_thorough_preset_samples_the_second_half_where_it_can(given, share):
     resolved = StudentSettings(**given).resolved()
     assert (resolved.on_policy.share, resolved.on_policy.after) == (share, 0.5)

@@ -45,13 +45,10 @@ def rates(monkeypatch):
 @pytest.mark.parametrize(
     "float32, bfloat16, chosen",
     [
-        (12.0, 0.5, "float32"),
-        (115.0, 23.0, "float32"),
-        (100.0, 101.0, "float32"),
-        (100.0, 180.0, "bfloat16"),
+        (12.0, 0.5, "float32"), (115.0, 23.0, "float32"), (100.0, 101.0, "float32"), (100.0, 180.0, "bfloat16"),
         (120.0, 900.0, "bfloat16"),
     ],
-)
+)  # fmt: skip
 def test_auto_is_bfloat16_only_where_its_products_are_clearly_faster(rates, float32, bfloat16, chosen):
     rates(float32, bfloat16)
     assert decided("auto", CPU) == chosen

@@ -46,16 +46,9 @@ def place(tmp_path_factory):
 
 def job(place, output, **changes):
     values = {
-        "steps": 12,
-        "learning_rate": 2e-3,
-        "tokens_per_step": 256,
-        "max_length": 256,
-        "ttt_steps": 3,
-        "precision": "float32",
-        "checkpoint_every": 4,
-        "num_speculative_tokens": 2,
-        **changes,
-    }
+        "steps": 12, "learning_rate": 2e-3, "tokens_per_step": 256, "max_length": 256, "ttt_steps": 3, "precision": "float32",
+        "checkpoint_every": 4, "num_speculative_tokens": 2, **changes,
+    }  # fmt: skip
     return Job(
         operation="speculator",
         output=output,

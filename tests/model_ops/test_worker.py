@@ -56,17 +56,10 @@ def test_one_process_does_several_jobs_and_survives_a_wrong_one(tiny_model, chat
 
     messages = tmp_path / "messages.jsonl"
     context = {
-        "asset_keys": ["a"],
-        "code_version_by_asset_key": {"a": None},
-        "provenance_by_asset_key": {"a": None},
-        "partition_key": None,
-        "partition_key_range": None,
-        "partition_time_window": None,
-        "run_id": "r",
-        "job_name": None,
-        "retry_number": 0,
-        "extras": {},
-    }
+        "asset_keys": ["a"], "code_version_by_asset_key": {"a": None}, "provenance_by_asset_key": {"a": None},
+        "partition_key": None, "partition_key_range": None, "partition_time_window": None, "run_id": "r", "job_name": None,
+        "retry_number": 0, "extras": {},
+    }  # fmt: skip
     pipes = {"context": {"data": context}, "messages": {"path": str(messages)}}
     encoded = {name: encode_param(value) for name, value in pipes.items()}
     good = job_file(tmp_path, "good", tiny_model, chats, steps=2)

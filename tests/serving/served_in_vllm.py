@@ -9,7 +9,7 @@ from benchmarks.vllm_server import vllm_server
 from model_ops.answering.served import measure_served
 from model_ops.decoding.decode_loop import decode
 from model_ops.decoding.target import load_runner
-from model_ops.models.end_of_text import end_of_text_ids
+from model_ops.models.model_directory import end_of_text_ids
 from model_ops.speculators.factory import load_draft_model
 from resources.artefacts.registry import Registry
 from resources.lake.lake import LakeLayout

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from model_ops.jobs.job import Progress
-from model_ops.models.end_of_text import end_of_text_ids
-from model_ops.models.model_directory import load_tokenizer
+from model_ops.models.model_directory import end_of_text_ids, load_tokenizer
 from model_ops.operations.rollout_engine import open_engine
 from model_ops.parallel import World
 from model_ops.reinforcement.rft_settings import RftSettings

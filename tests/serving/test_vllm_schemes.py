@@ -9,7 +9,7 @@ import torch
 from model_ops.jobs.job import Progress
 from model_ops.operations.quantize import quantize_directory
 from model_ops.quantization.quantized_model import load_quantized
-from model_ops.quantization.registry import SCHEMES
+from model_ops.quantization.schemes import SCHEMES
 from tests.model_ops.tiny_models import write_target
 from tests.serving.served_in_vllm import served
 

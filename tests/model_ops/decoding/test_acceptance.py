@@ -85,13 +85,8 @@ def test_totals_positions_and_groups():
     assert set(summary["tau_by"]["turns"]) == {"1", "4 or more"}
     assert summary["tau_by"]["tools"]["tools offered"]["prompts"] == 1
     assert [length_bucket(n) for n in (1, 127, 128, 255, 256, 9_000)] == [
-        "1-127",
-        "1-127",
-        "128-255",
-        "128-255",
-        "256-511",
-        "8192-16383",
-    ]
+        "1-127", "1-127", "128-255", "128-255", "256-511", "8192-16383",
+    ]  # fmt: skip
 
 
 def drafts(generator, difficulty, chance):

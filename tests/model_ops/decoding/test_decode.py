@@ -27,14 +27,9 @@ def test_token_ids_go_in_and_come_out_and_only_this_runs_drafts_are_counted():
         measured = measure_served(server, [[1, 2], [3]], concurrency=1, max_tokens=6, temperature=1.0, seed=10, ignore_eos=True)
     assert [request["path"] for request in seen] == ["/v1/completions"] * 2
     assert seen[0]["body"] == {
-        "model": "m",
-        "temperature": 1.0,
-        "max_tokens": 6,
-        "seed": 10,
-        "ignore_eos": True,
-        "prompt": [1, 2],
+        "model": "m", "temperature": 1.0, "max_tokens": 6, "seed": 10, "ignore_eos": True, "prompt": [1, 2],
         "return_token_ids": True,
-    }
+    }  # fmt: skip
     assert seen[1]["body"]["seed"] == 11 and seen[1]["headers"]["Authorization"] == "Bearer secret"
     assert measured.replies[0].token_ids == [5] * 6 and measured.tokens == 12
     counted = measured.acceptance
@@ -68,13 +63,10 @@ def test_counters_add_up_over_engines():
         f'vllm:spec_decode_num_{name}_total{{engine="{engine}"{more}}} {value}'
         for engine in (0, 1)
         for name, more, value in (
-            ("drafts", "", 4),
-            ("draft_tokens", "", 1.2e1),
-            ("accepted_tokens", "", 5),
-            ("accepted_tokens_per_pos", ',position="1"', 2),
-            ("accepted_tokens_per_pos", ',position="0"', 3),
+            ("drafts", "", 4), ("draft_tokens", "", 1.2e1), ("accepted_tokens", "", 5),
+            ("accepted_tokens_per_pos", ',position="1"', 2), ("accepted_tokens_per_pos", ',position="0"', 3),
         )
-    ]
+    ]  # fmt: skip
     counted = read_counters("\n".join(lines))
     assert (counted.drafts, counted.drafted, counted.accepted, counted.accepted_at) == (8, 24, 10, [6, 4])
     assert read_counters("vllm:num_requests_running 3\n") is None

@@ -20,11 +20,7 @@ ARCHITECTURES = {
     "llama": {"attention_bias": True, "mlp_bias": True},
     "llama-rope": {
         "rope_parameters": {
-            "rope_type": "llama3",
-            "rope_theta": 10_000.0,
-            "factor": 8.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
+            "rope_type": "llama3", "rope_theta": 10_000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
             "original_max_position_embeddings": 64,
         }
     },
@@ -34,7 +30,7 @@ ARCHITECTURES = {
     "qwen2-window": {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1},
     "qwen2": {},
     "qwen3": {"rope_parameters": {"rope_type": "default", "rope_theta": 5_000.0}},
-}
+}  # fmt: skip
 
 
 def hf_truth(model, row):
@@ -192,13 +188,9 @@ def test_an_unknown_family_runs_by_its_own_forward():
 
 def test_a_rope_that_changes_with_length_keeps_rows_below_its_change():
     rope = {
-        "rope_type": "longrope",
-        "rope_theta": 10_000.0,
-        "short_factor": [1.0] * 4,
-        "long_factor": [4.0] * 4,
-        "original_max_position_embeddings": 64,
-        "factor": 4.0,
-    }
+        "rope_type": "longrope", "rope_theta": 10_000.0, "short_factor": [1.0] * 4, "long_factor": [4.0] * 4,
+        "original_max_position_embeddings": 64, "factor": 4.0,
+    }  # fmt: skip
     model = build("phi3", "eager", rope_parameters=rope, original_max_position_embeddings=64)
     assert max_positions(model.config) == 64 == new_runner(model).max_positions
     assert max_positions(tiny_model("qwen3", layers=2).config) == 256

@@ -13,17 +13,9 @@ from model_ops.models.block_attention import block_attention
 from model_ops.models.model_directory import load_model
 
 SMALL = {
-    "vocab_size": 61,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 256,
-    "bos_token_id": None,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
-}
+    "vocab_size": 61, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 256, "bos_token_id": None, "eos_token_id": 2, "pad_token_id": 0,
+}  # fmt: skip
 APART = {
     "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256},
     "olmo": {},
@@ -156,15 +148,9 @@ LENGTHS = [5, 70, 1, 33, 90, 34, 64, 3]
 def models():
     torch.manual_seed(3)
     config = {
-        "vocab_size": 61,
-        "hidden_size": 32,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
-        "intermediate_size": 48,
-        "max_position_embeddings": 256,
-    }
+        "vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "head_dim": 8, "intermediate_size": 48, "max_position_embeddings": 256,
+    }  # fmt: skip
     packed = Qwen3ForCausalLM(Qwen3Config(**config, attn_implementation="packed"))
     plain = Qwen3ForCausalLM(Qwen3Config(**config, attn_implementation="sdpa"))
     with torch.no_grad():

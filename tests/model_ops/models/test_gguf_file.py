@@ -102,13 +102,9 @@ def test_rotary_factors_of_llama_3_are_transformers_own(tmp_path):
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     rope = {
-        "rope_type": "llama3",
-        "factor": 8.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "rope_theta": 500_000.0,
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_theta": 500_000.0,
         "original_max_position_embeddings": 64,
-    }
+    }  # fmt: skip
     write_target(
         tmp_path / "m", layers=2, model_type="llama", hidden_size=64, intermediate_size=64, head_dim=16, rope_parameters=rope
     )
@@ -136,16 +132,11 @@ def yarn_of_llama_cpp(field, width):
 @pytest.mark.parametrize(
     "more",
     [
-        {},
-        {"attention_factor": 1.3},
-        {"attention_factor": 1.0, "factor": 2.0},
-        {"mscale": 0.7, "mscale_all_dim": 1.0},
-        {"mscale": 0.7},
-        {"factor": None},
-        {"beta_fast": 32, "beta_slow": 1, "truncate": True},
+        {}, {"attention_factor": 1.3}, {"attention_factor": 1.0, "factor": 2.0}, {"mscale": 0.7, "mscale_all_dim": 1.0},
+        {"mscale": 0.7}, {"factor": None}, {"beta_fast": 32, "beta_slow": 1, "truncate": True},
         {"original_max_position_embeddings": 128},
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])
 def test_yarn_is_that_of_transformers(more, kind, tmp_path):
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS

@@ -19,7 +19,7 @@ from model_ops.models.model_directory import load_model, load_tokenizer, save_mo
 from model_ops.models.quantized_base import float_form
 from model_ops.operations import import_base
 from model_ops.operations.quantize import quantize_directory
-from model_ops.quantization.registry import SCHEMES
+from model_ops.quantization.schemes import SCHEMES
 
 FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0])
 """Values of E2M1, OCP Microscaling 1.0, table 5."""

@@ -24,13 +24,9 @@ CASES = {
 }
 FAST = ("fsdp", "sinks over cp", "experts over ep")
 SLOW = (
-    "replicas",
-    "more context processes than key heads",
-    "a vocabulary that tp does not divide",
-    "more processes than rows",
-    "one expert for the processes of tp",
-    "sinks and experts over tp",
-)
+    "replicas", "more context processes than key heads", "a vocabulary that tp does not divide", "more processes than rows",
+    "one expert for the processes of tp", "sinks and experts over tp",
+)  # fmt: skip
 """What the others have, too, is cut here: heads, vocabularies, experts and rows that processes cannot share out evenly."""
 
 SCRIPT = """

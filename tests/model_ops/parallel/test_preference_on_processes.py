@@ -16,14 +16,9 @@ from tests.thorough_cases import asked_cases, thorough_except
 pytestmark = pytest.mark.xdist_group("preference on processes")
 
 LAYOUTS = {
-    "one": {},
-    "one, whole": {},
-    "fsdp": {"dp_shard": 2},
-    "replicas": {"dp_replicate": 2},
-    "tp": {"tp": 2},
-    "cp": {"cp": 2},
+    "one": {}, "one, whole": {}, "fsdp": {"dp_shard": 2}, "replicas": {"dp_replicate": 2}, "tp": {"tp": 2}, "cp": {"cp": 2},
     "sampled": {"dp_shard": 2},
-}
+}  # fmt: skip
 
 SCRIPT = """
 import json, sys

@@ -6,13 +6,10 @@ import pytest
 from forked_script import forked_script
 
 CASES = {
-    "fsdp": ("qwen3", {"dp_shard": 2}),
-    "tensors, and rows that tp does not divide": ("qwen3", {"tp": 2}),
-    "replicas": ("llama", {"dp_replicate": 2}),
-    "experts over ep": ("qwen3_moe", {"ep": 2}),
-    "windows over tp": ("gemma3_text", {"tp": 2}),
-    "experts over ep and tp": ("gpt_oss", {"ep": 2, "tp": 2}),
-}
+    "fsdp": ("qwen3", {"dp_shard": 2}), "tensors, and rows that tp does not divide": ("qwen3", {"tp": 2}),
+    "replicas": ("llama", {"dp_replicate": 2}), "experts over ep": ("qwen3_moe", {"ep": 2}),
+    "windows over tp": ("gemma3_text", {"tp": 2}), "experts over ep and tp": ("gpt_oss", {"ep": 2, "tp": 2}),
+}  # fmt: skip
 FAST = ("fsdp", "tensors, and rows that tp does not divide")
 
 SCRIPT = """

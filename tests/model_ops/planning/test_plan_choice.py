@@ -284,16 +284,11 @@ def test_offload_keeps_two_blocks_inputs():
 @pytest.mark.parametrize(
     ("text", "count", "name", "gib"),
     [
-        ("8xH100", 8, "H100", 79.2),
-        ("h200", 1, "H200", 139.8),
-        ("2 x RTX 4090", 2, "RTX4090", 23.5),
-        ("4090", 1, "RTX4090", 23.5),
-        ("4x24GB", 4, "24GB", 23.52),
-        ("2x80GiB", 2, "80GiB", 80.0),
-        ("NVIDIA A100-80GB", 1, "A100", 79.2),
-        ("1xmi300x", 1, "MI300X", 191.7),
+        ("8xH100", 8, "H100", 79.2), ("h200", 1, "H200", 139.8), ("2 x RTX 4090", 2, "RTX4090", 23.5),
+        ("4090", 1, "RTX4090", 23.5), ("4x24GB", 4, "24GB", 23.52), ("2x80GiB", 2, "80GiB", 80.0),
+        ("NVIDIA A100-80GB", 1, "A100", 79.2), ("1xmi300x", 1, "MI300X", 191.7),
     ],
-)
+)  # fmt: skip
 def test_devices_are_read(text, count, name, gib):
     found, device = parse_devices(text)
     assert (found, device.name, device.memory_gib) == (count, name, pytest.approx(gib))

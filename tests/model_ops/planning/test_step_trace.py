@@ -21,16 +21,9 @@ from tests.model_ops.tiny_models import tiny_model
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("step trace")]
 
 SHAPE = {
-    "hidden_size": 64,
-    "intermediate_size": 160,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "max_position_embeddings": 1024,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
-    "bos_token_id": None,
-}
+    "hidden_size": 64, "intermediate_size": 160, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+    "max_position_embeddings": 1024, "eos_token_id": 2, "pad_token_id": 0, "bos_token_id": None,
+}  # fmt: skip
 
 
 def measured(layers, tokens, length, checkpointing, attention="packed", **changes):

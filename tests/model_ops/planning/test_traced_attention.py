@@ -11,18 +11,10 @@ from model_ops.tensors import Boundaries, fused_rows
 from model_ops.tensors.torch_internals import FakeTensorMode, device_kind, standing_for
 
 SHAPE = {
-    "hidden_size": 64,
-    "intermediate_size": 160,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "vocab_size": 96,
-    "max_position_embeddings": 1024,
-    "tie_word_embeddings": False,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
+    "hidden_size": 64, "intermediate_size": 160, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+    "vocab_size": 96, "max_position_embeddings": 1024, "tie_word_embeddings": False, "eos_token_id": 2, "pad_token_id": 0,
     "bos_token_id": None,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (8, 2)])

@@ -10,14 +10,9 @@ from model_ops.planning.trainable_family import refuse_untrainable, small_config
 from model_ops.planning.unknown_family import try_family
 
 LARGE = {
-    "vocab_size": 50_000,
-    "hidden_size": 64,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 4_096,
-    "max_position_embeddings": 4_096,
-}
+    "vocab_size": 50_000, "hidden_size": 64, "num_hidden_layers": 24, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "intermediate_size": 4_096, "max_position_embeddings": 4_096,
+}  # fmt: skip
 
 
 def config_of(name, **own):

@@ -22,7 +22,7 @@ from model_ops.models.verify_model import verify_weights
 from model_ops.operations import quantize
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.quantization.quantized_model import load_quantized
-from model_ops.quantization.registry import SCHEMES, quantization_of
+from model_ops.quantization.schemes import SCHEMES, quantization_of
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -70,12 +70,9 @@ def place(tmp_path_factory):
 
 def job(place, output, **settings):
     given = {
-        "scheme": "auto",
-        "budget": 0.5,
-        "candidates": ["w4a16_g32", "w8a16_channel", "float"],
-        "calibration_rows": 20,
+        "scheme": "auto", "budget": 0.5, "candidates": ["w4a16_g32", "w8a16_channel", "float"], "calibration_rows": 20,
         "calibration_length": 64,
-    }
+    }  # fmt: skip
     return Job(
         operation="quantize",
         output=output,

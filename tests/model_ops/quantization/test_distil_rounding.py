@@ -19,7 +19,7 @@ from model_ops.models.model_directory import load_model
 from model_ops.operations import quantize
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.quantization.quantized_model import load_quantized
-from model_ops.quantization.registry import SCHEMES
+from model_ops.quantization.schemes import SCHEMES
 from model_ops.quantization.straight_through import RoundedLinear
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("distil rounding")]
@@ -61,14 +61,10 @@ def run(place, output, **settings):
     given = {
         "scheme": "w4a16_g32",
         "distil": {
-            "enabled": True,
-            "steps": 12,
-            "learning_rate": 1e-3,
-            "tokens_per_step": 512,
-            "max_length": 256,
+            "enabled": True, "steps": 12, "learning_rate": 1e-3, "tokens_per_step": 512, "max_length": 256,
             "precision": "float32",
         },
-    }
+    }  # fmt: skip
     return run_job(quantize, output, {"model": place / "float", "dataset": place / "dataset"}, **given, **settings)
 
 
@@ -115,14 +111,10 @@ def test_a_stopped_training_continues_to_the_same_files(place, tmp_path):
     settings = {
         "scheme": "w8a8",
         "distil": {
-            "enabled": True,
-            "steps": 8,
-            "learning_rate": 1e-3,
-            "tokens_per_step": 512,
-            "max_length": 256,
+            "enabled": True, "steps": 8, "learning_rate": 1e-3, "tokens_per_step": 512, "max_length": 256,
             "checkpoint_every": 2,
         },
-    }
+    }  # fmt: skip
     job = Job(
         operation="quantize",
         output=tmp_path / "stopped",

@@ -17,8 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from model_ops.calibration import weights as calibrated
 from model_ops.calibration.auto_schemes import unit_costs, units_of
 from model_ops.calibration.expert_inputs import experts_of, tokens_shown
-from model_ops.calibration.rows import calibration_documents
-from model_ops.calibration.walk import walk
+from model_ops.calibration.walk import calibration_documents, walk
 from model_ops.documents.packing import to_batches
 from model_ops.files.tensor_files import read_directory
 from model_ops.jobs.job import Job, ModelError, Progress, Stopped
@@ -30,7 +29,7 @@ from model_ops.objectives.teacher_cache import TeacherCache
 from model_ops.operations import quantize
 from model_ops.quantization.model_layers import block_layers, fused_layers, separated
 from model_ops.quantization.quantized_model import load_quantized
-from model_ops.quantization.registry import SCHEMES, quantization_of
+from model_ops.quantization.schemes import SCHEMES, quantization_of
 from tests.thorough_cases import thorough_except
 
 IDS = torch.arange(5, 40)[None]

@@ -29,7 +29,7 @@ from model_ops.operations import quantize
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.quantization.int4_linear import Int4Linear32, group_scales, pack_int4, round_to_nearest, rounded, unpack_int4
 from model_ops.quantization.quantized_model import load_quantized
-from model_ops.quantization.registry import SCHEMES, quantization_of
+from model_ops.quantization.schemes import SCHEMES, quantization_of
 from model_ops.quantization.straight_through import RoundedLinear, share_codes
 from model_ops.training.optimizers import build_optimizer
 from model_ops.training.settings import TrainingSettings

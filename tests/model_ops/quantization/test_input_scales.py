@@ -24,19 +24,15 @@ from model_ops.quantization.quantized_model import load_quantized
 
 EXPECTED = {
     "llama": [
-        ("q_proj k_proj v_proj", "input_layernorm"),
-        ("o_proj", "v_proj"),
-        ("gate_proj up_proj", "post_attention_layernorm"),
+        ("q_proj k_proj v_proj", "input_layernorm"), ("o_proj", "v_proj"), ("gate_proj up_proj", "post_attention_layernorm"),
         ("down_proj", "up_proj"),
     ],
     "gemma3_text": [
-        ("q_proj k_proj v_proj", "input_layernorm"),
-        ("o_proj", "v_proj"),
-        ("gate_proj up_proj", "pre_feedforward_layernorm"),
+        ("q_proj k_proj v_proj", "input_layernorm"), ("o_proj", "v_proj"), ("gate_proj up_proj", "pre_feedforward_layernorm"),
         ("down_proj", "up_proj"),
     ],
     "mixtral": [("q_proj k_proj v_proj", "input_layernorm"), ("o_proj", "v_proj")],  # its router reads what the experts read
-}
+}  # fmt: skip
 
 
 @torch.no_grad()

@@ -13,9 +13,8 @@ from tiny_models import tiny_model
 from transformers import AutoModelForCausalLM
 from transformers.cache_utils import DynamicCache
 
-from model_ops.calibration.rows import calibration_documents
 from model_ops.calibration.scalable_inputs import CacheRanges
-from model_ops.calibration.walk import show
+from model_ops.calibration.walk import calibration_documents, show
 from model_ops.decoding.runner import new_runner
 from model_ops.documents.documents import Document
 from model_ops.documents.packing import to_batches
@@ -28,7 +27,7 @@ from model_ops.models.verify_model import verify_weights
 from model_ops.operations import quantize
 from model_ops.quantization.model_layers import block_layers
 from model_ops.quantization.quantized_model import cache_layers, load_quantized, round_cache, round_fp8
-from model_ops.quantization.registry import quantization_of
+from model_ops.quantization.schemes import quantization_of
 
 LAYERS = [f"model.layers.{index}.self_attn" for index in range(3)]
 

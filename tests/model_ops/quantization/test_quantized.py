@@ -34,8 +34,7 @@ from model_ops.quantization.int8_linear import (
 )
 from model_ops.quantization.model_layers import Expert, SeparateExperts, fused_layers
 from model_ops.quantization.quantized_model import load_quantized
-from model_ops.quantization.registry import SCHEMES
-from model_ops.quantization.schemes import W8A8
+from model_ops.quantization.schemes import SCHEMES, W8A8
 
 
 def weight(rows=24, columns=256, seed=0):
@@ -119,24 +118,15 @@ def test_layers_are_grouped_as_servers_join_them():
     names = [
         f"model.layers.0.{name}"
         for name in (
-            "mlp.up_proj",
-            "self_attn.v_proj",
-            "self_attn.o_proj",
-            "self_attn.q_proj",
-            "mlp.gate_proj",
-            "self_attn.k_proj",
-            "mlp.experts.1.w3",
-            "mlp.experts.1.w1",
+            "mlp.up_proj", "self_attn.v_proj", "self_attn.o_proj", "self_attn.q_proj", "mlp.gate_proj", "self_attn.k_proj",
+            "mlp.experts.1.w3", "mlp.experts.1.w1",
         )
-    ]
+    ]  # fmt: skip
     groups = fused_layers(names)
     assert sorted(itertools.chain(*groups)) == sorted(names)
     assert [[name.rpartition(".")[2] for name in group] for group in groups] == [
-        ["gate_proj", "up_proj"],
-        ["q_proj", "k_proj", "v_proj"],
-        ["o_proj"],
-        ["w1", "w3"],
-    ]
+        ["gate_proj", "up_proj"], ["q_proj", "k_proj", "v_proj"], ["o_proj"], ["w1", "w3"],
+    ]  # fmt: skip
     assert len(fused_layers(["a.0.q_proj", "a.1.q_proj"])) == 2
 
 

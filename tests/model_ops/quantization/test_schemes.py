@@ -17,11 +17,11 @@ from model_ops.jobs.job import ModelError, Progress
 from model_ops.models.model_directory import load_model
 from model_ops.models.verify_model import verify_weights
 from model_ops.operations.quantize import quantize_directory
-from model_ops.quantization import registry
+from model_ops.quantization import schemes
 from model_ops.quantization.quantized_linear import QuantizedLinear, buffer_name
 from model_ops.quantization.quantized_model import load_quantized
-from model_ops.quantization.registry import SCHEMES, quantization_of
 from model_ops.quantization.scheme import Precision, Scheme
+from model_ops.quantization.schemes import SCHEMES, quantization_of
 from resources.digests.code import files_used
 
 WRITTEN_BY_HAND = {
@@ -29,30 +29,14 @@ WRITTEN_BY_HAND = {
         "group_0": {
             "format": "int-quantized",
             "input_activations": {
-                "actorder": None,
-                "block_structure": None,
-                "dynamic": True,
-                "group_size": None,
-                "num_bits": 8,
-                "observer": None,
-                "observer_kwargs": {},
-                "strategy": "token",
-                "symmetric": True,
-                "type": "int",
+                "actorder": None, "block_structure": None, "dynamic": True, "group_size": None, "num_bits": 8, "observer": None,
+                "observer_kwargs": {}, "strategy": "token", "symmetric": True, "type": "int",
             },
             "output_activations": None,
             "targets": ["Linear"],
             "weights": {
-                "actorder": None,
-                "block_structure": None,
-                "dynamic": False,
-                "group_size": None,
-                "num_bits": 8,
-                "observer": "minmax",
-                "observer_kwargs": {},
-                "strategy": "channel",
-                "symmetric": True,
-                "type": "int",
+                "actorder": None, "block_structure": None, "dynamic": False, "group_size": None, "num_bits": 8,
+                "observer": "minmax", "observer_kwargs": {}, "strategy": "channel", "symmetric": True, "type": "int",
             },
         }
     },
@@ -65,7 +49,7 @@ WRITTEN_BY_HAND = {
     "sparsity_config": {},
     "transform_config": {},
     "version": "0.20.0",
-}
+}  # fmt: skip
 """What compressed-tensors 0.20 writes, with every key."""
 
 LLM_COMPRESSOR = {
@@ -265,14 +249,11 @@ def test_other_schemes_are_refused_by_name(change):
 @pytest.mark.parametrize(
     ("part", "change"),
     [
-        ("weights", {"num_bits": 4}),
-        ("weights", {"symmetric": False}),
-        ("weights", {"strategy": "group", "group_size": 128}),
-        ("weights", {"type": "float"}),
-        ("input_activations", {"dynamic": False}),
+        ("weights", {"num_bits": 4}), ("weights", {"symmetric": False}), ("weights", {"strategy": "group", "group_size": 128}),
+        ("weights", {"type": "float"}), ("input_activations", {"dynamic": False}),
         ("input_activations", {"strategy": "tensor"}),
     ],
-)
+)  # fmt: skip
 def test_other_numbers_are_refused(part, change):
     config = json.loads(json.dumps(WRITTEN_BY_HAND))
     config["config_groups"]["group_0"][part] |= change
@@ -281,7 +262,7 @@ def test_other_numbers_are_refused(part, change):
 
 
 def test_a_new_scheme_quantizes_loads_decodes_and_is_verified(source, tmp_path, monkeypatch):
-    monkeypatch.setitem(registry.SCHEMES, "w8a16", W8A16)
+    monkeypatch.setitem(schemes.SCHEMES, "w8a16", W8A16)
     quantize_directory(source, tmp_path / "q", Progress(), scheme=W8A16)
     config = json.loads((tmp_path / "q/config.json").read_text())
     assert quantization_of(config).scheme_of("model.layers.0.mlp.up_proj") is W8A16

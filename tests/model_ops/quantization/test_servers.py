@@ -15,7 +15,7 @@ from model_ops.planning.servers import (
     parse_place,
     why_not,
 )
-from model_ops.quantization.registry import SCHEMES
+from model_ops.quantization.schemes import SCHEMES
 
 
 def test_every_scheme_has_a_row_with_a_source_for_each_server():
@@ -29,13 +29,10 @@ def test_every_scheme_has_a_row_with_a_source_for_each_server():
 @pytest.mark.parametrize(
     ("text", "server", "capability", "amx"),
     [
-        ("vllm/cpu", "vllm", None, False),
-        ("SGLang/CPU-AMX", "sglang", None, True),
-        ("vllm/sm75", "vllm", 75, False),
-        ("vllm/H100-SXM", "vllm", 90, False),
-        ("transformers/rtx5090", "transformers", 120, False),
+        ("vllm/cpu", "vllm", None, False), ("SGLang/CPU-AMX", "sglang", None, True), ("vllm/sm75", "vllm", 75, False),
+        ("vllm/H100-SXM", "vllm", 90, False), ("transformers/rtx5090", "transformers", 120, False),
     ],
-)
+)  # fmt: skip
 def test_a_place_is_a_server_and_a_device(text, server, capability, amx):
     place = parse_place(text)
     assert (place.server, place.capability, place.amx) == (server, capability, amx)
@@ -45,13 +42,10 @@ def test_a_place_is_a_server_and_a_device(text, server, capability, amx):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("vllm", "give one of vllm, sglang"),
-        ("tgi/h100", "give one of vllm, sglang"),
-        ("vllm/", "give one of vllm"),
-        ("vllm/tpu", "one of b200, h200"),
-        ("vllm/mi300x", "no device whose compute capability is known"),
+        ("vllm", "give one of vllm, sglang"), ("tgi/h100", "give one of vllm, sglang"), ("vllm/", "give one of vllm"),
+        ("vllm/tpu", "one of b200, h200"), ("vllm/mi300x", "no device whose compute capability is known"),
     ],
-)
+)  # fmt: skip
 def test_another_place_is_one_sentence(text, said):
     with pytest.raises(PlaceError, match=said):
         parse_place(text)

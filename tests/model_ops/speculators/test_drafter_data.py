@@ -53,15 +53,9 @@ def place(tmp_path_factory):
 
 def job(place, output, inputs=None, **changes):
     values = {
-        "steps": 6,
-        "learning_rate": 2e-3,
-        "tokens_per_step": 256,
-        "max_length": 256,
-        "ttt_steps": 2,
-        "precision": "float32",
-        "num_speculative_tokens": 2,
-        **changes,
-    }
+        "steps": 6, "learning_rate": 2e-3, "tokens_per_step": 256, "max_length": 256, "ttt_steps": 2, "precision": "float32",
+        "num_speculative_tokens": 2, **changes,
+    }  # fmt: skip
     return Job(
         operation="speculator",
         output=output,

@@ -142,14 +142,11 @@ def place(tmp_path_factory):
     (root / "checkpoint/config.json").write_text(
         json.dumps(
             {
-                **config,
-                "model_type": "mimo",
-                "architectures": ["MiMoForCausalLM"],
-                "num_nextn_predict_layers": 1,
+                **config, "model_type": "mimo", "architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1,
                 "auto_map": {"AutoConfig": "configuration_mimo.MiMoConfig"},
             }
         )
-    )
+    )  # fmt: skip
     imported(root / "checkpoint", root / "base")
     for name, beside in (("target", True), ("alone", False)):
         run_job(quantize, root / name, {"model": root / "base"}, mtp_layer=beside)
@@ -160,16 +157,9 @@ def place(tmp_path_factory):
 
 def job(place, output, inputs=None, **changes):
     values = {
-        "architecture": "mtp",
-        "steps": 40,
-        "learning_rate": 2e-3,
-        "tokens_per_step": 256,
-        "max_length": 256,
-        "ttt_steps": 3,
-        "precision": "float32",
-        "num_speculative_tokens": 2,
-        **changes,
-    }
+        "architecture": "mtp", "steps": 40, "learning_rate": 2e-3, "tokens_per_step": 256, "max_length": 256, "ttt_steps": 3,
+        "precision": "float32", "num_speculative_tokens": 2, **changes,
+    }  # fmt: skip
     return Job(
         operation="speculator",
         output=output,

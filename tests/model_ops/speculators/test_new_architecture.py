@@ -44,12 +44,8 @@ def test_a_new_architecture_is_one_file_and_one_line(tmp_path):
     assert done.returncode == 0, process_report(done)
     found = json.loads((place / "found.json").read_text())
     assert (found["settings"], found["kind"], found["class"], found["layers"], found["steps"]) == (
-        "ToySettings",
-        "toy",
-        "Toy",
-        2,
-        3,
-    )
+        "ToySettings", "toy", "Toy", 2, 3,
+    )  # fmt: skip
     assert found["problems"] == [] and 1 <= found["tau"] <= 3
     assert "toy_layers is set, but architecture is eagle3 and only toy has it" in found["refused"]
     assert found["explained"] and found["in_schema"]

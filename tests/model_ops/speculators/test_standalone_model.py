@@ -36,15 +36,9 @@ def place(tmp_path_factory):
 
 def job(place, output, inputs=None, **changes):
     values = {
-        "architecture": "draft_model",
-        "steps": 12,
-        "learning_rate": 2e-3,
-        "tokens_per_step": 256,
-        "max_length": 256,
-        "precision": "float32",
-        "num_speculative_tokens": 2,
-        **changes,
-    }
+        "architecture": "draft_model", "steps": 12, "learning_rate": 2e-3, "tokens_per_step": 256, "max_length": 256,
+        "precision": "float32", "num_speculative_tokens": 2, **changes,
+    }  # fmt: skip
     return Job(
         operation="speculator",
         output=output,

@@ -31,15 +31,10 @@ recipe = {
     "base_model": "tiny",
     "sources": {"logs": {"uri": "logs"}},
     "speculator": {
-        "architecture": "toy",
-        "num_speculative_tokens": 2,
-        "steps": 3,
-        "tokens_per_step": 256,
-        "precision": "float32",
-        "max_length": 256,
-        "learning_rate": 2e-3,
+        "architecture": "toy", "num_speculative_tokens": 2, "steps": 3, "tokens_per_step": 256, "precision": "float32",
+        "max_length": 256, "learning_rate": 2e-3,
     },
-}
+}  # fmt: skip
 settings = read_recipe(recipe, base=place).speculator
 metrics = speculator.run(
     Job(

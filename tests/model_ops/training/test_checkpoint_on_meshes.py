@@ -11,26 +11,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("checkpoints on meshes")
 
 LAYOUTS = {
     "dense": {
-        "one": {},
-        "dp": {"dp_shard": 2},
-        "replicas": {"dp_replicate": 2},
-        "tp": {"tp": 2},
-        "dp x tp": {"dp_shard": 2, "tp": 2},
+        "one": {}, "dp": {"dp_shard": 2}, "replicas": {"dp_replicate": 2}, "tp": {"tp": 2}, "dp x tp": {"dp_shard": 2, "tp": 2},
     },
     "experts": {"one": {}, "ep": {"ep": 2}, "dp": {"dp_shard": 2}},
-}
+}  # fmt: skip
 PATHS = [
-    ("dense", "one", "dp"),
-    ("dense", "dp", "one"),
-    ("dense", "dp", "tp"),
-    ("dense", "tp", "one"),
-    ("dense", "one", "tp"),
-    ("dense", "dp x tp", "one"),
-    ("dense", "replicas", "dp x tp"),
-    ("experts", "ep", "one"),
-    ("experts", "one", "ep"),
+    ("dense", "one", "dp"), ("dense", "dp", "one"), ("dense", "dp", "tp"), ("dense", "tp", "one"), ("dense", "one", "tp"),
+    ("dense", "dp x tp", "one"), ("dense", "replicas", "dp x tp"), ("experts", "ep", "one"), ("experts", "one", "ep"),
     ("experts", "ep", "dp"),
-]
+]  # fmt: skip
 """Kind of model, the mesh that writes, the mesh that reads."""
 
 SCRIPT = """

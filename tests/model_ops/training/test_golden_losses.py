@@ -30,13 +30,9 @@ def test_losses_are_those_of_the_golden_file_and_of_every_run(case):
 
 
 OTHERS = [
-    {"weight_decay": 0.0},
-    {"learning_rate": 3.1e-3},
-    {"seed": 1},
-    {"warmup_share": 0.1},
-    {"gradient_clip": 0.5},
+    {"weight_decay": 0.0}, {"learning_rate": 3.1e-3}, {"seed": 1}, {"warmup_share": 0.1}, {"gradient_clip": 0.5},
     {"beta2": 0.99},
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("changes", thorough_except(OTHERS[:2], OTHERS))

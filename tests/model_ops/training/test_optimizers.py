@@ -143,17 +143,10 @@ def test_who_is_moved_how(architecture):
     config = AutoConfig.for_model(
         kind,
         **{
-            "hidden_size": 32,
-            "intermediate_size": 48,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "head_dim": 8,
-            "vocab_size": 96,
-            "tie_word_embeddings": changes["tied"],
-            **changes,
+            "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 96, "tie_word_embeddings": changes["tied"], **changes,
         },
-    )
+    )  # fmt: skip
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     groups = parameter_groups(model, chosen())

@@ -14,12 +14,11 @@ from model_ops.jobs.job import ModelError, Progress, Stopped
 from model_ops.parallel.world import World
 from model_ops.tensors.batch import IGNORED, Batch, one_term
 from model_ops.training import recovery as module
-from model_ops.training.dry_run import dry_run
 from model_ops.training.optimizers import build_optimizer
 from model_ops.training.recovery import SKIPS_IN_A_ROW, Recovery
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.step import optimizer_step
-from model_ops.training.trainer import train
+from model_ops.training.trainer import dry_run, train
 from tests.thorough_cases import thorough_except
 
 CPU = torch.device("cpu")
@@ -49,16 +48,10 @@ def loss_of(model, batch):
 def chosen(**values):
     return TrainingSettings(
         **{
-            "steps": 5,
-            "max_length": 64,
-            "tokens_per_step": 192,
-            "learning_rate": 1e-2,
-            "precision": "float32",
-            "micro_batch_tokens": 64,
-            "checkpoint_every": 2,
-            **values,
+            "steps": 5, "max_length": 64, "tokens_per_step": 192, "learning_rate": 1e-2, "precision": "float32",
+            "micro_batch_tokens": 64, "checkpoint_every": 2, **values,
         }
-    ).resolved()
+    ).resolved()  # fmt: skip
 
 
 def a_plan(settings, lengths=(60, 31, 20, 9, 44, 17, 50, 3, 40)):
