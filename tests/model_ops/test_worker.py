@@ -24,24 +24,16 @@ def start(*arguments):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
     pipe = subprocess.PIPE
     return subprocess.Popen(
-        [sys.executable, "-m", "model_ops.worker", *arguments],
-        cwd=ROOT,
-        env=environment,
-        text=True,
-        stdin=pipe,
-        stdout=pipe,
+        [sys.executable, "-m", "model_ops.worker", *arguments], cwd=ROOT, env=environment, text=True, stdin=pipe, stdout=pipe,
         stderr=pipe,
-    )
+    )  # fmt: skip
 
 
 def job_file(folder, name, tiny_model, chats, **changes):
     job = Job(
-        operation="sft",
-        output=folder / name,
-        inputs={"model": tiny_model, "dataset": chats},
-        settings={**SETTINGS, **changes},
+        operation="sft", output=folder / name, inputs={"model": tiny_model, "dataset": chats}, settings={**SETTINGS, **changes},
         threads=1,
-    )
+    )  # fmt: skip
     path = folder / f"{name}.json"
     path.write_text(job.model_dump_json())
     return path

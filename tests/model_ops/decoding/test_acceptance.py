@@ -10,25 +10,9 @@ from model_ops.drafting.acceptance import AcceptanceRow, is_looping, length_buck
 
 def row(row_id, forwards, accepted_at, **labels):
     plain = AcceptanceRow(
-        "eagle3",
-        1.0,
-        len(accepted_at),
-        str(row_id),
-        "tutor",
-        "",
-        50,
-        1,
-        False,
-        False,
-        40,
-        "length",
-        False,
-        forwards,
-        forwards,
-        forwards * len(accepted_at),
-        sum(accepted_at),
-        accepted_at,
-    )
+        "eagle3", 1.0, len(accepted_at), str(row_id), "tutor", "", 50, 1, False, False, 40, "length", False, forwards, forwards,
+        forwards * len(accepted_at), sum(accepted_at), accepted_at,
+    )  # fmt: skip
     return replace(plain, **labels)
 
 

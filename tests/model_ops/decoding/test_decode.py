@@ -164,16 +164,9 @@ def test_greedy_text_is_the_targets_own(drafter):
         drafter, lambda: None
     )()
     answers = decode(
-        IncrementalModel(model),
-        prompts,
-        [str(i) for i in range(9)],
-        eos_ids={eos},
-        temperature=0,
-        max_new_tokens=20,
-        drafter=made,
-        num_speculative_tokens=3,
-        batch_size=4,
-    )
+        IncrementalModel(model), prompts, [str(i) for i in range(9)], eos_ids={eos}, temperature=0, max_new_tokens=20,
+        drafter=made, num_speculative_tokens=3, batch_size=4,
+    )  # fmt: skip
     assert [answer.tokens for answer in answers] == truth
     assert [answer.finish_reason for answer in answers] == ["stop" if row[-1] == eos else "length" for row in truth]
     assert any(len(row) < 20 for row in truth) and any(len(row) == 20 for row in truth)
@@ -219,17 +212,10 @@ def test_each_token_has_its_log_probability_at_the_temperature(drafter, temperat
     model = tiny_model(layers=2, seed=4)
     prompts = prompts_of(5)
     answers = decode(
-        IncrementalModel(model),
-        prompts,
-        [str(i) for i in range(5)],
-        eos_ids={7, 11, 30},
-        temperature=temperature,
-        max_new_tokens=17,
-        drafter=NoisyDrafter(96, list(range(5, 60))) if drafter else None,
-        num_speculative_tokens=3,
-        truncation=Truncation(top_p=0.9),
-        log_probs=True,
-    )
+        IncrementalModel(model), prompts, [str(i) for i in range(5)], eos_ids={7, 11, 30}, temperature=temperature,
+        max_new_tokens=17, drafter=NoisyDrafter(96, list(range(5, 60))) if drafter else None, num_speculative_tokens=3,
+        truncation=Truncation(top_p=0.9), log_probs=True,
+    )  # fmt: skip
     for prompt, answer in zip(prompts, answers, strict=True):
         with torch.no_grad():
             logits = model(torch.tensor([[*prompt, *answer.tokens]])).logits[0, len(prompt) - 1 : -1]

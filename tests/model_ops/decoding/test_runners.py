@@ -172,16 +172,9 @@ def test_an_unknown_family_runs_by_its_own_forward():
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.for_model(
-        "olmo",
-        vocab_size=61,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=64,
-        eos_token_id=2,
-    )
+        "olmo", vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=64, eos_token_id=2,
+    )  # fmt: skip
     runner = new_runner(AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval())
     assert type(runner) is RaggedModel
 

@@ -9,8 +9,8 @@ SIZES = {
     "Qwen/Qwen2.5-0.5B-Instruct": 0.49, "Qwen/Qwen2.5-7B": 7.62, "Qwen/Qwen3-0.6B": 0.60, "Qwen/Qwen3-8B": 8.19,
     "Qwen/Qwen3-32B": 32.76, "Qwen/Qwen3-30B-A3B": 30.53, "google/gemma-3-1b-it": 1.0,
     "mistralai/Mistral-7B-Instruct-v0.3": 7.25, "mistralai/Mistral-Small-24B-Instruct-2501": 23.57, "microsoft/phi-4": 14.66,
-    "microsoft/Phi-4-mini-instruct": 3.84, "HuggingFaceTB/SmolLM3-3B": 3.08, "HuggingFaceTB/SmolLM2-135M": 0.135, "openai/gpt-
-    oss-20b": 20.91, "openai/gpt-oss-120b": 116.83,
+    "microsoft/Phi-4-mini-instruct": 3.84, "HuggingFaceTB/SmolLM3-3B": 3.08, "HuggingFaceTB/SmolLM2-135M": 0.135,
+    "openai/gpt-oss-20b": 20.91, "openai/gpt-oss-120b": 116.83,
 }  # fmt: skip
 
 

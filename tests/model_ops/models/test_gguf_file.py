@@ -143,15 +143,9 @@ def test_yarn_is_that_of_transformers(more, kind, tmp_path):
 
     width = 128 if kind == "qwen3" else 16
     write_target(
-        tmp_path,
-        layers=1,
-        model_type=kind,
-        hidden_size=64,
-        intermediate_size=64,
-        head_dim=width,
-        max_position_embeddings=192,
+        tmp_path, layers=1, model_type=kind, hidden_size=64, intermediate_size=64, head_dim=width, max_position_embeddings=192,
         rope_parameters={**YARN, **more},
-    )
+    )  # fmt: skip
     write_gguf(tmp_path, tmp_path / gguf_file.FILE)
     fields = gguf.GGUFReader(tmp_path / gguf_file.FILE).fields
     assert fields[f"{kind}.rope.scaling.type"].contents() == "yarn"

@@ -101,14 +101,9 @@ def test_going_on_from_a_previous_one(place, tmp_path):
     run(place, tmp_path / "first")
     # one step that changes nothing: what is written is what was taken over
     run(
-        place,
-        tmp_path / "second",
-        {"previous": tmp_path / "first"},
-        steps=1,
-        learning_rate=1e-12,
-        continue_from="last",
+        place, tmp_path / "second", {"previous": tmp_path / "first"}, steps=1, learning_rate=1e-12, continue_from="last",
         previous_share=1,
-    )
+    )  # fmt: skip
     first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("first", "second"))
     assert all(torch.equal(first[name], second[name]) for name in first)
     write_target(tmp_path / "other", layers=6, seed=3)

@@ -43,12 +43,9 @@ def test_constant_stays():
 
 
 @given(
-    st.sampled_from(["cosine", "wsd", "linear", "constant"]),
-    st.integers(1, 300),
-    st.floats(0, 0.5),
-    st.floats(0, 1),
+    st.sampled_from(["cosine", "wsd", "linear", "constant"]), st.integers(1, 300), st.floats(0, 0.5), st.floats(0, 1),
     st.floats(0.01, 0.5),
-)
+)  # fmt: skip
 def test_every_schedule_rises_to_the_peak_and_never_again(schedule, steps, warmup, floor, decay):
     found = rates(steps, schedule=schedule, warmup_share=warmup, final_learning_rate_share=floor, decay_share=decay)
     rising = round(warmup * steps)
