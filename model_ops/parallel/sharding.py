@@ -16,28 +16,17 @@ from model_ops.parallel.mesh_settings import MeshSettings
 Axes = tuple[str | None, ...]
 
 PATTERNS: tuple[tuple[str, Axes], ...] = (
-    (r"embed_tokens\.weight", ("vocab", "embed")),
-    (r"lm_head\.weight", ("vocab", "embed")),
-    (r"lm_head\.bias", ("vocab",)),
-    (r"score\.weight", ("score", "embed")),
-    (r"self_attn\.q_proj\.weight", ("heads", "embed")),
-    (r"self_attn\.q_proj\.bias", ("heads",)),
-    (r"self_attn\.[kv]_proj\.weight", ("kv_heads", "embed")),
-    (r"self_attn\.[kv]_proj\.bias", ("kv_heads",)),
-    (r"self_attn\.o_proj\.weight", ("embed", "heads")),
-    (r"self_attn\.sinks", ("heads",)),
-    (r"mlp\.experts\.gate_up_proj", ("expert", "mlp", "embed")),
-    (r"mlp\.experts\.down_proj", ("expert", "embed", "mlp")),
-    (r"mlp\.experts\.gate_up_proj_bias", ("expert", "mlp")),
-    (r"mlp\.experts\.down_proj_bias", ("expert", "embed")),
-    (r"mlp\.(gate|router)\.weight", ("router", "embed")),
-    (r"mlp\.router\.bias", ("router",)),
-    (r"mlp\.(gate|up)_proj\.weight", ("mlp", "embed")),
-    (r"mlp\.(gate|up)_proj\.bias", ("mlp",)),
-    (r"mlp\.down_proj\.weight", ("embed", "mlp")),
-    (r"(o|down)_proj\.bias", ("embed",)),
-    (r"\w*norm\.weight", ("norm",)),
-)
+    (r"embed_tokens\.weight", ("vocab", "embed")), (r"lm_head\.weight", ("vocab", "embed")), (r"lm_head\.bias", ("vocab",)),
+    (r"score\.weight", ("score", "embed")), (r"self_attn\.q_proj\.weight", ("heads", "embed")),
+    (r"self_attn\.q_proj\.bias", ("heads",)), (r"self_attn\.[kv]_proj\.weight", ("kv_heads", "embed")),
+    (r"self_attn\.[kv]_proj\.bias", ("kv_heads",)), (r"self_attn\.o_proj\.weight", ("embed", "heads")),
+    (r"self_attn\.sinks", ("heads",)), (r"mlp\.experts\.gate_up_proj", ("expert", "mlp", "embed")),
+    (r"mlp\.experts\.down_proj", ("expert", "embed", "mlp")), (r"mlp\.experts\.gate_up_proj_bias", ("expert", "mlp")),
+    (r"mlp\.experts\.down_proj_bias", ("expert", "embed")), (r"mlp\.(gate|router)\.weight", ("router", "embed")),
+    (r"mlp\.router\.bias", ("router",)), (r"mlp\.(gate|up)_proj\.weight", ("mlp", "embed")),
+    (r"mlp\.(gate|up)_proj\.bias", ("mlp",)), (r"mlp\.down_proj\.weight", ("embed", "mlp")),
+    (r"(o|down)_proj\.bias", ("embed",)), (r"\w*norm\.weight", ("norm",)),
+)  # fmt: skip
 """(end of a parameter's name, logical axis of each dimension); the first match counts."""
 
 OF_MODEL_TYPE: Mapping[str, tuple[tuple[str, Axes], ...]] = {

@@ -29,6 +29,10 @@ class DecoderConfig(BaseModel):
     bos_token_id: int | None = None
     pad_token_id: int | None = None
 
+    def fields(self) -> dict[str, Any]:
+        """The fields that a config.json has under the same names."""
+        return self.model_dump(include={*DecoderConfig.model_fields} - {"target_layers", "num_layers"})
+
 
 def rope_of(raw: Mapping[str, Any], theta: float) -> dict[str, Any]:
     """The rotary parameters of a config.json for transformers 4 or 5. theta: of one that names none."""

@@ -220,30 +220,19 @@ def decoder_fields(config: DecoderConfig, dtype: torch.dtype) -> dict[str, Any]:
     if kind != "default":
         scaling = {"rope_type": kind, **{key: rope[key] for key in ROPE_KEYS_OF_V4 if key in rope}}
     return {
+        **config.fields(),
         "attention_bias": False,
         "attention_dropout": 0.0,
-        "bos_token_id": config.bos_token_id,
         "dtype": name_of(dtype),
-        "eos_token_id": config.eos_token_id,
-        "head_dim": config.head_dim,
         "hidden_act": "silu",
-        "hidden_size": config.hidden_size,
         "initializer_range": 0.02,
-        "intermediate_size": config.intermediate_size,
-        "max_position_embeddings": config.max_position_embeddings,
-        "num_attention_heads": config.num_attention_heads,
         "num_hidden_layers": config.num_layers,
-        "num_key_value_heads": config.num_key_value_heads,
-        "pad_token_id": config.pad_token_id,
-        "rms_norm_eps": config.rms_norm_eps,
-        # transformers 5 reads rope_parameters, transformers 4 the other two fields
-        "rope_parameters": dict(rope),
+        # transformers 5 reads rope_parameters, transformers 4 these two fields
         "rope_scaling": scaling,
         "rope_theta": rope.get("rope_theta", 10_000.0),
         "tie_word_embeddings": False,
         "torch_dtype": name_of(dtype),
         "use_cache": True,
-        "vocab_size": config.vocab_size,
     }
 
 

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 from stop_after import StopAfter
+from tiny_drafters import drafter_job
 from tiny_models import run_job, write_dataset, write_target
 
 from model_ops.decoding.target import load_runner
-from model_ops.jobs.job import Job, Progress, Stopped
+from model_ops.jobs.job import Progress, Stopped
 from model_ops.operations import generate
 from model_ops.speculators import operation as speculator
 from model_ops.speculators.factory import load_draft_model
@@ -45,16 +46,7 @@ def place(tmp_path_factory):
 
 
 def job(place, output, **changes):
-    values = {
-        "steps": 12, "learning_rate": 2e-3, "tokens_per_step": 256, "max_length": 256, "ttt_steps": 3, "precision": "float32",
-        "checkpoint_every": 4, "num_speculative_tokens": 2, **changes,
-    }  # fmt: skip
-    return Job(
-        operation="speculator",
-        output=output,
-        inputs={"target": place / "target", "dataset": place / "answers"},
-        settings=values,
-    )
+    return drafter_job(place, output, **{"steps": 12, "ttt_steps": 3, "checkpoint_every": 4, **changes})
 
 
 def run(place, output, **changes):

@@ -4,6 +4,7 @@ import torch
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
 from model_ops.families.mtp_tensors import LAYER
+from model_ops.jobs.job import Job
 from model_ops.speculators.decoder_config import Eagle3Config
 from model_ops.speculators.eagle3.network import Eagle3
 from model_ops.speculators.factory import new_draft_model
@@ -60,3 +61,10 @@ def _shaken(model, target, norms=False):
         if name.startswith(("midlayer.", "layers.")) or (norms and "norm" in name):
             parameter.data += 0.2 * torch.randn_like(parameter)
     return model.eval()
+
+
+def drafter_job(place, output, inputs=None, **settings):
+    """Trains a drafter for place/target on place/answers."""
+    settings = {"learning_rate": 2e-3, "tokens_per_step": 256, "max_length": 256, "precision": "float32", **settings}
+    given = {"target": place / "target", "dataset": place / "answers", **(inputs or {})}
+    return Job(operation="speculator", output=output, inputs=given, settings={"num_speculative_tokens": 2, **settings})

@@ -24,7 +24,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from model_ops.decoding import FINAL, Runner
-from model_ops.families import LAYER
+from model_ops.families import LAYER, drafter_shape
 from model_ops.jobs import ModelError
 from model_ops.models import read_config
 from model_ops.speculators.backbone.draft_layers import Attention, BodyLayer, Mlp, Norm, RepeatedBody, unroll
@@ -41,10 +41,6 @@ class MtpConfig(DecoderConfig):
     """Config that determines the module's shapes and rotary positions."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-
-    def fields(self) -> dict[str, Any]:
-        """The fields that a config.json of Qwen2 has under the same names."""
-        return self.model_dump(exclude={"target_layers", "num_layers"})
 
     def qwen2(self) -> Any:
         """The config of a Qwen2 model with such a layer."""
@@ -134,24 +130,8 @@ class Mtp(RepeatedBody):
     def for_target(cls, target: Runner, layer_of: Path) -> Mtp:
         """The layer in the directory `layer_of`, for this target. Raises ModelError if it is missing or another model's."""
         served = target.config
-        heads = served.num_attention_heads
-        model = cls(
-            MtpConfig(
-                hidden_size=served.hidden_size,
-                intermediate_size=served.intermediate_size,
-                num_attention_heads=heads,
-                num_key_value_heads=served.num_key_value_heads,
-                vocab_size=served.vocab_size,
-                head_dim=getattr(served, "head_dim", None) or served.hidden_size // heads,
-                max_position_embeddings=served.max_position_embeddings,
-                rms_norm_eps=served.rms_norm_eps,
-                rope_parameters=dict(served.rope_parameters),
-                target_layers=served.num_hidden_layers,
-                eos_token_id=served.eos_token_id,
-                bos_token_id=served.bos_token_id,
-                pad_token_id=served.pad_token_id,
-            )
-        )
+        shape = {**drafter_shape(served), "rope_parameters": dict(served.rope_parameters)}
+        model = cls(MtpConfig(**shape, vocab_size=served.vocab_size, target_layers=served.num_hidden_layers))
         model = model.to(target.device)
         layer = read_layer(layer_of)
         expected = {name: tensor for name, tensor in model.state_dict().items() if name in NAMES}

@@ -8,11 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tiny_drafters import drafter_job
 from tiny_models import run_job, write_dataset, write_target
 
 from model_ops.decoding.target import load_runner
 from model_ops.files.digests import target_digest, vocabulary_digest
-from model_ops.jobs.job import Job, ModelError, Progress
+from model_ops.jobs.job import ModelError, Progress
 from model_ops.operations import generate
 from model_ops.speculators import operation as speculator
 from model_ops.speculators.continue_training import SHARES, begin_between, check_fit, take_over
@@ -52,16 +53,7 @@ def place(tmp_path_factory):
 
 
 def job(place, output, inputs=None, **changes):
-    values = {
-        "steps": 6, "learning_rate": 2e-3, "tokens_per_step": 256, "max_length": 256, "ttt_steps": 2, "precision": "float32",
-        "num_speculative_tokens": 2, **changes,
-    }  # fmt: skip
-    return Job(
-        operation="speculator",
-        output=output,
-        settings=values,
-        inputs={"target": place / "target", "dataset": place / "answers", **(inputs or {})},
-    )
+    return drafter_job(place, output, inputs, **{"steps": 6, "ttt_steps": 2, **changes})
 
 
 def run(place, output, inputs=None, **changes):

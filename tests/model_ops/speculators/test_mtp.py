@@ -10,13 +10,13 @@ import pytest
 import torch
 from exactness import greedy_text_is_the_targets, sampled_text_is_distributed_as_the_target, six_token_target
 from safetensors.torch import load_file, save_file
-from tiny_drafters import mtp_layer_tensors
+from tiny_drafters import drafter_job, mtp_layer_tensors
 from tiny_models import run_job, tiny_model, write_dataset, write_target
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RotaryEmbedding
 
 from model_ops.decoding.incremental import FINAL, IncrementalModel
 from model_ops.families.mtp_tensors import LAYER
-from model_ops.jobs.job import Job, ModelError, Progress
+from model_ops.jobs.job import ModelError, Progress
 from model_ops.models.model_directory import load_model
 from model_ops.operations import generate, import_base, quantize
 from model_ops.speculators import operation as speculator
@@ -156,16 +156,8 @@ def place(tmp_path_factory):
 
 
 def job(place, output, inputs=None, **changes):
-    values = {
-        "architecture": "mtp", "steps": 40, "learning_rate": 2e-3, "tokens_per_step": 256, "max_length": 256, "ttt_steps": 3,
-        "precision": "float32", "num_speculative_tokens": 2, **changes,
-    }  # fmt: skip
-    return Job(
-        operation="speculator",
-        output=output,
-        settings=values,
-        inputs={"target": place / "target", "dataset": place / "answers", "mtp_layer": place / "base", **(inputs or {})},
-    )
+    settings = {"architecture": "mtp", "steps": 40, "ttt_steps": 3, **changes}
+    return drafter_job(place, output, {"mtp_layer": place / "base", **(inputs or {})}, **settings)
 
 
 def run(place, output, inputs=None, **changes):

@@ -8,10 +8,11 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file
+from tiny_drafters import drafter_job
 from tiny_models import run_job, tiny_model, write_dataset, write_target
 
 from model_ops.evaluation import report as evaluate
-from model_ops.jobs.job import Job, ModelError, Progress
+from model_ops.jobs.job import ModelError, Progress
 from model_ops.models.model_directory import load_model
 from model_ops.operations import generate, quantize
 from model_ops.speculators import operation as speculator
@@ -35,16 +36,8 @@ def place(tmp_path_factory):
 
 
 def job(place, output, inputs=None, **changes):
-    values = {
-        "architecture": "draft_model", "steps": 12, "learning_rate": 2e-3, "tokens_per_step": 256, "max_length": 256,
-        "precision": "float32", "num_speculative_tokens": 2, **changes,
-    }  # fmt: skip
-    return Job(
-        operation="speculator",
-        output=output,
-        settings=values,
-        inputs={"target": place / "target", "dataset": place / "answers", "draft_model": place / "small", **(inputs or {})},
-    )
+    settings = {"architecture": "draft_model", "steps": 12, **changes}
+    return drafter_job(place, output, {"draft_model": place / "small", **(inputs or {})}, **settings)
 
 
 def run(place, output, inputs=None, **changes):
