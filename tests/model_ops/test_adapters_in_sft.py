@@ -10,16 +10,11 @@ from safetensors.torch import load_file, save_file
 from stop_after import StopAfter
 from tiny_chats import conversation, write_rows
 
-from model_ops.adapters import nf4
-from model_ops.adapters.lora import LoraLinear, add_adapters, merge_adapters
-from model_ops.adapters.lora_settings import LoraSettings
-from model_ops.adapters.nf4 import nf4_layers
-from model_ops.documents.conversations import read_documents
-from model_ops.documents.likelihood import held_out_loss, mean_loss
+from model_ops.adapters import LoraLinear, LoraSettings, add_adapters, merge_adapters, nf4, nf4_layers
+from model_ops.documents import held_out_loss, mean_loss, read_documents
 from model_ops.jobs.job import Job, ModelError, Progress, Stopped
 from model_ops.models.model_directory import load_model, load_tokenizer
-from model_ops.operations import sft
-from model_ops.operations.sft_settings import SftSettings
+from model_ops.operations import SftSettings, sft
 from model_ops.tensors import rounded
 from model_ops.training.step_meter import matrix_work
 from model_ops.verify import verify

@@ -11,8 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import run_job, write_dataset, write_target
 
-from model_ops.documents.conversations import read_documents
-from model_ops.documents.documents import Branch, Document
+from model_ops.documents import Branch, Document, read_documents
 from model_ops.evaluation.against_reference import against_reference, long_contexts
 from model_ops.evaluation.measurement import LONG_CONTEXT, find
 from model_ops.evaluation.settings import EvaluateSettings

@@ -11,9 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
-from model_ops.files.atomic_files import renamed_when_complete, write_json, write_text
-from model_ops.files.columns import bare, column, sentence
-from model_ops.files.local_paths import Home, LocalPath
+from model_ops.files import Home, LocalPath, bare, column, renamed_when_complete, sentence, write_json, write_text
 from model_ops.jobs.job import Settings
 from resources.lake.sql_files import write_rows
 from tests.command import PROJECT

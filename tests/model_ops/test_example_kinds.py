@@ -17,11 +17,8 @@ from model_ops.models.model_directory import load_tokenizer
 from model_ops.rendering.row import Row
 from resources.composing.datasets import DatasetSettings, build_sft_dataset
 from resources.composing.seeds import SeedError, import_seeds
-from resources.curating.cleaning import clean, stale_days
-from resources.curating.curation import CurationSettings
-from resources.curating.selection import curate
-from resources.lake.lake import LakeLayout
-from resources.lake.tables import Tables
+from resources.curating import CurationSettings, clean, curate, stale_days
+from resources.lake import LakeLayout, Tables
 from resources.reading.ingestion import ingest
 from resources.sources.sources import SourceSettings
 

@@ -8,8 +8,7 @@ import pytest
 from tiny_models import run_job, write_dataset, write_target
 
 from model_ops.decoding.prompts import read_prompts
-from model_ops.documents.conversations import read_documents
-from model_ops.documents.documents import Document, Documents
+from model_ops.documents import Document, Documents, read_documents
 from model_ops.files.digests import vocabulary_digest
 from model_ops.jobs.job import ModelError
 from model_ops.operations import measure_lengths

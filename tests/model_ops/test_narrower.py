@@ -9,13 +9,10 @@ import torch
 from tiny_models import run_job
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from model_ops.documents.documents import Document
-from model_ops.documents.likelihood import held_out_loss, mean_loss
+from model_ops.documents import Document, held_out_loss, mean_loss
 from model_ops.jobs.job import ModelError, Progress
-from model_ops.models.model_directory import load_model, load_tokenizer
-from model_ops.models.tiny_families import tiny_model
-from model_ops.operations import distill
-from model_ops.operations.distill_settings import StudentSettings
+from model_ops.models import load_model, load_tokenizer, tiny_model
+from model_ops.operations import StudentSettings, distill
 from model_ops.pruning.narrower import FAMILIES, Importance, Widths, make_narrower, measure_widths, widths_of
 
 

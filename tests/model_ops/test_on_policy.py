@@ -10,13 +10,11 @@ from stop_after import StopAfter
 from tiny_models import run_job, tiny_model
 
 from model_ops.answers import InProcessEngine, Sampled
-from model_ops.documents.documents import Branch, Document
-from model_ops.documents.packing import PackedPlan
+from model_ops.documents import Branch, Document, PackedPlan
 from model_ops.jobs.job import Job, Progress, Stopped
 from model_ops.objectives.distillation import OnPolicyPlan, SampledBatch, answer_starts, drawn_prompt, sampled_steps
 from model_ops.objectives.on_policy_settings import OnPolicySettings
-from model_ops.operations import distill
-from model_ops.operations.distill_settings import StudentSettings
+from model_ops.operations import StudentSettings, distill
 
 SETTINGS = {"steps": 8, "learning_rate": 3e-3, "tokens_per_step": 512, "max_length": 128, "checkpoint_every": 2, "layers": 2}
 

@@ -13,8 +13,7 @@ from model_ops.jobs.job import ModelError
 from model_ops.losses.linear_cross_entropy import token_nll
 from model_ops.models.isolation import separate_documents
 from model_ops.preferences.preference_documents import PAIR, answer_masks, read_preferences
-from model_ops.rendering.chat_template import ChatTemplate
-from model_ops.rendering.row import Row
+from model_ops.rendering import ChatTemplate, Row
 
 
 def read(folder, tokenizer, rows="both", shares=True, max_length=400, **more):

@@ -16,8 +16,7 @@ from model_ops.evaluation.reward_change import reward_change
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.jobs.job import Job, Progress
 from model_ops.models.model_directory import load_model, save_model
-from model_ops.parallel.mesh import pad
-from model_ops.parallel.world import World
+from model_ops.parallel import World, pad
 from model_ops.preferences.reward_loss import PairStreams, RewardBatch, RewardLoss, bradley_terry, validation_of_pairs
 from model_ops.rewards.score_head import with_score_head
 

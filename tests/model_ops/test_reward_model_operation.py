@@ -13,8 +13,7 @@ from transformers import AutoModelForSequenceClassification
 from model_ops.jobs.job import Job, ModelError, Progress, Stopped
 from model_ops.operations import reward_model
 from model_ops.rendering.row import Row
-from model_ops.rewards.reward_model import RewardModel
-from model_ops.rewards.reward_record import RewardRecord
+from model_ops.rewards import RewardModel, RewardRecord
 
 DAY = datetime(2026, 6, 1, tzinfo=UTC)
 SETTINGS = {"steps": 6, "learning_rate": 3e-3, "tokens_per_step": 1_024, "max_length": 192, "precision": "float32"}

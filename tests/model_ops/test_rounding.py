@@ -8,9 +8,8 @@ from model_ops.jobs.job import Progress
 from model_ops.models import load_model, save_model
 from model_ops.parallel import World
 from model_ops.tensors import rounded, saved_update
+from model_ops.training import TuningSettings, save_tuned, validated_as_saved
 from model_ops.training.trainer import TrainingResult
-from model_ops.training.tuning import save_tuned, validated_as_saved
-from model_ops.training.tuning_settings import TuningSettings
 
 
 def test_rounding_is_exact_on_average_and_takes_a_neighbour():

@@ -19,11 +19,9 @@ from model_ops.graders import GradedAnswer, Grader
 from model_ops.jobs.job import Job, ModelError, Progress, Stopped
 from model_ops.losses.linear_cross_entropy import token_nll
 from model_ops.models.model_directory import load_model, load_tokenizer, save_model
-from model_ops.operations import preference, sft
-from model_ops.operations.preference_settings import PreferenceTuningSettings
+from model_ops.operations import PreferenceTuningSettings, preference, sft
 from model_ops.parallel import World
-from model_ops.preferences.preference_documents import answer_masks
-from model_ops.preferences.sampled_pairs import SampledPairPlan
+from model_ops.preferences import SampledPairPlan, answer_masks
 from model_ops.preferences.sampled_rounds import NO_END, TIES, UNGRADED, SampledPair, best_and_worst
 
 WORDS = ("yes", "no", "maybe")

@@ -17,8 +17,8 @@ from tiny_models import run_job, write_dataset, write_target
 from model_ops.decoding.target import load_runner
 from model_ops.jobs.job import Progress, Stopped
 from model_ops.operations import generate
+from model_ops.speculators import load_draft_model
 from model_ops.speculators import operation as speculator
-from model_ops.speculators.factory import load_draft_model
 from model_ops.speculators.losses.chain_loss import Teacher
 from model_ops.speculators.losses.training_loss import measure_alpha
 from model_ops.speculators.registry import speculator_settings

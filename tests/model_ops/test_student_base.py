@@ -16,8 +16,7 @@ from model_ops.jobs.job import Job, ModelError, Progress
 from model_ops.losses.head import Head, chunked_head
 from model_ops.models.model_directory import load_model, load_tokenizer, save_model
 from model_ops.objectives.distillation import Divergence, distillation_rows
-from model_ops.operations import distill
-from model_ops.operations.distill_settings import StudentSettings
+from model_ops.operations import StudentSettings, distill
 from model_ops.operations.quantize import quantize_directory
 
 SETTINGS = {"steps": 8, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128}

@@ -12,15 +12,13 @@ from tiny_models import run_job, tiny_model
 from torch.nn import functional as F
 
 import model_ops.models.attention  # noqa: F401 (registers "packed")
-from model_ops.documents.documents import Branch, Document
-from model_ops.documents.packing import PackedPlan
+from model_ops.documents import Branch, Document, PackedPlan
 from model_ops.jobs.job import Job, Progress, Stopped
 from model_ops.losses.head import Head, chunked_head
 from model_ops.objectives.distillation import Divergence, distillation_loss
 from model_ops.objectives.divergences import generalised_jsd
 from model_ops.objectives.teacher_cache import ABOUT, CachedBatch, TeacherCache, cached_rows, from_tail, with_tail
-from model_ops.operations import distill, sft
-from model_ops.operations.distill_settings import StudentSettings
+from model_ops.operations import StudentSettings, distill, sft
 
 VOCABULARY = 96
 

@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 
 from model_ops.files.atomic_files import is_at, locked, try_lock, unlock
+from model_ops.machine import Backoff, pause_after
 from model_ops.machine import compilation as compiled
-from model_ops.machine.backoff import Backoff, pause_after
 
 
 def test_pauses_double_up_to_the_longest_one_and_begin_again_after_a_success():

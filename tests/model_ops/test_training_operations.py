@@ -8,13 +8,11 @@ import torch
 from tiny_models import run_job
 from torch.nn import functional as F
 
-from model_ops.documents.conversations import read_documents
-from model_ops.documents.likelihood import held_out_loss, mean_loss
+from model_ops.documents import held_out_loss, mean_loss, read_documents
 from model_ops.losses.head import Head, chunked_head
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.objectives.distillation import Divergence, distillation_rows
-from model_ops.operations import distill, sft
-from model_ops.operations.distill_settings import StudentSettings
+from model_ops.operations import StudentSettings, distill, sft
 from model_ops.pruning.layer_importance import evenly_spaced, make_student
 
 SETTINGS = {"steps": 25, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128, "checkpoint_every": 10}

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from tiny_models import tiny_model
 
 from model_ops.answering.served import ServedModel, measure_served, read_counters
+from model_ops.decoding import Proposal, Truncation
 from model_ops.decoding.decode_loop import batches, cost_of_rounds, decode
-from model_ops.decoding.drafters import Proposal
 from model_ops.decoding.incremental import IncrementalModel
-from model_ops.decoding.sampling import Truncation
 from model_ops.drafting.drafts import NgramIndex
 from model_ops.drafting.measure_acceptance import LookupDrafter
 from model_ops.jobs.job import ModelError

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import tiny_model
 
-from model_ops.decoding.decode_loop import decode
-from model_ops.decoding.drafters import ModelDrafter
+from model_ops.decoding import ModelDrafter, decode
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.drafting.drafts import NgramIndex
 from model_ops.drafting.measure_acceptance import LookupDrafter, replay

@@ -7,10 +7,8 @@ import torch
 from architectures import EVERY, build
 from tiny_models import tiny_model
 
-from model_ops.decoding.decode_loop import decode
-from model_ops.decoding.drafters import ModelDrafter
+from model_ops.decoding import ModelDrafter, decode, new_runner
 from model_ops.decoding.incremental import FINAL, IncrementalModel
-from model_ops.decoding.runner import new_runner
 from model_ops.decoding.transformers_runner import RaggedModel, StatefulModel, max_positions
 from model_ops.jobs.job import ModelError, Progress
 from model_ops.operations.quantize import quantize_directory

@@ -8,11 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import write_target
 
-from model_ops.decoding.decode_loop import decode
-from model_ops.decoding.drafters import ModelDrafter
+from model_ops.decoding import ModelDrafter, decode, load_runner
 from model_ops.decoding.penalties import Penalties, TokenHistory, penalized
 from model_ops.decoding.sampling import NONE, Truncation, choose, row_uniforms, sample, truncated, verify_draws, verify_matches
-from model_ops.decoding.target import load_runner
 from model_ops.drafting.drafts import NgramIndex
 from model_ops.drafting.measure_acceptance import LookupDrafter
 

@@ -5,15 +5,13 @@ import pytest
 import torch
 from architectures import EVERY, build
 
-from model_ops.documents.documents import Document, to_batch
-from model_ops.documents.packing import PackedPlan
+from model_ops.documents import Document, PackedPlan, to_batch
 from model_ops.jobs.job import Progress
 from model_ops.models.model_directory import load_model, save_model
 from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.quantize import quantize_directory
 from model_ops.quantization.quantized_model import load_quantized
-from model_ops.training.settings import TrainingSettings
-from model_ops.training.trainer import train
+from model_ops.training import TrainingSettings, train
 from tests.thorough_cases import thorough_except
 
 LENGTHS = [5, 70, 1, 33, 90, 34, 64, 3]

@@ -9,8 +9,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, Qwen3Config, Qwen3For
 import model_ops.models.attention as attention
 from model_ops.jobs.job import ModelError
 from model_ops.models import block_attention as module
+from model_ops.models import load_model
 from model_ops.models.block_attention import block_attention
-from model_ops.models.model_directory import load_model
 
 SMALL = {
     "vocab_size": 61, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,

@@ -7,12 +7,10 @@ from safetensors.torch import load_file, save_file
 from tiny_models import tiny_model
 
 from model_ops.calibration.walk import walk
-from model_ops.documents.documents import Document
-from model_ops.documents.packing import to_batches
+from model_ops.documents import Document, to_batches
 from model_ops.families.table import FAMILIES, PACKED
 from model_ops.jobs.job import ModelError
-from model_ops.models.blockwise import load_blockwise
-from model_ops.models.model_directory import load_model
+from model_ops.models import load_blockwise, load_model
 from model_ops.models.tiny_families import tiny_model as tiny_family
 from model_ops.quantization.model_layers import block_layers, model_of_config
 

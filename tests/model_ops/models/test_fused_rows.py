@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from model_ops.tensors import fused_rows
-from model_ops.tensors.memory_efficient_layers import use_memory_efficient_layers
+from model_ops.tensors import fused_rows, use_memory_efficient_layers
 
 ACTIVATIONS = {"silu": (fused_rows.SILU, F.silu), "gelu": (fused_rows.GELU_TANH, lambda x: F.gelu(x, approximate="tanh"))}
 DTYPES = [torch.float32, torch.bfloat16]

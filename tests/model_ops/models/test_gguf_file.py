@@ -10,9 +10,8 @@ from tiny_models import run_job, write_target
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from model_ops.jobs.job import ModelError
-from model_ops.models import gguf_file
+from model_ops.models import gguf_file, load_model
 from model_ops.models.gguf_file import SPLITS, check_gguf, interleaved, split_name, write_gguf
-from model_ops.models.model_directory import load_model
 
 gguf = pytest.importorskip("gguf")
 

@@ -8,17 +8,13 @@ from architectures import ARCHITECTURES, build
 from torch import nn
 from torch.nn import functional as F
 
-from model_ops.adapters.adapter_directory import save_adapter
+from model_ops.adapters import LoraSettings, save_adapter
 from model_ops.adapters.lora import LoraLinear, adapted_layers, add_adapters, merge_adapters
-from model_ops.adapters.lora_settings import LoraSettings
-from model_ops.documents.documents import Document, to_batch
-from model_ops.documents.packing import PackedPlan
+from model_ops.documents import Document, PackedPlan, to_batch
 from model_ops.jobs.job import ModelError, Progress
 from model_ops.models.model_directory import load_model, save_model
 from model_ops.objectives.sft import next_token_loss
-from model_ops.training.activations import checkpoint_activations
-from model_ops.training.settings import TrainingSettings
-from model_ops.training.trainer import train
+from model_ops.training import TrainingSettings, checkpoint_activations, train
 from tests.model_ops.models.saved_adapters import load_adapter
 
 EVERY = sorted(ARCHITECTURES)

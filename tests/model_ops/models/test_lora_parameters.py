@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from model_ops.adapters.adapter_directory import save_adapter
+from model_ops.adapters import LoraSettings, save_adapter
 from model_ops.adapters.lora import (
     adaptable_names,
     adaptable_parameters,
@@ -14,7 +14,6 @@ from model_ops.adapters.lora import (
     add_adapters,
     merge_adapters,
 )
-from model_ops.adapters.lora_settings import LoraSettings
 from model_ops.jobs.job import ModelError
 from model_ops.models.model_directory import load_model, save_model
 from model_ops.models.tiny_families import OWN, tiny_model

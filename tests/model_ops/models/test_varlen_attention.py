@@ -4,11 +4,9 @@ import pytest
 import torch
 from transformers import GptOssConfig, GptOssForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from model_ops.models import attention
-from model_ops.models.attention import packed_attention
-from model_ops.tensors import varlen_kernel
+from model_ops.models import attention, packed_attention
+from model_ops.tensors import Boundaries, same_dtype, takes_varlen_kernel, varlen_kernel
 from model_ops.tensors.torch_internals import FakeTensorMode
-from model_ops.tensors.varlen_kernel import Boundaries, same_dtype, takes_varlen_kernel
 from tests.model_ops.flash_by_definition import FlashByDefinition
 
 LENGTHS = [5, 40, 1, 18]

@@ -7,8 +7,7 @@ import json
 
 import pytest
 
-from model_ops.parallel import sharding
-from model_ops.parallel.mesh_settings import MeshSettings
+from model_ops.parallel import MeshSettings, sharding
 from tests.golden.sharding.dump import CASES, golden, path_of, placed, planned, written
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("golden sharding")]

@@ -9,8 +9,8 @@ from forked_script import forked_script
 
 from model_ops.jobs.job import Progress
 from model_ops.machine.precision import decided, products_in
+from model_ops.parallel import run_precision
 from model_ops.parallel import world as module
-from model_ops.parallel.world import run_precision
 from model_ops.training.settings import TrainingSettings
 from model_ops.worker import carry_out
 

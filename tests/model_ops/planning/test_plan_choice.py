@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model_ops.jobs import ModelError
-from model_ops.machine import device_rates
-from model_ops.machine.device_rates import DeviceRates
+from model_ops.machine import DeviceRates, device_rates
 from model_ops.machine.devices import DEVICES, UnknownDevice, parse_devices
 from model_ops.planning.choice import (
     LEAST_WIDTH,

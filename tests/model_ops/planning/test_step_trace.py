@@ -12,8 +12,7 @@ from model_ops.losses import head
 from model_ops.objectives.sft import next_token_loss
 from model_ops.planning.needs import Training, count_weights, needs_of
 from model_ops.planning.step_trace import LiveBytes, TraceSettings, trace_micro_batch
-from model_ops.tensors import fused_rows, torch_internals
-from model_ops.tensors.memory_efficient_layers import use_memory_efficient_layers
+from model_ops.tensors import fused_rows, torch_internals, use_memory_efficient_layers
 from model_ops.training.activations import checkpoint_activations
 from tests.model_ops.flash_by_definition import FlashByDefinition
 from tests.model_ops.tiny_models import tiny_model

@@ -19,10 +19,8 @@ from model_ops.files.tensor_files import read_directory
 from model_ops.jobs.job import Job, ModelError, Progress, Stopped
 from model_ops.models.model_directory import load_model
 from model_ops.models.verify_model import verify_weights
-from model_ops.operations import quantize
-from model_ops.operations.quantize_settings import QuantizeSettings
-from model_ops.quantization.quantized_model import load_quantized
-from model_ops.quantization.schemes import SCHEMES, quantization_of
+from model_ops.operations import QuantizeSettings, quantize
+from model_ops.quantization import SCHEMES, load_quantized, quantization_of
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -16,10 +16,8 @@ from torch.nn import functional as F
 
 from model_ops.jobs.job import Job, ModelError, Progress
 from model_ops.models.model_directory import load_model
-from model_ops.operations import quantize
-from model_ops.operations.quantize_settings import QuantizeSettings
-from model_ops.quantization.quantized_model import load_quantized
-from model_ops.quantization.schemes import SCHEMES
+from model_ops.operations import QuantizeSettings, quantize
+from model_ops.quantization import SCHEMES, load_quantized
 from model_ops.quantization.straight_through import RoundedLinear
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("distil rounding")]

@@ -24,12 +24,9 @@ from model_ops.jobs.job import Job, ModelError, Progress, Stopped
 from model_ops.models.model_directory import load_model, save_model
 from model_ops.models.tiny_families import tiny_model as tiny_family
 from model_ops.models.verify_model import verify_weights
-from model_ops.objectives.divergence_rows import mean_divergence, row_divergences
-from model_ops.objectives.teacher_cache import TeacherCache
+from model_ops.objectives import TeacherCache, mean_divergence, row_divergences
 from model_ops.operations import quantize
-from model_ops.quantization.model_layers import block_layers, fused_layers, separated
-from model_ops.quantization.quantized_model import load_quantized
-from model_ops.quantization.schemes import SCHEMES, quantization_of
+from model_ops.quantization import SCHEMES, block_layers, fused_layers, load_quantized, quantization_of, separated
 from tests.thorough_cases import thorough_except
 
 IDS = torch.arange(5, 40)[None]

@@ -13,23 +13,19 @@ from tiny_models import run_job, tiny_model, write_target
 from torch import nn
 from transformers import AutoModelForCausalLM
 
+from model_ops.calibration import gptq
 from model_ops.calibration import weights as calibrated
-from model_ops.calibration.gptq_codes import gptq
 from model_ops.calibration.walk import walk
-from model_ops.documents.documents import Document
-from model_ops.documents.packing import to_batches
-from model_ops.families.loading import layer_list
-from model_ops.families.table import FAMILIES, PACKED
+from model_ops.documents import Document, to_batches
+from model_ops.families import FAMILIES, PACKED, layer_list
 from model_ops.files.tensor_files import read_directory
 from model_ops.jobs.job import Job, ModelError, Progress, Stopped
 from model_ops.models.model_directory import load_model
 from model_ops.models.tiny_families import tiny_model as tiny_family
 from model_ops.models.verify_model import verify_weights
-from model_ops.operations import quantize
-from model_ops.operations.quantize_settings import QuantizeSettings
+from model_ops.operations import QuantizeSettings, quantize
+from model_ops.quantization import SCHEMES, load_quantized, quantization_of
 from model_ops.quantization.int4_linear import Int4Linear32, group_scales, pack_int4, round_to_nearest, rounded, unpack_int4
-from model_ops.quantization.quantized_model import load_quantized
-from model_ops.quantization.schemes import SCHEMES, quantization_of
 from model_ops.quantization.straight_through import RoundedLinear, share_codes
 from model_ops.training.optimizers import build_optimizer
 from model_ops.training.settings import TrainingSettings

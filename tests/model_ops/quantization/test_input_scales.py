@@ -12,15 +12,13 @@ from transformers import AutoModelForCausalLM
 from model_ops.calibration.layer_inputs import Inputs
 from model_ops.calibration.scalable_inputs import ScalableInputs, awq_scales, scalable_inputs, smooth_scales
 from model_ops.calibration.walk import walk
-from model_ops.documents.documents import Document
-from model_ops.documents.packing import to_batches
+from model_ops.documents import Document, to_batches
 from model_ops.families.table import FAMILIES, PACKED
 from model_ops.files.tensor_files import read_directory
 from model_ops.models.model_directory import load_model
 from model_ops.models.tiny_families import tiny_model as tiny_family
 from model_ops.operations.quantize_settings import QuantizeSettings
-from model_ops.quantization.model_layers import block_layers
-from model_ops.quantization.quantized_model import load_quantized
+from model_ops.quantization import block_layers, load_quantized
 
 EXPECTED = {
     "llama": [

@@ -13,11 +13,9 @@ from tiny_models import tiny_model
 from transformers import AutoModelForCausalLM
 from transformers.cache_utils import DynamicCache
 
-from model_ops.calibration.scalable_inputs import CacheRanges
-from model_ops.calibration.walk import calibration_documents, show
+from model_ops.calibration import CacheRanges, calibration_documents, show
 from model_ops.decoding.runner import new_runner
-from model_ops.documents.documents import Document
-from model_ops.documents.packing import to_batches
+from model_ops.documents import Document, to_batches
 from model_ops.families.table import FAMILIES, PACKED
 from model_ops.files.tensor_files import read_directory
 from model_ops.jobs.job import ModelError, Progress
@@ -25,9 +23,8 @@ from model_ops.models.model_directory import load_model
 from model_ops.models.tiny_families import tiny_model as tiny_family
 from model_ops.models.verify_model import verify_weights
 from model_ops.operations import quantize
-from model_ops.quantization.model_layers import block_layers
+from model_ops.quantization import block_layers, quantization_of
 from model_ops.quantization.quantized_model import cache_layers, load_quantized, round_cache, round_fp8
-from model_ops.quantization.schemes import quantization_of
 
 LAYERS = [f"model.layers.{index}.self_attn" for index in range(3)]
 

@@ -19,7 +19,7 @@ from torch import nn
 from model_ops.files.tensor_files import read_directory
 from model_ops.jobs.job import ModelError, Progress
 from model_ops.operations.quantize import quantize_directory
-from model_ops.quantization import fp8_linear, int8_linear
+from model_ops.quantization import fp8_linear, int8_linear, load_quantized
 from model_ops.quantization.fp8_linear import Fp8BlockLinear
 from model_ops.quantization.int8_linear import (
     ChannelInt8Linear,
@@ -33,7 +33,6 @@ from model_ops.quantization.int8_linear import (
     unpack_int8,
 )
 from model_ops.quantization.model_layers import Expert, SeparateExperts, fused_layers
-from model_ops.quantization.quantized_model import load_quantized
 from model_ops.quantization.schemes import SCHEMES, W8A8
 
 

@@ -17,11 +17,9 @@ from model_ops.jobs.job import ModelError, Progress
 from model_ops.models.model_directory import load_model
 from model_ops.models.verify_model import verify_weights
 from model_ops.operations.quantize import quantize_directory
-from model_ops.quantization import schemes
+from model_ops.quantization import SCHEMES, load_quantized, quantization_of, schemes
 from model_ops.quantization.quantized_linear import QuantizedLinear, buffer_name
-from model_ops.quantization.quantized_model import load_quantized
 from model_ops.quantization.scheme import Precision, Scheme
-from model_ops.quantization.schemes import SCHEMES, quantization_of
 from resources.digests.code import files_used
 
 WRITTEN_BY_HAND = {

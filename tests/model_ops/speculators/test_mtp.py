@@ -19,9 +19,9 @@ from model_ops.families.mtp_tensors import LAYER
 from model_ops.jobs.job import ModelError, Progress
 from model_ops.models.model_directory import load_model
 from model_ops.operations import generate, import_base, quantize
+from model_ops.speculators import load_draft_model
 from model_ops.speculators import operation as speculator
 from model_ops.speculators.draft_model import DocumentWindows
-from model_ops.speculators.factory import load_draft_model
 from model_ops.speculators.mtp.network import Mtp
 from model_ops.verify import verify
 

@@ -15,9 +15,9 @@ from model_ops.evaluation import report as evaluate
 from model_ops.jobs.job import ModelError, Progress
 from model_ops.models.model_directory import load_model
 from model_ops.operations import generate, quantize
+from model_ops.speculators import load_draft_model
 from model_ops.speculators import operation as speculator
 from model_ops.speculators.draft_model import DocumentWindows
-from model_ops.speculators.factory import load_draft_model
 from model_ops.speculators.registry import speculator_settings
 from model_ops.speculators.standalone.network import StandaloneModel
 from model_ops.verify import verify

@@ -7,10 +7,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from model_ops.speculators import SpeculatorSettings, VllmOptions
 from model_ops.speculators.architecture import Architecture
 from model_ops.speculators.eagle3.architecture import verify_eagle3
-from model_ops.speculators.serving import VllmOptions
-from model_ops.speculators.settings import SpeculatorSettings
 
 
 class ToySettings(SpeculatorSettings):

@@ -14,14 +14,10 @@ import torch
 from model_ops.drafting.drafts import with_drafter
 from model_ops.evaluation import report as evaluate
 from model_ops.jobs.job import Job, Progress
+from model_ops.speculators import ARCHITECTURES, load_draft_model
 from model_ops.speculators import operation as speculator
-from model_ops.speculators.factory import load_draft_model
-from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.verify import verify
-from pipelines.contract.recipe import Recipe, read_recipe
-from pipelines.contract.reference_page import reference
-from pipelines.contract.schema import json_schema
-from pipelines.contract.text import RecipeProblemsError
+from pipelines.contract import Recipe, RecipeProblemsError, json_schema, read_recipe, reference
 from resources.releases.serving_scripts import ServingPlan, write_serving_files
 
 torch.set_num_threads(1)

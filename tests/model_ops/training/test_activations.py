@@ -14,10 +14,9 @@ from model_ops.families.loading import blocks_of
 from model_ops.jobs.job import ModelError, Progress
 from model_ops.objectives.sft import next_token_loss
 from model_ops.parallel.world import World
-from model_ops.training import activations, checkpoint, shards
+from model_ops.training import TrainingSettings, activations, checkpoint, shards
 from model_ops.training.activations import OffloadedInputs, checkpoint_activations
 from model_ops.training.checkpoint import Checkpoints
-from model_ops.training.settings import TrainingSettings
 from model_ops.training.shards import pin_ahead
 from tests.model_ops.tiny_models import tiny_model
 

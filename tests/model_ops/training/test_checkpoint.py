@@ -14,10 +14,8 @@ from torch.nn import functional as F
 
 from model_ops.jobs.job import ModelError, Progress, Stopped
 from model_ops.tensors.batch import Batch, one_term
-from model_ops.training import checkpoint
-from model_ops.training.settings import TrainingSettings
+from model_ops.training import TrainingSettings, checkpoint, train
 from model_ops.training.shards import ShardReader, Snapshot
-from model_ops.training.trainer import train
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("checkpoint")]
 

@@ -12,8 +12,7 @@ from model_ops.documents.conversations import read_documents, split_document, to
 from model_ops.documents.documents import Document
 from model_ops.jobs.job import ModelError
 from model_ops.models.model_directory import load_tokenizer
-from model_ops.rendering.row import Row, read_rows
-from model_ops.rendering.tokens import end_of_turn_ids
+from model_ops.rendering import Row, end_of_turn_ids, read_rows
 from model_ops.tensors.batch import IGNORED
 
 HOUSE = Path(__file__).parents[4] / "shared" / "models" / "house"

@@ -8,8 +8,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import model_ops.models.attention  # noqa: F401  registers "packed"
 from model_ops.documents.packing import Document, to_batch
-from model_ops.losses.head import Head, chunked_head, chunked_rows
-from model_ops.losses.linear_cross_entropy import cross_entropy_rows, label_log_probs, token_nll
+from model_ops.losses import Head, chunked_head, chunked_rows, cross_entropy_rows, label_log_probs, token_nll
 from model_ops.objectives.sft import next_token_loss
 from model_ops.tensors.batch import IGNORED
 

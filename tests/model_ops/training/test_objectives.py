@@ -11,9 +11,8 @@ from torch import nn
 from model_ops.jobs.job import ModelError, Progress, Stopped
 from model_ops.parallel.world import World
 from model_ops.tensors.batch import Batch, LossOutput, Mean
-from model_ops.training.settings import TrainingSettings
+from model_ops.training import TrainingSettings, train
 from model_ops.training.step import StepBatches, optimizer_step
-from model_ops.training.trainer import train
 
 WIDTH = 8
 

@@ -14,9 +14,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from benchmarks.parallel import on_processes
 from model_ops.jobs.job import ModelError, Progress, Stopped
 from model_ops.tensors.batch import Batch, one_term
+from model_ops.training import TrainingSettings, train
 from model_ops.training.optimizers import Muon, build_optimizer, orthogonal, parameter_groups, state_bytes
-from model_ops.training.settings import TrainingSettings
-from model_ops.training.trainer import train
 from tests.model_ops.tiny_models import tiny_model
 from tests.thorough_cases import thorough_except
 

@@ -11,9 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from model_ops.documents import Branch, Document, Documents, PackedPlan, to_batch, to_batches
 from model_ops.documents.bin_packing import fewest_rows, pack
-from model_ops.documents.documents import Branch, Document, Documents, to_batch
-from model_ops.documents.packing import PackedPlan, to_batches
 from model_ops.parallel.mesh import Context, cut, pad
 from model_ops.tensors.batch import IGNORED, Batch
 from model_ops.training.settings import TrainingSettings

@@ -10,19 +10,15 @@ from stop_after import StopAfter
 from transformers import AttentionInterface
 
 from benchmarks.parallel import documents, on_processes
+from model_ops.documents import Document, PackedPlan, to_batch
 from model_ops.documents.conversations import join_contexts
-from model_ops.documents.documents import Document, to_batch
-from model_ops.documents.packing import PackedPlan
 from model_ops.families.table import FAMILIES
 from model_ops.jobs.job import ModelError, Progress, Stopped
 from model_ops.models.attention import packed_attention
 from model_ops.objectives.sft import next_token_loss
-from model_ops.parallel.mesh_settings import MeshSettings
-from model_ops.parallel.world import World
+from model_ops.parallel import MeshSettings, World
+from model_ops.training import TrainingSettings, TuningSettings, train
 from model_ops.training.qk_clip import QkClip
-from model_ops.training.settings import TrainingSettings
-from model_ops.training.trainer import train
-from model_ops.training.tuning_settings import TuningSettings
 from tests.thorough_cases import thorough_except
 
 ALONE = World.alone(torch.device("cpu"))

@@ -13,10 +13,10 @@ from model_ops.documents.packing import PackedPlan
 from model_ops.jobs.job import ModelError, Progress, Stopped
 from model_ops.parallel.world import World
 from model_ops.tensors.batch import IGNORED, Batch, one_term
+from model_ops.training import TrainingSettings
 from model_ops.training import recovery as module
 from model_ops.training.optimizers import build_optimizer
 from model_ops.training.recovery import SKIPS_IN_A_ROW, Recovery
-from model_ops.training.settings import TrainingSettings
 from model_ops.training.step import optimizer_step
 from model_ops.training.trainer import dry_run, train
 from tests.thorough_cases import thorough_except

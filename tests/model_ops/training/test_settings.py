@@ -13,9 +13,7 @@ from tiny_models import write_target
 from model_ops.documents.documents import Document
 from model_ops.documents.likelihood import held_out_loss, held_out_totals, mean_loss
 from model_ops.models.model_directory import load_model
-from model_ops.operations.preference_settings import PreferenceTuningSettings
-from model_ops.operations.sft_settings import SftSettings
-from model_ops.operations.table import OPERATIONS
+from model_ops.operations import OPERATIONS, PreferenceTuningSettings, SftSettings
 from model_ops.parallel.world import World
 from model_ops.reinforcement.rft_settings import RftSettings
 from model_ops.speculators.registry import ARCHITECTURES

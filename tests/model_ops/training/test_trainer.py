@@ -15,13 +15,11 @@ from torch.nn import functional as F
 
 from model_ops.documents.new_rows import rows_to_learn
 from model_ops.jobs.job import Job, ModelError, Progress, Stopped
-from model_ops.parallel.mesh_settings import MeshSettings
-from model_ops.parallel.world import World
+from model_ops.parallel import MeshSettings, World
 from model_ops.tensors.batch import IGNORED, Batch, one_term
+from model_ops.training import TrainingSettings, train
 from model_ops.training.optimizers import build_optimizer
-from model_ops.training.settings import TrainingSettings
 from model_ops.training.step import optimizer_step
-from model_ops.training.trainer import train
 
 
 def dataset(folder, ids):

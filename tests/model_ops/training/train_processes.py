@@ -23,11 +23,8 @@ from benchmarks.parallel import documents, tiny
 from model_ops.documents.packing import PackedPlan
 from model_ops.jobs.job import Progress, Stopped
 from model_ops.objectives.sft import next_token_loss
-from model_ops.parallel.launch import process_group
-from model_ops.parallel.mesh_settings import MeshSettings
-from model_ops.parallel.world import World
-from model_ops.training.settings import TrainingSettings
-from model_ops.training.trainer import train
+from model_ops.parallel import MeshSettings, World, process_group
+from model_ops.training import TrainingSettings, train
 
 RUNS = [
     ("undisturbed", -1, -1, "SIGKILL", 0),
