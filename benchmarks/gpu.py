@@ -65,7 +65,7 @@ FOR_TESTS = {"pytest", "pytest-timeout", "hypothesis", "zstandard"}
 GPU_TESTS = (
     "tests/model_ops/cuda/test_on_a_device.py",
     "tests/model_ops/models/test_varlen_attention.py",
-    "tests/model_ops/models/test_experts.py",
+    "tests/model_ops/models/test_attention.py",
     "tests/model_ops/speculators/test_draft_attention.py",
     "tests/model_ops/quantization/test_quantized.py",
     "tests/model_ops/training/test_on_cuda.py",

@@ -1,4 +1,4 @@
-"""Run by test_new_architecture.py in a copy of the project that has the toy architecture: the whole life of a drafter.
+"""Run by test_draft_model.py in a copy of the project that has the toy architecture: the whole life of a drafter.
 
 python use_toy.py PLACE      # PLACE holds target/ and answers/; writes drafter/, release/ and found.json
 """

@@ -1,4 +1,4 @@
-"""The loss of a chain of drafts, made piece by piece: against the plain formulas, in bounded memory."""
+"""TODO"""
 
 import pytest
 import torch
