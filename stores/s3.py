@@ -1,11 +1,6 @@
-"""Reads S3 and compatible storage: lists keys in order, and reads an object as it was when it was listed. Endpoint, region,
-keys and profile come from the usual AWS settings; without keys, requests are unsigned. None of this is stored or logged. Every
-read uses If-Match: an object that changed after it was listed is an error, not a mixture. Errors are OSErrors of one sentence
-with the remedy.
-
-    for item in objects("logs", "gateway/", after="gateway/2026/06/01/x.json"): item.key, item.bytes, item.etag
-    with open_stream("s3://logs/gateway/big.jsonl.gz", etag, size) as file: file.read(4 << 20)
-"""
+"""Reads S3 and compatible storage: lists keys in order, and reads an object as it was when it was listed (If-Match): one that
+changed is an error, not a mixture. Endpoint, region, keys and profile come from the usual AWS settings; without keys, requests
+are unsigned. None of this is stored or logged. Errors are OSErrors of one sentence with the remedy."""
 
 import asyncio
 import concurrent.futures
@@ -24,9 +19,8 @@ PAGE_KEYS = 1000
 """Most keys in one S3 response."""
 CONNECTIONS = 32
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 10, 30, 3
-"""A request without an answer for READ_SECONDS is repeated, up to ATTEMPTS times, with growing pauses. botocore retries until
-a response begins; a response that breaks off is retried here.
-"""
+"""A request without an answer for READ_SECONDS is repeated, up to ATTEMPTS times, with growing pauses. botocore retries until a
+response begins; a response that breaks off is retried here."""
 RANGE_BYTES = 8 << 20
 """Larger objects are read in ranges of this size, one range ahead."""
 
@@ -227,14 +221,9 @@ def _passing() -> tuple[type[Exception], ...]:
     from botocore.exceptions import HTTPClientError
 
     return (
-        HTTPClientError,
-        NoConnection,
-        aiohttp.ClientError,
-        asyncio.TimeoutError,
-        asyncio.IncompleteReadError,
-        ConnectionError,
+        HTTPClientError, NoConnection, aiohttp.ClientError, asyncio.TimeoutError, asyncio.IncompleteReadError, ConnectionError,
         TimeoutError,
-    )
+    )  # fmt: skip
 
 
 def _in_words(error: Exception, uri: str, to: str) -> S3Error:

@@ -1,20 +1,12 @@
-"""Turns a call of OpenAI's Responses API into chat messages, and joins the events of a streamed one into its response.
-
-Input items become the request, output items one answer. Adjacent calls become one message with several tool calls. Calls of
-tools that the provider runs (web_search_call and similar) are left out: their results are in the answer. DuckDB calls it. It
-never raises: for a record that is not such a call, the result lacks messages or a message.
-
-The response of the last event (completed, incomplete, failed) counts; where its output is missing or empty, the items of
-response.output_item.done, else the pieces of the deltas. A stream without its last event was cut: it has an `error`, as in
-`streams`. Items and events as in openai-python's types/responses.
-"""
+"""Turns a call of OpenAI's Responses API into chat messages, and joins the events of a streamed one into its response. Input
+items become the request, output items one answer; calls of tools that the provider runs (web_search_call) are left out. DuckDB
+calls it, so it never raises: for other records, the result lacks messages or a message. Items and events as in openai-python's
+types/responses."""
 
 import json
 from typing import Any
 
-from model_ops.chat_apis.blocks import function_tool
-from model_ops.chat_apis.finish_reasons import CUT
-from model_ops.chat_apis.valid_json import json_text
+from model_ops.chat_apis.blocks import CUT, function_tool, json_text
 
 PARTS = {"input_text", "output_text", "text", "summary_text", "reasoning_text"}
 
@@ -176,14 +168,9 @@ def _ended(response: dict[str, Any], answer: dict[str, Any] | None) -> str | Non
 
 
 NEEDLES = (
-    "response.created",
-    "response.in_progress",
-    "response.output",
-    "response.completed",
-    "response.incomplete",
-    "response.failed",
-    "response.function_call",
-)
+    "response.created", "response.in_progress", "response.output", "response.completed", "response.incomplete",
+    "response.failed", "response.function_call",
+)  # fmt: skip
 """A record without any of these holds no such stream."""
 ENDS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
 PIECES = {

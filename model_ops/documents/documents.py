@@ -31,12 +31,9 @@ class Branch(NamedTuple):
 
 @dataclass(frozen=True)
 class Document:
-    """One document: its tokens, the mask of targets, and any further streams with one value per token.
-
-    `streams` are aligned with `input_ids`; a batch contains a stream if its class declares a field of that name. With
-    `branches`, the tokens are those of a trunk and then of each branch (model_ops.documents.conversations); the first token
-    of a branch is never a target.
-    """
+    """One document: its tokens, the mask of targets, and `streams` with one value per token; a batch contains a stream if its
+    class declares a field of that name. With `branches`, the tokens are those of a trunk and then of each branch, whose first
+    token is never a target."""
 
     row_id: str
     input_ids: Shaped[np.ndarray, " tokens"]
@@ -60,9 +57,8 @@ class Document:
 
 
 class Documents(Sequence[Document]):
-    """Many documents without further streams, in arrays of five bytes per token. Indexing creates a Document.
-
-    branches: of the documents that have some, by index."""
+    """Many documents without further streams, in arrays of five bytes per token. Indexing creates a Document. branches: of the
+    documents that have some, by index."""
 
     def __init__(
         self,
@@ -187,9 +183,7 @@ def first_difference(
     of_student: Sequence[Document],
 ) -> str | None:
     """The first difference: a token with another id, or a row with other tokens or targets; None without a difference.
-
-    of_teacher, of_student: the documents of the same rows, read with each tokenizer.
-    """
+    of_teacher, of_student: the documents of the same rows, read with each tokenizer."""
     return _first_other_id(teacher, student) or _first_other_row(of_teacher, of_student)
 
 

@@ -4,11 +4,8 @@
     plan.step(0)                                   # the micro-batches of the first step
     to_batches(documents)                          # every document once, for an evaluation
 
-Documents are assigned to rows once, by length; attention stays within a document, so rows only decide which documents share a
-step. In every pass rows are shuffled, and documents of the same length swap places, by a generator of (seed, pass): step i is a
-function of i and the settings. With many short documents the last rows hold only short ones, so steps of one or two rows differ
-in their number of targets, by which each step's gradient is divided; eight rows per step even this out.
-"""
+Attention stays within a document, so rows only decide which documents share a step. In every pass rows are shuffled, and
+documents of the same length swap places, by a generator of (seed, pass): step i is a function of i and the settings."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -63,9 +60,8 @@ class Streams(Protocol):
 
 
 class PackedRows(ABC, Generic[AnyBatch]):
-    """A BatchSource over packed documents: `steps` steps or `epochs` passes, with tokens_per_step tokens on average.
-
-    settings: resolved; its own `settings` have the step and the passes that small data gets. No step reads a row twice."""
+    """A BatchSource over packed documents: `steps` steps or `epochs` passes, with tokens_per_step tokens on average. settings:
+    resolved; its own `settings` have the step and the passes that small data gets. No step reads a row twice."""
 
     def __init__(self, documents: Sequence[Document], settings: TrainingSettings):
         self.documents = documents

@@ -1,11 +1,6 @@
-"""Removes what stopped, killed and superseded runs left in a lake: unfinished versions, temporary files and folders.
-
-    for leftover in remove_leftovers(lake, "math-tutor", keep_seconds()): print(leftover.sentence())
-
-Age counts from the newest file. A directory that a process holds (stores/in_use.py) stays, whatever its age; links are never
-followed. Finished artefacts are never touched, nor is a version without manifest.json that a pointer, a release, an endpoint or
-another manifest names: it was finished once.
-"""
+"""Removes what stopped, killed and superseded runs left in a lake. Age counts from the newest file. A directory that a process
+holds (stores/in_use.py) stays; links are never followed. Finished artefacts are never touched, nor is a version without
+manifest.json that a pointer, a release, an endpoint or another manifest names: it was finished once."""
 
 import json
 import math
@@ -32,12 +27,9 @@ SHORTEST_S = 3_600.0
 _VERSION = re.compile(r"[0-9a-f]{12}")
 _NAMED = re.compile(r"(?<![0-9a-zA-Z])[0-9a-f]{12}(?![0-9a-zA-Z])")
 _NAMING = (
-    "datasets/*/*/current.json",
-    "models/*/*/current.json",
-    "releases/*/current.json",
-    "releases/*/*/release.json",
+    "datasets/*/*/current.json", "models/*/*/current.json", "releases/*/current.json", "releases/*/*/release.json",
     "endpoints/*.json",
-)
+)  # fmt: skip
 """Files that name finished versions; read as text, so that damaged files still count."""
 _MANIFESTS = ("datasets/*/*/*/manifest.json", "models/*/*/*/manifest.json", "releases/*/*/manifest.json")
 _REMOVING = ".removing-"
@@ -84,11 +76,9 @@ def keep_seconds() -> float | None:
 def remove_leftovers(
     lake: LakeLayout, workload: str, keep_s: float | None, names: Collection[str] | None = None, shortest_s: float = SHORTEST_S
 ) -> list[Leftover]:
-    """Removes leftovers that are older than `keep_s` seconds and not in use, and returns them.
-
-    Of artefacts, only those of this workload, and only `names` if given. shortest_s: how long temporary files stay at least.
-    What cannot be removed stays for the next time.
-    """
+    """Removes leftovers that are older than `keep_s` seconds and not in use, and returns them. Of artefacts, only those of this
+    workload, and only `names` if given. shortest_s: how long temporary files stay at least. What cannot be removed stays for
+    the next time."""
     if keep_s is None:
         return []
     removed = []

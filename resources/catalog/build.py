@@ -1,10 +1,7 @@
-"""Builds the catalog: one small DuckDB file of views over the lake's tables and datasets, replaced as a whole. `update`
-compares what the catalog was built from (<lake>/.remembered/catalog.json) with what the lake has now: the version of each
-table, and name, size and time of every manifest, pointer, release and endpoint. Only what changed is made again, in a copy that
-replaces the catalog in one step. Readers never meet a writer's lock: the file is immutable once it is in place. Paths are
-coalesce(getvariable('lake'), '<where it was built>') || '/...', so that a copy of the lake works after `set variable lake =
-'<copy>'`.
-"""
+"""Builds the catalog: one DuckDB file of views over the lake's tables and datasets. `update` makes anew what changed since it
+was built (<lake>/.remembered/catalog.json), in a copy that replaces it in one step, so readers never meet a writer's lock.
+Paths are coalesce(getvariable('lake'), '<where it was built>') || '/...': a copy of the lake works after `set variable lake =
+'<copy>'`."""
 
 import hashlib
 import json
@@ -21,8 +18,13 @@ import pyarrow as pa
 
 from model_ops.files import write_json
 from resources.catalog.comments import add_comments, sentences_digest
-from resources.catalog.dataset_relations import create_dataset_relations, inside, paths_in_sql
-from resources.catalog.release_relations import RELEASE_RELATIONS, create_release_relations
+from resources.catalog.dataset_relations import (
+    RELEASE_RELATIONS,
+    create_dataset_relations,
+    create_release_relations,
+    inside,
+    paths_in_sql,
+)
 from resources.digests import source_digest
 from resources.lake import PARTITIONS, SCHEMAS, LakeLayout, Tables, create_view, run, sql_text
 

@@ -118,11 +118,9 @@ def query(lake: LakeLayout, sql: str, parameters: Parameters = None) -> pa.Table
 
 
 def lineage_of(lake: LakeLayout, artefact: str) -> pa.Table:
-    """The edges behind an artefact: depth, child, parent, and what the parent is.
-
-    `artefact` is workload/name (its current version), workload/name@version, the first 4 or more digits of a version,
-    or the artefact's directory. Raises CatalogError unless exactly one artefact is meant.
-    """
+    """The edges behind an artefact: depth, child, parent, and what the parent is. `artefact` is workload/name (its current
+    version), workload/name@version, the first 4 or more digits of a version, or the artefact's directory. Raises CatalogError
+    unless exactly one artefact is meant."""
     with open_catalog(lake) as connection:
         return rows(connection, "catalog/queries/lineage_of", node=_artefact_meant(connection, lake, artefact)["node"])
 
@@ -178,8 +176,7 @@ def open_catalog(lake: LakeLayout, limits: Limits | None = None) -> Iterator[duc
 
 
 def _bring_up_to_date(lake: LakeLayout) -> None:
-    """Makes the catalog of a mirror agree with what other machines wrote, and fetches the files that its views read. Raises
-    CatalogError if the bucket cannot be reached."""
+    """Makes a mirror's catalog agree with what other machines wrote, and fetches its views' files. Raises CatalogError."""
     try:
         lake.mirror.pull()
         update(lake)
@@ -202,8 +199,7 @@ def _locked(lake: LakeLayout, limits: Limits, stack: ExitStack) -> duckdb.DuckDB
 
 @contextmanager
 def _said_plainly(lake: LakeLayout, memory: float, hint: Callable[[str], str] = lambda said: "") -> Iterator[None]:
-    """Errors of a query as one sentence; memory: in GiB; hint: what to add to DuckDB's. While rows are
-    read, Arrow passes DuckDB's on as OSError."""
+    """Errors of a query as one sentence. hint: what to add to DuckDB's. Reading rows, Arrow passes DuckDB's on as OSError."""
     try:
         yield
     except NotAQuestionError as error:

@@ -1,10 +1,7 @@
-"""A locked connection to the catalog, and the check that a statement is exactly one query that only reads. Only files that the
-catalog's views name can be opened; no extension is loaded, no secret read, no Python variable visible, no setting changed;
-memory and spill folder are bounded. The catalog is attached read-only to a database in memory, so queries of one process never
-share settings. DuckDB's lock allows `copy` to overwrite the files that may be read, so statements are checked first, by
-DuckDB's own parser: since DuckDB 2.0 a `copy ... to` or an `insert` may be a CTE, and `query` and `json_execute_serialized_sql`
-run any text.
-"""
+"""A locked connection to the catalog, read-only, and the check that a statement is exactly one query that only reads: only
+files that the views name can be opened; no extension, secret, Python variable or setting. DuckDB's lock allows `copy` to
+overwrite the files that may be read, so its own parser checks statements first: since DuckDB 2.0 a `copy ... to` or an `insert`
+may be a CTE, and `query` and `json_execute_serialized_sql` run any text."""
 
 import json
 import re

@@ -1,6 +1,5 @@
-"""The history of one request, log line or log object: tables, decisions, datasets, models, releases, endpoints. It has only
-ids, names and fixed texts, never what a user wrote. An object's path may be relative, with `~`, `.`, `..` or links, a file://
-or s3a:// uri, or only the end of its uri.
+"""The history of one request, log line or log object: ids, names and fixed texts, never what a user wrote. An object's path may
+be relative, with `~`, `.`, `..` or links, a file:// or s3a:// uri, or only the end of its uri.
 
     history_of(lake, "chatcmpl-123").steps     # an interaction (8 or more digits do), request, trace, session
     history_of(lake, "logs/gateway/part-0.jsonl.gz:12")  # a line: kept, repeated, feedback or in quarantine
@@ -250,11 +249,8 @@ def _spellings(path: str) -> list[str]:
         plain = plain_path(path)
         folder, name = os.path.split(plain)
         spellings += [
-            plain,
-            f"{os.path.realpath(folder).rstrip('/')}/{name}",
-            os.path.realpath(plain),
-            local_path(path) or plain,
-        ]
+            plain, f"{os.path.realpath(folder).rstrip('/')}/{name}", os.path.realpath(plain), local_path(path) or plain,
+        ]  # fmt: skip
     else:
         spellings.append(remote_uri(path))
     return list(dict.fromkeys(normalize("NFC", each) for each in spellings))

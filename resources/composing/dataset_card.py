@@ -1,6 +1,5 @@
 """Writes a dataset's card: README.md in the form of Hugging Face, so that `datasets.load_dataset(DIRECTORY)` reads the splits.
-It holds no row and no date: the same rows give the same bytes. Its text is in cards/.
-"""
+It holds no row and no date: the same rows give the same bytes. Its text is in cards/."""
 
 import json
 import re

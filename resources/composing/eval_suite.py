@@ -1,9 +1,8 @@
-"""Reads evaluation suites into one table of items, which curation keeps out of the training rows, and into tasks to ask:
-items.parquet and tasks.jsonl. Files are JSON Lines or one JSON array, plain or compressed, anywhere fsspec reads. A question
-with several turns (Spec-Bench, MT-bench) becomes one item per turn, since each turn alone reveals the question.
+"""Reads evaluation suites into items.parquet, which curation keeps out of the training rows, and tasks.jsonl, to ask. A
+question with several turns (Spec-Bench, MT-bench) becomes one item per turn, since each turn alone reveals the question.
 
     format      keys of a record
-    jsonl       a prompt and optionally an answer under their usual names (eval_prompts.py)
+    jsonl       a prompt and optionally an answer under their usual names (eval_tasks.py)
     gsm8k       question, answer
     humaneval   task_id, prompt, canonical_solution
     spec_bench  question_id, turns, optionally reference
@@ -24,8 +23,16 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from model_ops.chat_apis import json_text, whole
 from model_ops.files import write_text
 from model_ops.tasks import Item
-from resources.composing.eval_prompts import ANSWERS, PROMPTS, messages_of, notes_on_keys, unread_keys
-from resources.composing.eval_tasks import EvalTaskError, Task, task_item
+from resources.composing.eval_tasks import (
+    ANSWERS,
+    PROMPTS,
+    EvalTaskError,
+    Task,
+    messages_of,
+    notes_on_keys,
+    task_item,
+    unread_keys,
+)
 from resources.curating import EVAL_ITEMS
 from resources.sources import Uri
 
@@ -70,11 +77,8 @@ def build_eval_suite(
     evals: dict[str, EvalSettings], output: Path, keep_keys: bool = False, notes: list[str] | None = None
 ) -> dict[str, int]:
     """Writes `output`/items.parquet and returns the items of each suite. keep_keys: tasks have their record's other keys, as
-    `keys`. notes: gets a sentence for each file with keys that are read by nothing.
-
-    Raises EvalSuiteError for a missing or empty file, a line that is not JSON, or a record without the fields of its format or
-    task.
-    """
+    `keys`. notes: gets a sentence for each file with keys that are read by nothing. Raises EvalSuiteError for a missing or
+    empty file, a line that is not JSON, or a record without the fields of its format or task."""
     items: list[dict[str, Any]] = []
     tasks: list[dict[str, Any]] = []
     counts = {}

@@ -1,6 +1,5 @@
 """Searches the training rows behind an artefact for rows that one of its datasets holds out, by interaction and by content.
-Every dataset in the artefact's ancestry counts.
-"""
+Every dataset in the artefact's ancestry counts."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,9 +1,5 @@
 """How many rows each source gives to a training split. sql/composing/datasets.sql decides by hash which rows they are, so a new
-row displaces as many rows as the quotas change by, and reshuffles none.
-
-    quotas = sampling_quotas({Pool("gateway", False): 9_000, Pool("handmade", False): 100}, settings)
-    takes = cluster_takes({"summarise#en": 400, "translate#de": 20}, quotas[pool], "sqrt")
-"""
+row displaces as many rows as the quotas change by, and reshuffles none."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import md5
@@ -35,10 +31,9 @@ _NO_LIMITS = SourceLimits()
 
 
 def sampling_quotas(available: Mapping[Pool, int], settings: DatasetSettings) -> dict[Pool, int]:
-    """Training rows of each pool, repeats included. Numbers of rows are served first; the rest (max_rows, or as many rows as
-    the sources with a share have) is divided by share. A pool with too few rows gives all that `max_repeats` allows, and the
-    others share the rest. Without a mix every row has the same chance. `max_rows`, `max_share` and `max_synthetic_share` then
-    lower what a source gives until all of them hold."""
+    """Training rows of each pool, repeats included. Numbers of rows are served first; the rest is divided by share. A pool with
+    too few rows gives all that `max_repeats` allows, and the others share the rest. `max_rows`, `max_share` and
+    `max_synthetic_share` then lower what a source gives until all of them hold."""
     room = {pool: rows * _limits(settings, pool).max_repeats for pool, rows in available.items()}
     while True:
         given = _drawn(available, room, settings)

@@ -1,12 +1,6 @@
-"""Cleans interactions by day: replaces personal data, applies the rules on single rows, measures, computes MinHash signatures.
-Reads `interactions` and `feedback`; replaces those days of `cleaned_interactions` (every row, kept or not) and of the decisions
-of stage "clean". A day does not depend on other days. The rules run in the order of sql/curating/rules.sql, and the first that
-a row breaks drops it. `cleaned_with` holds the digest of the settings and the code that made a row; `stale_days` compares it
-with today's. Rows whose text retention emptied keep the cleaned row that they have. Placeholders are numbered by first
-appearance within the session's day.
-
-    report = clean(tables, "math-tutor", [date(2026, 6, 1)], CurationSettings())
-"""
+"""Cleans interactions by day, each independent of the others: replaces personal data, applies the rules on single rows in the
+order of sql/curating/rules.sql, measures, computes MinHash signatures. `cleaned_with` holds the digest of settings and code
+that made a row; `stale_days` compares it with today's. Rows whose text retention emptied keep their cleaned row."""
 
 from __future__ import annotations
 
@@ -29,7 +23,7 @@ import pyarrow.parquet as pq
 
 from model_ops.chat_apis import WHOLE
 from resources.curating.curation import CurationSettings, FeedbackRules
-from resources.curating.duplicates.minhash import signatures
+from resources.curating.duplicates.near_duplicates import signatures
 from resources.curating.fresh_days import FreshDays
 from resources.curating.languages import detect
 from resources.curating.personal_data.pii_scan import might_hold
@@ -131,17 +125,10 @@ def cleaned_with(settings: CurationSettings, topics: pa.Table | None = None) -> 
     asked = settings.model_dump(
         mode="json",
         include={
-            "pii": True,
-            "pii_engine": True,
-            "status": True,
-            "tools": True,
-            "language": True,
-            "repetition": True,
-            "length": True,
-            "near_duplicates": {"ngram", "bands", "rows"},
-            "feedback": {"keep_thumbs_up", "least", "most"},
+            "pii": True, "pii_engine": True, "status": True, "tools": True, "language": True, "repetition": True,
+            "length": True, "near_duplicates": {"ngram", "bands", "rows"}, "feedback": {"keep_thumbs_up", "least", "most"},
         },
-    )
+    )  # fmt: skip
     if settings.pii_engine == "presidio":
         asked["pii_model"] = model_name()
     code = source_digest("resources/curating/cleaning.py")

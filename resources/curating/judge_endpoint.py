@@ -1,7 +1,6 @@
 """Asks a judge model, behind any OpenAI-compatible endpoint, how good and how difficult an example is.
 
-Requests are repeated, limited and given up as `model_ops.answering.endpoint` says.
-"""
+Requests are repeated, limited and given up as `model_ops.answering.endpoint` says."""
 
 from __future__ import annotations
 
@@ -84,10 +83,8 @@ class JudgeEndpoint:
         self.endpoint.__exit__()
 
     def ask(self, messages: str, completion: str) -> JudgeReply:
-        """The judge's scores of one conversation (JSON text, as cleaned) and its answer.
-
-        Raises JudgeError where the endpoint refuses the key, the model or the address.
-        """
+        """The judge's scores of one conversation (JSON text, as cleaned) and its answer. Raises JudgeError where the endpoint
+        refuses the key, the model or the address."""
         shown = f"<conversation>\n{_shortened(messages, SHOWN_CHARACTERS)}\n</conversation>\n<answer>\n"
         shown += f"{_shortened(completion, SHOWN_CHARACTERS)}\n</answer>"
         messages_sent = [{"role": "system", "content": self.settings.prompt}, {"role": "user", "content": shown}]

@@ -1,11 +1,7 @@
-"""Finds personal data in a text: spans, each with its kind and a normalised value that tells equal values. Of overlapping
-spans, the kind that comes first in PERSONAL_DATA_KINDS is kept. Patterns propose; checksums, registered ranges and lengths, and
-the words around a number decide, since most long numbers in chats are not personal. Sources: Luhn and issuer ranges ISO/IEC
-7812-1 and the networks' published ranges, IBAN ISO 13616 with the SWIFT registry's lengths, SSN areas as the Social Security
-Administration assigns them, country codes ITU-T E.164. Names and addresses need a model: see `curation.pii_engine`.
-
-    find_personal_data("mail Ann@b.org")   # (Span(5, 14, "EMAIL", "ann@b.org"),)
-"""
+"""Finds personal data in a text: spans, each with its kind and a normalised value. Of overlapping spans, the kind that comes
+first in PERSONAL_DATA_KINDS is kept. Patterns propose; checksums, ranges, lengths and the words around decide. Sources: Luhn
+and issuer ranges ISO/IEC 7812-1 and the networks' published ranges, IBAN ISO 13616 with the SWIFT registry's lengths, SSN areas
+as the Social Security Administration assigns them, country codes ITU-T E.164."""
 
 import json
 import re
@@ -119,8 +115,7 @@ def _emails(text: str) -> Iterator[Span]:
 
 
 def _is_code(text: str, start: int, name: str, domain: re.Match[str]) -> bool:
-    """Whether `name@domain` is code: a product of matrices, a label, a unit, a login, a template. Its ending and what stands
-    around it decide."""
+    """Whether `name@domain` is code, such as a product of matrices, by its ending and what stands around it."""
     host, ending, before = domain.group(), domain.group(1), text[max(0, start - 1) : start]
     if ending.isascii() and not ending.startswith("xn--") and ending.lower() not in _ENDINGS:
         return True
@@ -318,8 +313,7 @@ _TIMES = re.compile(r"(?:[01][0-9]|2[0-4])[.:]?[0-5][0-9] ?- ?(?:[01][0-9]|2[0-4
 
 
 def _is_measured(text: str, match: re.Match[str]) -> bool:
-    """Whether a number that is written like a telephone number is a range, a list of sizes, times of a day, or columns of a
-    table."""
+    """Whether what is written like a telephone number is a range, sizes, times of a day, or columns of a table."""
     if _is_phone(text, match.start()):
         return False
     groups = re.findall("[0-9]+", match.group())

@@ -1,6 +1,5 @@
 """Counts of a workload's records by decision: read = kept + dropped + quarantined. resources/catalog/enough_rows.py counts
-them.
-"""
+them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""What a workload's people ask for: words that many requests share, which name prompt shapes. They are chosen once, when
-LEAST_PEOPLE have asked, and stay, so that a shape means the same on every day; before that, a request goes by its first word
-that is no greeting. To have them chosen anew, delete <lake>/prompt_shapes/<workload>.json: the next run then cleans all days
-again.
-"""
+"""Words that many requests of a workload share, which name prompt shapes. They are chosen once, when LEAST_PEOPLE have asked,
+and stay, so that a shape means the same on every day. To have them chosen anew, delete <lake>/prompt_shapes/<workload>.json:
+the next run then cleans all days again."""
 
 import hashlib
 import json

@@ -1,7 +1,5 @@
-"""Reads what feedback means, and joins it with rows: one number for each interaction. The values in the table are as logged.
-Here alone is decided which of them are good: by the rules, else by the name's words (resources.records.good_end) and by all its
-numbers.
-"""
+"""Joins feedback with rows: one number for each interaction. Values in the table are as logged; here alone is decided which are
+good: by the rules, else by the name's words (resources.records.good_end) and by all its numbers."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping

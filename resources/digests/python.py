@@ -1,19 +1,9 @@
-"""The digest of a Python file's meaning: its syntax tree without comments, docstrings, layout and descriptions.
+"""The digest of a Python file's meaning: its syntax tree without comments, docstrings and other lone strings, layout,
+`description=` and `title=` of pydantic's `Field` and of `column` (model_ops/files/columns.py), and blocks of `if
+TYPE_CHECKING:`. Everything else counts, error messages too, because some become rows (bad_lines.parquet, the quarantine table).
 
-    tree = read_python(path.read_text())
-    tree.digest(lambda module: ...)      # sha256; the function gives the text that stands for an imported project module
-    tree.imports                         # dotted names that may be modules; relative ones begin with their dots
-    tree.strings, tree.beginnings        # text constants, and the constant beginnings of f-strings
-
-What does not count: comments, blank lines, line breaks, brackets that only group, the kind of quotes; statements that are
-a lone string (docstrings of modules, classes, functions and attributes); `description=` and `title=` of pydantic's
-`Field` and of `column` (model_ops/files/columns.py); blocks of `if TYPE_CHECKING:`. Everything else counts, error
-messages too, because some of them become rows (bad_lines.parquet, the quarantine table).
-
-The digest is the same on every Python from 3.11 on: fields that are empty are left out (later versions add fields), text
-constants of an f-string are joined (versions cut them differently), and text is written as ASCII (what `repr` escapes
-depends on the version's Unicode tables).
-"""
+The digest is the same on every Python from 3.11 on: fields that are empty are left out, text constants of an f-string are
+joined (versions cut them differently), and text is written as ASCII (what `repr` escapes depends on the Unicode tables)."""
 
 from __future__ import annotations
 

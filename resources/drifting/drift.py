@@ -1,9 +1,6 @@
-"""Compares each day of a workload's traffic with the reference window, and keeps every value in the table `drift`.
-
-A day is compared once it is over (UTC) and again when its files changed: late logs, feedback or judgements, rows that were
-cleaned or erased. The reference window stays the one that was chosen first, also when its rows leave the lake. The bound on
-false alarms is shared by the traffic's tests and the chart of acceptance, half each, if servers report acceptance.
-"""
+"""Compares each day of a workload's traffic with the reference window, and keeps every value in the table `drift`: once the day
+is over (UTC) and again when its files changed. The bound on false alarms is shared by the traffic's tests and the chart of
+acceptance, half each, if servers report acceptance."""
 
 import hashlib
 import json
@@ -17,28 +14,59 @@ import pyarrow as pa
 from model_ops.jobs import counted
 from resources.digests import partition_key, source_digest
 from resources.drifting.acceptance_chart import HourlyDrafts, acceptance
-from resources.drifting.chosen_window import TEXT_TESTS, ChosenWindow, ReferenceChoice, ReferenceWindow, without_texts
+from resources.drifting.chosen_window import (
+    TEXT_TESTS,
+    ChosenWindow,
+    CountCache,
+    Counts,
+    DayFiles,
+    ReferenceChoice,
+    ReferenceWindow,
+    without_texts,
+)
 from resources.drifting.compare import Result, WindowComparison
-from resources.drifting.count_cache import CountCache, Counts, DayFiles
-from resources.drifting.days import Reference, window_of
-from resources.drifting.release_reference import NO_RELEASE, ServedRelease
 from resources.drifting.session_counts import TESTS, DriftInputs, SessionCounts
-from resources.drifting.settings import DriftSettings
-from resources.lake import SCHEMAS, Tables, attach_slice, rows, run, workbench
+from resources.drifting.settings import DriftSettings, Reference, window_of
+from resources.endpoints import Endpoint, EndpointError, EndpointLogError
+from resources.lake import SCHEMAS, LakeLayout, Tables, attach_slice, rows, run, workbench
+from resources.manifests import ManifestError, read_manifest
 from resources.reading import CHATS_SOURCE
+
+
+@dataclass(frozen=True)
+class ServedRelease:
+    """The release that traffic is compared for."""
+
+    name: str = ""
+    """Its version."""
+    released_on: date | None = None
+    """The day on which it was made, before which its reference window ends."""
+    problem: str = ""
+    """Why it is not known; then the first full window of the logs is the reference, as without a release."""
+
+
+NO_RELEASE = ServedRelease()
+
+
+def served_release(lake: LakeLayout, workload: str) -> ServedRelease:
+    """The champion of the workload's endpoint; NO_RELEASE before there is one."""
+    try:
+        _, aliases = Endpoint(lake, workload).seen()
+        if aliases.champion is None:
+            return NO_RELEASE
+        released_at = read_manifest(lake.artefacts("release") / workload / aliases.champion).created_at
+    except (EndpointError, EndpointLogError, ManifestError) as error:
+        return ServedRelease(problem=f"the served release cannot be read ({error})")
+    return ServedRelease(aliases.champion, released_at.date())
+
 
 ACCEPTANCE = "acceptance"
 DAYS_A_COMMIT = 32
 COUNTED_BY = (
-    "sql/drifting/categories",
-    "sql/drifting/traffic",
-    "sql/drifting/sessions",
-    "sql/drifting/session_counts",
-    "sql/curating/macros/beginning",
-    "sql/curating/macros/refused_in_words",
-    "sql/curating/clean/graded_feedback",
+    "sql/drifting/categories", "sql/drifting/traffic", "sql/drifting/sessions", "sql/drifting/session_counts",
+    "sql/curating/macros/beginning", "sql/curating/macros/refused_in_words", "sql/curating/clean/graded_feedback",
     "sql/reading/ties/feedback_by_id",
-)
+)  # fmt: skip
 """What counts a session in the tests that need no texts."""
 NO_TEXTS = "rows of the reference window are no longer in the lake, and its texts are not kept"
 
@@ -226,17 +254,10 @@ class DriftRun:
     def _row(self, result: Result, reference: Reference, count: int, files: str | None = None) -> dict[str, Any]:
         values = asdict(result) | {"problem": result.problem or None}
         return {
-            "workload": self._workload,
-            "release": self.report.release,
-            "dt": values.pop("day"),
-            **values,
-            "reference_start": reference.start,
-            "reference_end": reference.end,
-            "rows": count,
-            "settings": self._digest,
-            "ts": self._now,
-            "files": files,
-        }
+            "workload": self._workload, "release": self.report.release, "dt": values.pop("day"), **values,
+            "reference_start": reference.start, "reference_end": reference.end, "rows": count, "settings": self._digest,
+            "ts": self._now, "files": files,
+        }  # fmt: skip
 
     def _commit(self, part: list[dict[str, Any]]) -> None:
         """Replaces the rows of these tests and days, and reports them."""
@@ -253,8 +274,7 @@ class DriftRun:
         self.report.rows += part
 
     def _served_hours(self) -> list[HourlyDrafts]:
-        """Hours that servers reported for the release; what cannot be true is named. Where nobody reads their metrics: of
-        captured requests whose answers say it."""
+        """Hours that servers reported for the release, else of captured requests; what cannot be true is named."""
         tables, workload, release = self._tables, self._workload, self._release.name or None
         with workbench() as connection:
             attach_slice(connection, tables, "serving_metrics", workload)
@@ -313,8 +333,7 @@ def _is_or_are(count: int) -> str:
 
 
 def _counted_with(seen: DriftInputs) -> str:
-    """Digest of everything that determines session counts for a fixed vocabulary: tests, judge, scales of feedback, SQL.
-    Nothing else, since with another digest a window whose rows are gone cannot be compared with any more."""
+    """Digest of what determines session counts for a fixed vocabulary; a window whose rows are gone needs the same one."""
     return _digest_of([TESTS, _judge(seen), seen.scales], source_digest(*COUNTED_BY))
 
 

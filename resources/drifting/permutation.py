@@ -1,14 +1,9 @@
-"""Permutation tests over sessions: is a window further from the reference than a random split of all sessions?
+"""Permutation tests over sessions: is a window further from the reference than a random split of all sessions? Sessions are
+exchanged within their stratum only (the day of the week). If they are exchangeable there, P(p <= x) <= x holds exactly,
+whatever their lengths and however the rows of one depend on each other. A test stops at ENOUGH splits that reach its value: p =
+ENOUGH / splits (Besag and Clifford, Sequential Monte Carlo p-values, 1991).
 
-Every test of one window uses the same random splits. Sessions are exchanged within their stratum only (the day of the week),
-so a week's pattern is no difference. If sessions of window and reference are exchangeable within each stratum, P(p <= x) <= x
-holds exactly, whatever the lengths of sessions and however the rows of one session depend on each other.
-
-A test stops at ENOUGH splits that reach its value: p = ENOUGH / splits (Besag and Clifford, Sequential Monte Carlo p-values,
-1991), which is as valid. Only small p-values cost many splits.
-
-chosen, rest: sums over sessions [draws, categories]. Results: [draws]. A group without any count differs by 0.
-"""
+chosen, rest: sums over sessions [draws, categories]. Results: [draws]. A group without any count differs by 0."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -101,10 +96,8 @@ class PermutationTest:
 def permutation_tests(
     window: Sequence[Units], reference: Sequence[Units], columns: Sequence[Columns], rng: np.random.Generator, least_p: float
 ) -> list[PermutationTest]:
-    """The tests of a window. window, reference: counts by session for each stratum, in the same order of strata.
-
-    least_p: smallest p-value that can come out; the number of splits is its reciprocal. Raises ValueError without sessions.
-    """
+    """The tests of a window. window, reference: counts by session for each stratum, in the same order of strata. least_p:
+    smallest p-value that can come out; the number of splits is its reciprocal. Raises ValueError without sessions."""
     size = max(1, min(-(-sum(map(len, (*window, *reference))) // MOST_UNITS), sum(map(len, window)) // LEAST_OF_THE_WINDOW))
     strata = [_in_units(inside, outside, size, rng) for inside, outside in zip(window, reference, strict=True)]
     if not strata or any(not len(inside) or not len(outside) for inside, outside in strata):

@@ -1,6 +1,5 @@
-"""The result of an inspection of logs: counts, samples, and verdicts on whether a drafter and a student are worth training.
-The thresholds are rules of thumb; each check says why it matters.
-"""
+"""The result of an inspection of logs: counts, samples, and verdicts on whether a drafter and a student are worth training. The
+thresholds are rules of thumb; each check says why it matters."""
 
 import math
 from dataclasses import dataclass, field

@@ -157,15 +157,10 @@ def _names(inspection: Inspection) -> InspectionTable:
         for item in items[:MOST_NAMED]:
             rows.append(
                 (
-                    kind,
-                    item["name"] or "(not named)",
-                    f"{item['rows']:,}",
-                    _share(item["rows"], inspection.totals["rows"]),
-                    short(item["tokens_in"]),
-                    short(item["tokens_out"]),
-                    _share(item["failed"], item["rows"]),
+                    kind, item["name"] or "(not named)", f"{item['rows']:,}", _share(item["rows"], inspection.totals["rows"]),
+                    short(item["tokens_in"]), short(item["tokens_out"]), _share(item["failed"], item["rows"]),
                 )
-            )
+            )  # fmt: skip
         if len(items) > MOST_NAMED:
             rows.append((kind, f"and {len(items) - MOST_NAMED:,} more", "", "", "", "", ""))
     logged = inspection.totals["logged"] / inspection.totals["rows"]
@@ -288,16 +283,11 @@ def _acceptance(inspection: Inspection) -> InspectionTable:
 def _feedback(inspection: Inspection) -> InspectionTable:
     rows = [
         (
-            item["name"],
-            f"{item['records']:,}",
-            _tau(item["mean"]),
-            f"{item['below_zero']:,}",
-            f"{item['tied']:,}",
-            f"{item['several']:,}",
-            f"{item['records'] - item['tied'] - item['several']:,}",
+            item["name"], f"{item['records']:,}", _tau(item["mean"]), f"{item['below_zero']:,}", f"{item['tied']:,}",
+            f"{item['several']:,}", f"{item['records'] - item['tied'] - item['several']:,}",
         )
         for item in inspection.feedback
-    ]
+    ]  # fmt: skip
     notes = []
     if inspection.with_feedback and inspection.sample_rows:
         notes.append(
@@ -349,8 +339,7 @@ def day_bars(inspection: Inspection) -> dict[str, Any]:
 
 def shape_bars(inspection: Inspection) -> list[dict[str, Any]]:
     """The most frequent prompt shapes: share of the rows, and acceptance length at K = 3 on a scale from 1 to 4. Widths are
-    percentages of their column.
-    """
+    percentages of their column."""
     top = inspection.shapes[:MOST_NAMED]
     most = top[0]["share"] if top else 1
     bars = []
@@ -359,12 +348,8 @@ def shape_bars(inspection: Inspection) -> list[dict[str, Any]]:
         tau = (shape["acceptance"] or {}).get("K3")
         bars.append(
             {
-                "shape": word or "(no word)",
-                "key": key,
-                "share": f"{shape['share']:z.1%}",
-                "tau": _tau(tau),
-                "width": round(shape["share"] / most * 100, 1),
-                "reach": round(min((tau or 1) - 1, 3) / 3 * 100, 1),
+                "shape": word or "(no word)", "key": key, "share": f"{shape['share']:z.1%}", "tau": _tau(tau),
+                "width": round(shape["share"] / most * 100, 1), "reach": round(min((tau or 1) - 1, 3) / 3 * 100, 1),
             }
-        )
+        )  # fmt: skip
     return bars

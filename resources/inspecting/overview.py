@@ -1,6 +1,5 @@
 """Describes a source in seconds: lists at most LISTED objects and reads the first records of a few of them (first, last, some
-between). Nothing is written, and no record stays.
-"""
+between). Nothing is written, and no record stays."""
 
 import re
 from collections import Counter

@@ -1,6 +1,5 @@
 """Proposes a source's `fields` for records of no known format, from the names and shapes of their values: a guess to check,
-never applied by a run.
-"""
+never applied by a run."""
 
 import re
 from collections.abc import Callable, Sequence

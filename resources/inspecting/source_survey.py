@@ -1,8 +1,5 @@
-"""Finds the sources that a recipe should name for a uri: logs, feedback, seeds and evaluation suites.
-
-A folder whose parts (sub-folders, and files grouped by name) have one kind and format is one source; where the parts differ,
-each is a source of its own. Days are not parts: `dt=2026-06-01/`, `2026/`, `gateway-2026-06-01.jsonl`.
-"""
+"""Finds the sources that a recipe should name for a uri: logs, feedback, seeds and evaluation suites. A folder whose parts
+(sub-folders, and files grouped by name, but for days) have one kind and format is one source; else each part is one."""
 
 import glob
 import re

@@ -1,9 +1,6 @@
-"""The lake's Delta tables, and how they are committed (delta-rs). A commit replaces whole partitions or appends; readers see
-one version or the next. Delta predicates cannot take bound parameters: they are built by `sql_literal`, the project's one
-quoting function. Tables stay open: a log of many partitions is long, so later only what was committed since is read.
-
-    tables.replace("interactions", rows, workload="math-tutor", dt=[date(2026, 6, 1)])   # that partition, atomically
-"""
+"""The lake's Delta tables: a commit replaces whole partitions or appends; readers see one version or the next. Delta predicates
+cannot take bound parameters: `sql_literal`, the project's one quoting function, builds them. Tables stay open: a log of many
+partitions is long, so later only what was committed since is read."""
 
 import threading
 from collections import Counter
@@ -43,8 +40,7 @@ def opened(place: Path) -> DeltaTable | None:
 
 
 def _stamp(place: Path, table: DeltaTable) -> tuple[int, int] | None:
-    """Identity of the newest known commit's file; it differs, or is missing, if the table was removed and created again. None
-    if that commit is only in a checkpoint."""
+    """Identity of the newest commit's file, other after the table was created again; None if it is only in a checkpoint."""
     try:
         status = _commit(place, table.version()).stat()
     except FileNotFoundError:

@@ -1,9 +1,6 @@
-"""Records that rows of a finished artefact were erased: erased.json, beside its manifest.
-
-The manifest stays as it was written, so lineage still names the version. `read_manifest` gives a dataset the files and digest
-that it has after the erasure: what was made from the rows before it is stale, and `verify` compares with these digests. Weights
-are never rewritten; of a release only its pages, which are not part of its digest in the endpoint's log.
-"""
+"""Records in erased.json, beside its manifest, that rows of a finished artefact were erased. The manifest stays, so lineage
+still names the version; `read_manifest` gives the files and digest after the erasure: what was made from the rows before it is
+stale. Weights are never rewritten; of a release only its pages, which are not part of its digest in the endpoint's log."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -105,11 +102,8 @@ def erased_in(directory: Path) -> ErasureRecord | None:
 def note_erased(
     directory: Path, file: File, erasure: str, rows: int, learnt: bool, digest: str, counted_as: File | None = None
 ) -> None:
-    """Records an erasure and the file as it will be. A second call for the same erasure and file replaces the first one.
-    digest: of the artefact as it is. counted_as: the file that still counts in the artefact's digest; None for the new one.
-
-    Call it before the new file is in place: until then the file still has the digest of its manifest, which counts too.
-    """
+    """Records an erasure and the file as it will be, before the new file is in place; a second call replaces the first one.
+    digest: of the artefact as it is. counted_as: the file that still counts in the artefact's digest; None for the new one."""
     noted = erased_in(directory) or ErasureRecord()
     known = next((each for each in noted.removals if (each.erasure, each.path) == (erasure, file.path)), None)
     if known is None:

@@ -1,8 +1,5 @@
-"""Manifests: the record that makes an artefact exist, and its lineage.
-
-A dataset, model or release is a directory whose manifest.json was written last. Its version is the first 12 hex digits
-of sha256 over (operation, hash of the operation's source files, config, inputs' digests): same inputs, same version.
-"""
+"""Manifests: a dataset, model or release is a directory whose manifest.json was written last. Its version is the first 12 hex
+digits of sha256 over (operation, hash of the operation's source files, config, inputs' digests): same inputs, same version."""
 
 import hashlib
 import json
@@ -133,10 +130,8 @@ def digest_holds(manifest: Manifest) -> bool:
 
 
 def changed_files(directory: Path, manifest: Manifest) -> list[str]:
-    """Paths of an artefact's files that differ from its manifest: changed, missing, or not listed.
-
-    Files that an erasure rewrote have the digest that it recorded, or, if it was killed, still that of the manifest.
-    """
+    """Paths of an artefact's files that differ from its manifest: changed, missing, or not listed. Files that an erasure
+    rewrote have the digest that it recorded, or, if it was killed, still that of the manifest."""
     before, after = read_written(directory).files, after_erasure(directory, manifest.kind, manifest.files)
     now = {(file.path, file.sha256) for file in describe_files(directory)}
     either = {(file.path, file.sha256) for file in (*before, *after)}

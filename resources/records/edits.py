@@ -1,6 +1,5 @@
-"""Recognises an edit: what a model said, and what a person made of it, under any of their usual names. A name that any program
-may write (`final`, `sent`, `expected_output`) is a correction only beside a text that is a model's by its name; `corrected` and
-the like are one beside any answer or id.
+"""Recognises an edit: what a model said, and what a person made of it. A name that any program may write (`final`, `sent`,
+`expected_output`) is a correction only beside a text that is a model's by its name; `corrected` and the like beside any answer.
 
     sides_of({"request_id": "r1", "original": "It is Bern.", "corrected": "It is Rome."})     # ("It is Bern.", "It is Rome.")
 """

@@ -1,8 +1,7 @@
 """Composes the prompt of a line of examples from every key that holds a part of it, in this order: the system prompt, the turns
 of `history`, the conversation or the question (the first of QUESTIONS). `input` comes after another question, a context after
 an instruction and before any other question, `choices` below. A key whose text stands in the prompt already adds nothing; with
-more, `problem` names the keys, and the record goes to quarantine. DuckDB calls prompt_of; it never raises.
-"""
+more, `problem` names the keys, and the record goes to quarantine. DuckDB calls prompt_of; it never raises."""
 
 import json
 from string import ascii_uppercase

@@ -1,10 +1,6 @@
 """Runs a format's SQL over log lines in DuckDB and checks the rows: into `staged`, `staged_feedback` and `quarantined`.
-sql/reading/formats/<format>.sql names the columns that the format has, sql/reading/extraction.sql adds what all share: ids,
-hashes and checks. For a record that fails a check, `route` may find another format.
-
-    extraction = Extraction(connection, "math-tutor", ["math-tutor", "chat"])
-    for line in extraction.extract(FORMATS["messages"], lines, route): ...     # lines to read again by another format
-"""
+sql/reading/formats/<format>.sql names the columns that the format has, sql/reading/extraction.sql adds ids, hashes and checks.
+For a record that fails a check, `route` may find another format."""
 
 import json
 import re
@@ -32,11 +28,10 @@ from resources.records.json_paths import steps_of
 from resources.records.moments import moment_of
 from resources.records.normal_messages import call_turns, normal_messages
 from resources.records.polarity import label_of, thumb_of
-from resources.records.providers.calls import ENVELOPE, READ, TIMES, call_of
+from resources.records.providers.calls import ENVELOPE, READ, TIMES, call_of, provider_chat_of
 from resources.records.providers.context_elsewhere import NEEDLES, context_of
 from resources.records.providers.langsmith_runs import KEYS as LANGSMITH
 from resources.records.providers.langsmith_runs import run_of
-from resources.records.providers.litellm_calls import provider_chat_of
 from resources.records.providers.otlp import joined_call_of, model_call_of
 from resources.records.synonyms import BESIDE, BODIES, Reader
 
@@ -84,10 +79,8 @@ class ReroutedLine:
 
 
 class Extraction:
-    """Turns lines into checked rows.
-
-    workloads: every workload of the recipe, `workload` first. fields: of the sources that name any, their paths by field.
-    """
+    """Turns lines into checked rows. workloads: every workload of the recipe, `workload` first. fields: of the sources that
+    name any, their paths by field."""
 
     def __init__(
         self,

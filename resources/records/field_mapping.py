@@ -1,7 +1,6 @@
-"""The recipe's `fields`: where records of no known format keep their request, answer, id, time, feedback and so on. A mapped
-record has the keys of a known format, whose SQL reads it: `openai_pairs`, `messages`, or `feedback`; bodies of another
-provider's API stay as they are (`as_logged`). Without a request, the fields are columns of records that a known format reads
-(`adds`).
+"""The recipe's `fields`: where records of no known format keep their request, answer, id and so on. A mapped record has the
+keys of a known format: `openai_pairs`, `messages`, or `feedback`; bodies of another provider's API stay (`as_logged`). Without
+a request, the fields are columns of records that a known format reads (`adds`).
 
     fields = FieldMapping(request="payload.request", response="payload.reply", id="uuid", time="created")
     fields.mapped(record)      # {"request": ..., "response": ..., ...}; or a text that says what the record lacks
@@ -189,15 +188,10 @@ class FieldMapping(BaseModel):
         return {
             key: self._word(values, name)
             for key, name in (
-                ("request_id", "id"),
-                ("timestamp", "time"),
-                ("user_id", "user"),
-                ("session_id", "session"),
-                ("workload_id", "workload"),
-                ("feedback", "feedback"),
-                ("provider", "provider"),
+                ("request_id", "id"), ("timestamp", "time"), ("user_id", "user"), ("session_id", "session"),
+                ("workload_id", "workload"), ("feedback", "feedback"), ("provider", "provider"),
             )
-        }
+        }  # fmt: skip
 
     def _others(self, record: dict[str, Any]) -> dict[str, Any] | None:
         """What the record has beside the paths of the fields, and columns under the names that `synonyms` reads."""

@@ -1,8 +1,6 @@
-"""Replaces inline pictures, sounds and files in a request with references, so that tables hold no megabytes of base64. Hash and
-size are of the decoded bytes. URLs and invalid base64 stay; a text that is JSON is searched too.
-
-    referenced(record)     # {"url": "data:image/png;base64,..."} -> {"url": "sha256:<hex>;image/png;<bytes>"}
-"""
+"""Replaces inline pictures, sounds and files in a request with references to the hash and size of the decoded bytes, also in a
+text that is JSON: {"url": "data:image/png;base64,..."} -> {"url": "sha256:<hex>;image/png;<bytes>"}. URLs and invalid base64
+stay."""
 
 import base64
 import binascii

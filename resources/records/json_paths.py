@@ -1,8 +1,5 @@
-"""Paths to one value in a JSON record, as a recipe's `fields` writes them: keys joined by dots, positions in brackets ([-1] is
-the last one); a key with a dot or a bracket is quoted. Where a step meets a text that is JSON, it goes on inside the text.
-
-    steps_of("$.payload.items[0].text")      # ("payload", "items", 0, "text")
-"""
+"""Paths to one value in a JSON record, as `fields` writes them: "$.payload.items[0].text", with [-1] for the last one; a key
+with a dot or a bracket is quoted. Where a step meets a text that is JSON, it goes on inside the text."""
 
 import json
 import re

@@ -1,11 +1,6 @@
 """Messages as the OpenAI API has them, whatever server wrote them: calls, ShareGPT's turns, and answers without leaked control
-text. A call of a custom tool is one of a function with the argument `input`, as in the Responses API. Control text in code,
-quotes, a list, or before words about it stays. ShareGPT's calls in a row are one turn, and results answer them in order. DuckDB
-calls normal_messages and call_turns; they never raise.
-
-    without_leak("Lake Como.<|eot_id|><|start_header_id|>user ...")            # "Lake Como."
-    without_leak("Each turn of ChatML ends with `<|im_end|>`.")                # unchanged: the text is about the token
-"""
+text ("Lake Como.<|eot_id|>..."), which stays in code, quotes, a list, or before words about it. A call of a custom tool is one
+of a function with the argument `input`. DuckDB calls normal_messages and call_turns; they never raise."""
 
 import json
 import re

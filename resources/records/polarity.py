@@ -1,8 +1,5 @@
 """Which end of a score is good, by its name, and what the words of feedback say: one table for every format.
-
-good_end("user_score")           # 1: more is better; of "hallucination" -1, of "toxicity_check" 0 (the name does not tell)
-SAID["thumbs_down"]              # ("side", -1), whatever the name;  SAID["true"]: ("truth", 1), of what the name says
-"""
+good_end("user_score") is 1 (more is better), of "hallucination" -1, of "toxicity_check" 0 (the name does not tell)."""
 
 import re
 from functools import lru_cache

@@ -1,7 +1,6 @@
-r"""The names under which gateways and products log a column: one table for all formats (docs/data.md prints it). Names are
-compared word by word: userId, user-id, x-user-id, metadata.user_id and {"user": {"id": ...}} are user_id. A value of another
-shape than the column's is not read. Order of precedence: a path that the source's `fields` names, what the format reads itself,
-what is read here.
+r"""The names under which gateways and products log a column: one table for all formats (docs/data.md prints it), compared word
+by word: userId, x-user-id, metadata.user_id and {"user": {"id": ...}} are user_id. A value of another shape than the column's
+is not read. Precedence: a path of the source's `fields`, what the format reads itself, what is read here.
 
     Reader(keys_read(form), fields).of({"user": "U2", "durationMs": 812, "billing": {"amount": 0.02}, ...})
     # {"named": {}, "found": {"user": "U2", "latency": 812.0}, "unread": ["billing.amount\tcost"], "clashes": []}
@@ -498,8 +497,7 @@ def _proposal(record: dict[str, Any], path: Path, value: Any, known: set[str]) -
 
 
 def _leaves(value: Any, path: Path, bodies: bool = False) -> Iterator[tuple[Path, Any]]:
-    """The values of a record by path, without contents: texts, numbers, and objects that may be times. bodies: also what
-    stands in a whole request or response that has a content's name."""
+    """A record's values by path: texts, numbers, and objects that may be times; bodies: of whole requests and responses too."""
     if isinstance(value, str) and path and value[:1] in "{[" and len(value) < 20_000:
         value = structure_in(value) or value
     if isinstance(value, list) and path:

@@ -1,8 +1,6 @@
-"""Finds log objects that are new or changed: for a sensor every minute, or a page at a time. Each tick of a sensor lists two
-parts of a source: the end, where writers that name objects by time put new ones, and the next page of a walk over everything,
-which takes WALK_TICKS ticks. Listed objects are compared with sorted 64-bit hashes of what was read (KnownObjects, remembered
-in the lake and mapped into memory), and only those that it lacks with the ledger itself. Nothing is written to the ledger.
-"""
+"""Finds log objects that are new or changed, for a sensor. Each tick lists two parts of a source: the end, where writers that
+name objects by time put new ones, and the next page of a walk over everything, which takes WALK_TICKS ticks. Listed objects are
+compared with sorted 64-bit hashes of what was read (KnownObjects), and only those that it lacks with the ledger itself."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """What a mirror knows of its bucket: for each object its etag, and whether and how its file lies here. Several processes of a
-machine share it.
-"""
+machine share it."""
 
 import os
 import sqlite3

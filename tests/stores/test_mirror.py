@@ -15,7 +15,7 @@ from resources.lake.lake import LakeError, LakeLayout
 from resources.lake.lake_use import LakeInUse, alone, at_work
 from resources.lake.tables import SCHEMAS, Tables
 from resources.manifests.manifest import ManifestError, changed_files
-from resources.reading.erasures import add_tombstones, keep_key
+from resources.reading.commit import add_tombstones, keep_key
 from stores.mirror import mirror as mirrors
 from stores.s3 import S3Error
 

@@ -3,7 +3,7 @@
 import pytest
 
 from resources.composing.teachers.answer_store import AnswerStore, StoredAnswer
-from stores.mirror.paid_answers import digests_of, joined
+from stores.mirror.pulling import digests_of, joined
 
 PLACE = "answers/tutor.jsonl"
 

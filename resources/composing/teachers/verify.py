@@ -1,8 +1,6 @@
-"""Scores answers, to reject what is wrong and to keep the best of several (rejection sampling).
-
-The checks are those of evaluation suites (model_ops/tasks/). What is right comes from the row: the logged answer (number,
-exact, function_call), the schema that its request asked for (json_schema), or what a row of rl_prompts brings (verifier).
-"""
+"""Scores answers by the checks of evaluation suites (model_ops/tasks/), for rejection sampling. What is right comes from the
+row: the logged answer (number, exact, function_call), its request's schema (json_schema), or the verifier of a row of
+rl_prompts."""
 
 from __future__ import annotations
 

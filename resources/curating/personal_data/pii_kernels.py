@@ -135,8 +135,7 @@ def _suspect(plain, size, words, word_edges, word_kinds, word_starts, word_signs
 
 @compiled
 def _word(plain, at, words, word_edges, word_kinds, word_starts):
-    """The kind of the listed word that begins at `at`, 0 if none: token prefixes match their exact case, other words any
-    case."""
+    """The kind of the listed word that begins at `at`, 0 if none: token prefixes match their exact case, others any case."""
     for fold in range(2):
         first, second = plain[at], plain[at + 1]
         if fold:
@@ -194,8 +193,7 @@ def _value_follows(plain, at, size, kind):
 
 @compiled
 def _number_follows(plain, at, size):
-    """Whether the first digit within 60 characters of a word (its own rest, a key's quotes, 24 others) begins seven digits
-    that are at most 8 bytes apart."""
+    """Whether the first digit within 60 characters of a word begins seven digits that are at most 8 bytes apart."""
     place = at + 2
     characters = 2
     while place < size and characters < 60 and not _digit(plain[place]):

@@ -1,6 +1,5 @@
-"""Replaces personal data in chat messages by typed placeholders. The same value gets the same placeholder for as long as one
-redactor is used. JSON stays JSON: each key and value is redacted by itself; a string that contains JSON is parsed, redacted and
-written again.
+"""Replaces personal data in chat messages by typed placeholders, the same for a value as long as one redactor is used. JSON
+stays JSON: each key and value is redacted by itself, also in strings that contain JSON.
 
     redactor = Redactor()                                          # one for each session
     redactor.redact_json('[{"role":"user","content":"mail a@b.org"}]')   # ... "mail <EMAIL_1>"

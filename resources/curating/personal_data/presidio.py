@@ -1,7 +1,5 @@
-"""Adds Microsoft Presidio's findings to the built-in patterns: `curation: {pii_engine: presidio}`. Presidio is an extra and
-needs a spaCy model (en_core_web_lg, or that of MILLRACE_PRESIDIO_MODEL), which is not downloaded automatically. Where both find
-something at the same place, the built-in kind is used.
-"""
+"""Adds Microsoft Presidio's findings to the built-in patterns, which win at the same place: `curation: {pii_engine: presidio}`.
+It needs a spaCy model (en_core_web_lg, or that of MILLRACE_PRESIDIO_MODEL), which is not downloaded automatically."""
 
 import os
 from collections.abc import Callable, Iterator

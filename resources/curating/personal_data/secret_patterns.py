@@ -1,6 +1,5 @@
 """Finds keys, tokens, passwords and credentials in URLs in a text, as spans of kind SECRET. Tokens are recognised by the
-prefixes that issuers document; other secrets by the name that they are assigned to, and by how random they look.
-"""
+prefixes that issuers document; other secrets by the name that they are assigned to, and by how random they look."""
 
 import math
 import re

@@ -1,7 +1,5 @@
-"""Reads CSV and TSV in bounded memory: one JSON object per row, keyed by the header's names. An empty cell is left out, and
-JSON in a cell becomes a structure where a format expects one, as in Parquet. A broken row becomes a RecordProblem, and reading
-goes on with the line after the one where the row begins.
-"""
+"""Reads CSV and TSV in bounded memory: one JSON object per row, without empty cells; JSON in a cell becomes a structure where a
+format expects one. A broken row becomes a RecordProblem, and reading goes on with the next line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Reads the records of a Parquet object in bounded memory: one JSON object per row. Null fields are left out, because Parquet
-gives every row every field that any row has (`content` stays: a message with tool calls only has it null). A text column with
-the JSON of a list or object, where a format expects one, becomes that list or object.
-"""
+"""Reads the records of a Parquet object in bounded memory: one JSON object per row, without null fields (`content` stays: a
+message with tool calls has it null). A text column with JSON, where a format expects a structure, becomes one."""
 
 import json
 import re

@@ -1,10 +1,6 @@
-"""What a request leaves to its provider: text that the model saw and that the record does not hold. DuckDB calls context_of for
-records in which NEEDLES are found; it never raises. Curation puts an earlier response before the row's messages if the log has
-it, and drops the other rows.
-
-    context_of('{"request": {"contents": [...], "cachedContent": "cachedContents/abc"}, ...}')
-    # '{"elsewhere": "cachedContent"}'
-"""
+"""What a request leaves to its provider: text that the model saw and that the record does not hold, such as {"elsewhere":
+"cachedContent"}. DuckDB calls context_of for records in which NEEDLES are found; it never raises. Curation puts an earlier
+response before the row's messages if the log has it, and drops the other rows."""
 
 import json
 import re

@@ -1,7 +1,6 @@
 """The Gemini API (generateContent) as an OpenAI chat. Fields in camelCase as in REST (ai.google.dev/api/generate-content) or
 snake_case as in SDK dumps. A result answers the call of its name, in the order of the calls; calls without an id get one from
-their name.
-"""
+their name."""
 
 import re
 from collections import Counter

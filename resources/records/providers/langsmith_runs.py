@@ -1,6 +1,5 @@
 """A run of LangSmith as an OpenAI chat. Messages as in langchain_core/messages and load/dump.py; a run of `wrap_openai` has the
-bodies of OpenAI's chat or Responses API; a traced function its arguments, whose texts are the prompt, and its result.
-"""
+bodies of OpenAI's chat or Responses API; a traced function its arguments, whose texts are the prompt, and its result."""
 
 from datetime import datetime, timedelta
 from typing import Any

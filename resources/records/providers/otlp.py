@@ -1,9 +1,7 @@
-"""Turns a span or log record of OTLP JSON into a model call: OpenAI messages, usage, times, evaluations. Attribute names: the
-GenAI semantic conventions, their older names and message events, OpenLLMetry's numbered attributes, OpenInference's llm.*.
-DuckDB calls model_call_of and joined_call_of. They never raise: other items are {"kind": "passed over", "rule": ...}, items
-that need others of their span {"kind": "side", ...} (resources/reading/span_events.py), and calls of more than LONGEST_BYTES
-{"kind": "too_long"}.
-"""
+"""Turns a span or log record of OTLP JSON into a model call. Attribute names: the GenAI semantic conventions, their older names
+and message events, OpenLLMetry's numbered attributes, OpenInference's llm.*. DuckDB calls model_call_of and joined_call_of;
+they never raise: other items are {"kind": "passed over", "rule": ...}, items that need others of their span {"kind": "side",
+...} (resources/reading/pairing.py), and calls of more than LONGEST_BYTES {"kind": "too_long"}."""
 
 import json
 import re

@@ -1,6 +1,5 @@
 """Messages and tools in the attributes of an OTLP span or log record, in the OpenAI shape. Attributes are plain JSON values by
-name.
-"""
+name."""
 
 import json
 import re

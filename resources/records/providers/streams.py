@@ -1,8 +1,5 @@
-"""Joins streamed answers of Anthropic, Gemini, Bedrock, Ollama and the Responses API into the response of the call without
-streaming. A stream without its end was cut: it has an `error`, as in `streams`.
-
-    with_joined_events(record)      # a log record whose response is a list of stream events, or the text of its events
-"""
+"""Joins streamed answers of Anthropic, Gemini, Bedrock, Ollama and the Responses API (a list of events, or their text) into the
+response of the call without streaming. A stream without its end was cut: it has an `error`, as in `streams`."""
 
 import json
 from typing import Any

@@ -2,8 +2,7 @@
 
 import pytest
 
-from resources.artefacts.current import StaleInput, causes_of, current_manifests, stale_inputs
-from resources.artefacts.registry import Registry
+from resources.artefacts.registry import Registry, StaleInput, causes_of, current_manifests, stale_inputs
 from resources.lake.lake import LakeLayout
 from resources.manifests.manifest import Code, Input, Manifest
 
@@ -135,7 +134,7 @@ def test_the_cause_that_is_furthest_back_comes_first():
 
 
 def test_only_what_is_behind_an_artefact_is_read(tmp_path, monkeypatch):
-    from resources.artefacts import current
+    import resources.artefacts.registry as current
 
     registry = Registry(LakeLayout.open(tmp_path / "lake"), "tutor")
 

@@ -6,7 +6,7 @@ import pytest
 
 from resources.catalog.build import rebuild
 from resources.catalog.catalog import query
-from resources.catalog.release_relations import RELEASE_RELATIONS
+from resources.catalog.dataset_relations import RELEASE_RELATIONS
 from resources.endpoints.actor import AUTOMATIC, Actor
 from resources.endpoints.approvals import approve, withdraw
 from resources.endpoints.endpoints import Endpoint

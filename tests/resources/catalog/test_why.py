@@ -246,7 +246,7 @@ def test_a_log_object_as_a_whole_says_what_came_of_its_records(read):
 
 
 def test_an_object_that_could_not_be_read_says_why(tmp_path, monkeypatch):
-    import resources.sources.prefetch as module
+    import resources.sources.ledger as module
 
     def shut(item):
         raise PermissionError(13, "Permission denied", item.uri)

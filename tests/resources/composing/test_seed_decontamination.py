@@ -6,8 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from resources.composing.dropped_seeds import drop_contaminated_seeds
-from resources.composing.seeds import import_seeds
+from resources.composing.seeds import drop_contaminated_seeds, import_seeds
 from resources.curating.curation import Decontamination
 from resources.curating.decontamination import EVAL_ITEMS
 

@@ -15,10 +15,12 @@ from interaction_rows import days_of, interaction, read, store, thumb
 from resources.curating.cleaning import clean
 from resources.curating.curation import CurationSettings
 from resources.curating.decontamination import EVAL_ITEMS
+from resources.curating.record_counts import CountsError, RecordCounts
 from resources.curating.selection import CurationError, curate
 from resources.digests.slices import slice_digest
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
+from resources.manifests.manifest import Manifest
 
 WORDS = [
     "river", "stone", "mill", "wheel", "grain", "flour", "baker", "oven", "bread", "market", "road", "cart", "horse", "rider",
@@ -266,3 +268,21 @@ def test_planted_benchmark_questions_are_caught(tables, tmp_path):
     assert not any(row["interaction_id"] in kept for row in planted)
     assert len(kept) >= 297
     assert report.suites["gsm8k"]["items_found"] >= 20 and report.suites["humaneval"]["items_found"] >= 9
+
+
+COUNTS = {"read": 4, "kept": 2, "dropped": {"clean: error": 1}, "quarantined": {"ingest: wrong_type": 1}}
+
+
+def test_counts_are_read_from_manifests():
+    counts = RecordCounts.of(Manifest.model_construct(metrics={"read": 3, "records": COUNTS}))
+    assert counts.adds_up and (counts.read, counts.rows) == (4, 2)
+    assert counts.as_metrics() == {**COUNTS, "elsewhere": 0}
+    assert counts.as_rows() == [
+        {"stage and rule": "clean: error", "records": 1},
+        {"stage and rule": "ingest: wrong_type", "records": 1},
+    ]
+
+
+def test_a_record_that_is_lost_is_an_error():
+    with pytest.raises(CountsError, match="5 records were read, but 2 kept"):
+        RecordCounts(5, 2, COUNTS["dropped"], COUNTS["quarantined"]).check()

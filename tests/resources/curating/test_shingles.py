@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from resources.curating import shingles
 from resources.curating.curation import NearDuplicates
-from resources.curating.duplicates import minhash
-from resources.curating.duplicates.minhash import signatures, stamp
+from resources.curating.duplicates import near_duplicates as minhash
+from resources.curating.duplicates.near_duplicates import signatures, stamp
 from resources.curating.shingles import ngrams, shingle_sets, text_buffer, word_hashes
 
 LETTERS = "ab_9 .\n-éBÉ\u0301e水ひไทยß한\u1112\u1161İ\U0001f600٣\u00a0、"

@@ -8,12 +8,10 @@ from cleaned_rows import FIRST, cleaned, days_of_rows, generator, store
 
 from resources.curating import FeedbackScale
 from resources.drifting.chosen_window import ChosenWindow, KnownVocabulary, ReferenceWindow
-from resources.drifting.days import Reference
-from resources.drifting.drift import COUNTED_BY, compare_traffic
+from resources.drifting.drift import COUNTED_BY, ServedRelease, compare_traffic
 from resources.drifting.page import write_drift_page
-from resources.drifting.release_reference import ServedRelease
 from resources.drifting.session_counts import DriftInputs, SessionCounts
-from resources.drifting.settings import DriftSettings
+from resources.drifting.settings import DriftSettings, Reference
 from resources.lake import sql_files
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables

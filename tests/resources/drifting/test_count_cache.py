@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from cleaned_rows import FIRST, cleaned, days_of_rows, generator, store
 
-from resources.drifting import count_cache
-from resources.drifting.count_cache import CountCache
+from resources.drifting import chosen_window as count_cache
+from resources.drifting.chosen_window import CountCache
 from resources.drifting.drift import compare_traffic
 from resources.drifting.session_counts import DriftInputs, SessionCounts
 from resources.drifting.settings import DriftSettings

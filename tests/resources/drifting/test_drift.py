@@ -10,9 +10,8 @@ from cleaned_rows import FIRST, cleaned, days_of_rows, generator, store
 from resources.curating import FeedbackScale
 from resources.curating.judge_endpoint import JudgeSettings
 from resources.drifting import acceptance_chart as cusum
-from resources.drifting.drift import compare_traffic
+from resources.drifting.drift import ServedRelease, compare_traffic, served_release
 from resources.drifting.page import write_drift_page
-from resources.drifting.release_reference import ServedRelease, served_release
 from resources.drifting.session_counts import DriftInputs
 from resources.drifting.settings import DriftSettings
 from resources.lake.lake import LakeLayout

@@ -6,7 +6,7 @@ from datetime import date, timedelta
 import numpy as np
 import pytest
 
-from resources.drifting.dispersion import bound_of, day_level_p, dispersion
+from resources.drifting.compare import bound_of, day_level_p, dispersion
 from resources.drifting.permutation import ENOUGH, Columns, permutation_tests
 
 SHARES, RISE = Columns("shapes", "shares", 0, 6), Columns("errors", "rise", 6, 2)

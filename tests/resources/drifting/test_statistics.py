@@ -1,15 +1,18 @@
 """Statistics of two groups, the F distribution and Holm's procedure against values known from elsewhere."""
 
 import math
+from datetime import date, timedelta
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.drifting.compare import holm
-from resources.drifting.dispersion import f_quantile, upper_tail
-from resources.drifting.permutation import fall, population_stability, rise
+from resources.drifting.compare import f_quantile, holm, sessions_alike, upper_tail
+from resources.drifting.permutation import Columns, fall, permutation_tests, population_stability, rise
+from resources.drifting.session_counts import novelty, vocabulary
+from resources.drifting.settings import reference_of, strata_of, window_of
 
 
 def counts(*rows):
@@ -84,3 +87,94 @@ def test_holm_keeps_its_rate_over_dependent_tests():
 def test_what_is_no_p_value_is_refused(p_values):
     with pytest.raises(ValueError, match="above 0 and at most 1"):
         holm(p_values, 0.05)
+
+
+def test_new_and_known_n_grams_are_counted_by_text():
+    known = vocabulary(pa.array(["the mill grinds the grain", "the river turns the wheel"]), 3)
+    new, old = novelty(pa.array(["the mill grinds the flour", "grinds the grain", "two words", "", None]), known, 3)
+    assert list(new) == [1, 0, 0, 0, 0] and list(old) == [2, 1, 0, 0, 0]
+
+
+def test_an_empty_vocabulary_knows_nothing():
+    known = vocabulary(pa.array([], pa.string()), 2)
+    new, old = novelty(pa.array(["one two three"]), known, 2)
+    assert len(known) == 0 and list(new) == [2] and list(old) == [0]
+    assert known.dtype == np.uint64
+
+
+SHAPES, ERRORS = Columns("shapes", "shares", 0, 2), Columns("errors", "rise", 2, 2)
+
+
+def test_a_session_s_columns_sum_to_one_in_each_test_that_counts_it():
+    counts = np.array([[30.0, 10.0, 4.0, 0.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 3.0]])
+    found = sessions_alike(counts, [SHAPES, ERRORS])
+    assert found.tolist() == [[0.75, 0.25, 1, 0], [0, 1, 0, 0], [0, 0, 0.25, 0.75]] and counts[0, 0] == 30
+
+
+def test_a_quarter_of_short_sessions_among_long_ones_is_found_by_session_and_not_by_row():
+    rng = np.random.default_rng(1)
+
+    def day(short):
+        rows = rng.geometric(0.04, 200).astype(float)
+        rows[:short] = 1
+        shape = (np.arange(200) < short) * 1
+        found = np.zeros((200, 4))
+        found[np.arange(200), shape] = rows
+        return found
+
+    window, reference = day(50), np.concatenate([day(0), day(2), day(1)])
+    by_row = permutation_tests([window], [reference], [SHAPES], rng, 1e-4)[0]
+    by_session = permutation_tests(
+        [sessions_alike(window, [SHAPES])], [sessions_alike(reference, [SHAPES])], [SHAPES], rng, 1e-4
+    )[0]
+    assert by_session.value > 10 * by_row.value and by_session.p < 2e-4
+
+
+FIRST = date(2026, 6, 1)  # a Monday
+
+
+def days(count, first=FIRST):
+    return [first + timedelta(day) for day in range(count)]
+
+
+def test_the_first_full_window_is_the_reference_and_its_first_quarter_the_vocabulary():
+    found = reference_of(days(40), 28, FIRST + timedelta(40))
+    assert (found.start, found.end) == (FIRST, date(2026, 6, 28))
+    assert list(found.vocabulary) == days(7) and list(found.comparison) == days(21, date(2026, 6, 8))
+
+
+def test_a_window_that_is_not_over_is_none():
+    assert reference_of(days(28), 28, date(2026, 6, 28)) is None
+    assert reference_of(days(28), 28, date(2026, 6, 29)) is not None
+    assert reference_of([], 28, FIRST) is None
+    assert reference_of(days(3, FIRST + timedelta(100)), 28, FIRST) is None  # all of it in the future
+
+
+def test_a_release_is_compared_with_the_window_before_it_if_that_is_full():
+    made = date(2026, 7, 20)
+    found = reference_of(days(60), 28, date(2026, 8, 1), before=made)
+    assert (found.start, found.end) == (date(2026, 6, 22), date(2026, 7, 19))
+    assert reference_of(days(60), 28, date(2026, 8, 1), before=date(2026, 6, 10)).start == FIRST
+
+
+def test_days_without_traffic_are_left_out_and_a_part_without_days_is_no_reference():
+    some = [day for day in days(28) if day.weekday() < 5]
+    assert len(reference_of(some, 28, date(2026, 7, 1)).comparison) == 15
+    assert reference_of([FIRST, date(2026, 7, 20)], 28, date(2026, 8, 1)) is None
+
+
+def test_a_window_holds_days_after_the_reference_only():
+    traffic = set(days(40))
+    assert window_of(date(2026, 7, 1), 7, traffic, date(2026, 6, 28)) == days(3, date(2026, 6, 29))
+    assert window_of(date(2026, 7, 1), 1, traffic, date(2026, 6, 28)) == [date(2026, 7, 1)]
+
+
+def test_mondays_are_compared_with_mondays_where_there_are_two():
+    comparison = days(21, date(2026, 6, 8))
+    [(inside, outside)] = strata_of([date(2026, 6, 29)], comparison)
+    assert inside == [date(2026, 6, 29)] and outside == [date(2026, 6, 8), date(2026, 6, 15), date(2026, 6, 22)]
+    assert len(strata_of(days(7, date(2026, 6, 29)), comparison)) == 7
+    assert strata_of([date(2026, 6, 29)], days(10)) == [([date(2026, 6, 29)], days(10))]
+    weekdays = [day for day in comparison if day.weekday() < 5]
+    assert strata_of([date(2026, 7, 4)], weekdays) == [([date(2026, 7, 4)], weekdays)]
+    assert strata_of([date(2026, 6, 29)], []) == [] and strata_of([], comparison) == []

@@ -221,7 +221,7 @@ def test_requests_without_an_answer_and_without_a_time_are_said(tmp_path):
 
 
 def test_objects_that_cannot_be_read_are_named_with_the_reason(tmp_path, monkeypatch):
-    import resources.sources.prefetch as module
+    import resources.sources.ledger as module
 
     write(tmp_path / "a.jsonl", [pair(1, "ask", "an answer of some words")])
     write(tmp_path / "shut.jsonl", [pair(2, "ask again", "an answer of some words")])

@@ -119,7 +119,7 @@ def test_an_object_that_cannot_be_read_for_its_days_has_the_reason_and_a_day(tab
         raise OSError(5, "Input/output error")
 
     write(tmp_path / "logs" / "a.jsonl", pair("1"))
-    monkeypatch.setattr("resources.sources.prefetch.open_object", refuse)
+    monkeypatch.setattr("resources.sources.ledger.open_object", refuse)
     assert observe(tables, "w", {"g": SourceSettings(uri=str(tmp_path / "logs"))}).unread_objects == 1
     with Ledger.open(tables, "w") as ledger:
         [entry] = ledger.entries()
@@ -258,7 +258,7 @@ def test_an_unreadable_object_is_failed_and_tried_again(tables, tmp_path, monkey
     write(tmp_path / "logs/a.jsonl", pair("1"))
     write(tmp_path / "logs/b.jsonl", pair("2"))
     sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"))}
-    import resources.sources.prefetch as prefetch
+    import resources.sources.ledger as prefetch
 
     whole = prefetch.open_object
 

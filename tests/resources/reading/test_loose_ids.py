@@ -7,8 +7,7 @@ import pytest
 
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
-from resources.reading.ingest_notes import notes_on
-from resources.reading.ingestion import ingest
+from resources.reading.ingestion import ingest, notes_on
 from resources.sources.sources import SourceSettings
 from tests.resources.records.test_formats import pair, read
 from tests.thorough_cases import thorough_except

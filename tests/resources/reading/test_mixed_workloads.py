@@ -2,8 +2,7 @@
 
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
-from resources.reading.ingest_notes import notes_on
-from resources.reading.ingestion import ingest
+from resources.reading.ingestion import ingest, notes_on
 from resources.sources.sources import SourceSettings
 from tests.resources.inspecting.test_survey import PAIR, put
 

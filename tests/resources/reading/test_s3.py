@@ -13,7 +13,7 @@ from resources.lake.lake import LakeLayout
 from resources.lake.sql_files import attach_slice, workbench
 from resources.lake.tables import Tables
 from resources.reading.ingestion import ingest, observe
-from resources.sources import prefetch
+from resources.sources import ledger as prefetch
 from resources.sources.sources import SourceError, SourceSettings, list_objects, objects_after, open_object
 from resources.sources.unread_objects import new_objects
 from stores import s3

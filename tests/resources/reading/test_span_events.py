@@ -8,7 +8,7 @@ import pytest
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
 from resources.reading import batches as staging
-from resources.reading import span_events
+from resources.reading import pairing as span_events
 from resources.reading.ingestion import ingest
 from resources.sources.sources import SourceSettings
 from tests.thorough_cases import thorough_except

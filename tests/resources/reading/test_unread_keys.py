@@ -6,15 +6,17 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
+from benchmarks.first_day import CHATS, KEYS, write_logs
 from resources.digests.user_hash import keyed_hash
 from resources.erasing import raw_keys
 from resources.erasing.raw_keys import named_in_logs
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
-from resources.reading.ingest_notes import notes_on
+from resources.reading.ingestion import ingest, notes_on
 from resources.reading.unread_keys import UnreadKey, unread_in, unread_text
 from resources.records.extraction import keys_read, looks_beside
 from resources.records.formats import FORMATS
+from resources.sources.sources import SourceSettings
 from tests.resources.records.test_formats import read
 
 ASKED = {"model": "m", "messages": [{"role": "user", "content": "hello there"}]}
@@ -171,3 +173,53 @@ def test_a_user_is_found_in_the_logs_however_they_are_written(tmp_path, monkeypa
 def test_what_a_format_reads_comes_from_its_sql(name, keys):
     assert keys <= keys_read(FORMATS[name]) and looks_beside(FORMATS[name]) and not looks_beside(FORMATS["feedback"])
     assert json.loads(json.dumps(sorted(keys_read(FORMATS[name]))))
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_nothing_that_a_product_says_is_lost(tmp_path, kind):
+    write_logs(kind, tmp_path / "logs")
+    tables = Tables(LakeLayout.open(tmp_path / "lake"))
+    report = ingest(tables, "support", {"bot": SourceSettings(uri=str(tmp_path / "logs"))})
+    rows = tables.open("interactions").to_pyarrow_table()
+    assert {column: rows[column].null_count for column in KEYS[kind] if column != "feedback"} == dict.fromkeys(
+        list(KEYS[kind])[:-1], 0
+    )
+    assert (
+        rows.num_rows == CHATS and len(set(rows["ts"].to_pylist())) == CHATS and len(set(rows["user_hash"].to_pylist())) == 40
+    )
+    assert set(tables.open("feedback").to_pyarrow_table()["value"].to_pylist()) == {-1.0, 1.0}
+    assert report.total.attached_feedback == CHATS // 5 and not report.unread_keys.get("bot")
+
+
+def test_a_word_a_currency_and_a_workload_beside_whole_answers(tmp_path):
+    answer = {"message": {"role": "assistant", "content": "yes"}, "finish_reason": "stop"}
+    pair = {"request": {"messages": [{"role": "user", "content": "hi"}]}, "response": {"choices": [answer]}}
+    records = [{"status": "failed"}, {"cost": 0.2, "currency": "EUR"}, {"cost": 0.2}, {"status_code": 500, "cut": True}]
+    (tmp_path / "logs.jsonl").write_text("".join(json.dumps({**pair, "request_id": f"r{n}", "team": "tutor" if n == 2 else "x",
+                    **more} | (
+                    {"response": {"choices": [{**answer, "finish_reason": None}]}} if "cut" in more else {})) + "\n" for n,
+            more in enumerate(records)))  # fmt: skip
+    tables = Tables(LakeLayout.open(tmp_path / "lake"))
+    ingest(
+        tables,
+        "shop",
+        {"app": SourceSettings(uri=str(tmp_path / "logs.jsonl"), fields={"workload": "team"}, workloads={"tutor": "math"})},
+    )
+    rows = {row["request_id"]: row for row in tables.open("interactions").to_pyarrow_table().to_pylist()}
+    assert [(rows[f"r{n}"]["status"], rows[f"r{n}"]["cost"], rows[f"r{n}"]["workload"]) for n in range(4)] == [
+        ("success", None, "shop"), ("success", None, "shop"), ("success", 0.2, "math"), ("failure", None, "shop"),
+    ]  # fmt: skip
+
+
+def test_a_run_counts_the_records_in_quarantine_beside_whole_objects(tmp_path):
+    good = {"prompt": "Why?", "completion": "Because."}
+    lines = [good, {**good, "suffix": "and so on"}, {"prompt": "What?", "suffix": "more of it", "completion": "That."}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (tmp_path / "b.jsonl").write_text(json.dumps({"some": "thing"}))
+    sources = {name: SourceSettings(uri=str(tmp_path / f"{name}.jsonl")) for name in ("a", "b")}
+    report = ingest(Tables(LakeLayout.open(tmp_path / "lake")), "shop", sources)
+    notes = [note for note in notes_on(report) if "quarantine" in note]
+    assert [note.split(" (")[0].split(":")[0] for note in notes] == [
+        "1 object went to quarantine as a whole",
+        "2 records went to quarantine",
+    ]

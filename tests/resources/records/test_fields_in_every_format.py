@@ -6,8 +6,7 @@ from marked_formats import NAMES, VALUES, fields_of, write_marked
 from resources.digests.user_hash import keyed_hash
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
-from resources.reading.ingest_notes import notes_on
-from resources.reading.ingestion import ingest
+from resources.reading.ingestion import ingest, notes_on
 from resources.sources.sources import SourceSettings
 from tests.resources.records.test_formats import read
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 from test_formats import read
 
-from model_ops.chat_apis.finish_reasons import WHOLE, finish_reason_of
+from model_ops.chat_apis.blocks import WHOLE, finish_reason_of
 from model_ops.chat_apis.responses_api import chat_of
 from resources.records.field_mapping import FieldMapping, unread
 from resources.records.mapped_records import mapped_format

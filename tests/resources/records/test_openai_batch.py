@@ -11,7 +11,7 @@ from resources.reading import pairing
 from resources.reading.ingestion import ingest
 from resources.reading.pairing import pairing_key
 from resources.records.formats import detect
-from resources.sources import prefetch
+from resources.sources import ledger as prefetch
 from resources.sources.sources import SourceSettings
 from tests.thorough_cases import thorough_except
 

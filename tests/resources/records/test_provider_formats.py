@@ -1,14 +1,12 @@
 """Anthropic, Gemini and Bedrock: each from a fixture of its own, built from the providers' documented examples.
 
 anthropic.jsonl: docs.claude.com "Streaming messages" (the text and tool use streams), "Tool use", "Extended thinking",
-"Vision",
-"Citations", "Errors"; Vertex AI's "Log requests and responses". anthropic_batch.jsonl: "Batch processing".
+"Vision", "Citations", "Errors"; Vertex AI's "Log requests and responses". anthropic_batch.jsonl: "Batch processing".
 gemini.jsonl: ai.google.dev "Function calling" (the disco ball), "Thinking", "Text generation"; the SDK's model_dump().
 bedrock.jsonl: docs.aws.amazon.com/bedrock "Call a tool with the Converse API" (top_song), "API_runtime_ConverseStream",
 "Monitor model invocation using CloudWatch Logs and Amazon S3", "View the results of a batch inference job", "Inference request
 parameters". bedrock_completions.jsonl: "Inference request parameters" of Llama, Titan and Mistral. gemini_batch.jsonl:
-ai.google.dev "Batch API".
-"""
+ai.google.dev "Batch API"."""
 
 import json
 

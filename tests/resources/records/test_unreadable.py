@@ -16,8 +16,7 @@ from resources.inspecting.inspection import InspectError, inspect
 from resources.lake.lake import LakeLayout
 from resources.lake.sql_files import attach_slice, rows, workbench
 from resources.lake.tables import Tables
-from resources.reading.ingest_notes import notes_on
-from resources.reading.ingestion import ingest
+from resources.reading.ingestion import ingest, notes_on
 from resources.records.objects.log_reader import RecordProblem, read_records
 from resources.sources.sources import SourceSettings
 
@@ -141,7 +140,7 @@ def test_a_folder_without_one_good_record_says_every_reason(folder):
 
 
 def test_an_ingest_says_which_objects_left_no_row_and_why(folder, tmp_path, monkeypatch):
-    import resources.sources.prefetch as module
+    import resources.sources.ledger as module
 
     whole = module.open_object
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from model_ops.chat_apis import anthropic_api
 from model_ops.chat_apis.blocks import UnknownBlock, finish_reason
-from resources.records.providers import converse_api, gemini_api
-from resources.records.providers.calls import call_of
-from resources.records.providers.litellm_calls import provider_chat_of
+from resources.records.providers import gemini_api
+from resources.records.providers.bedrock_bodies import converse_chat
+from resources.records.providers.calls import call_of, provider_chat_of
 from resources.records.providers.streams import joined
 
 arguments = st.dictionaries(st.text(max_size=4), st.none() | st.integers(-9, 9) | st.text(max_size=4), max_size=3)
@@ -43,7 +43,7 @@ def converse(said):
         "call": lambda place, call: {"toolUse": {"toolUseId": f"t{place}", "name": call[0], "input": call[1]}},
     }
     content = [kinds[kind](place, value) for place, (kind, value) in enumerate(said)]
-    return converse_api.chat(
+    return converse_chat(
         {"messages": [{"role": "user", "content": [{"text": "q"}]}]},
         {"output": {"message": {"content": content}}, "stopReason": "end_turn"},
     )
