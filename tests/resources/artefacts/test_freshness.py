@@ -45,11 +45,8 @@ def test_a_changed_parent_makes_its_children_stale_and_theirs():
     assert list(stale) == ["sft_dataset", "sft_model"]
     [changed] = stale["sft_dataset"]
     assert (changed.reason, changed.name, changed.version, changed.current_version) == (
-        "changed",
-        "tutor/curated",
-        "v-rows-1",
-        "v-rows-2",
-    )
+        "changed", "tutor/curated", "v-rows-1", "v-rows-2",
+    )  # fmt: skip
     assert str(changed) == "made from curated v-rows-1, current is v-rows-2"
     [parent] = stale["sft_model"]
     assert (parent.reason, parent.kind, parent.digest) == ("stale", "dataset", "d1")
@@ -121,13 +118,9 @@ def test_what_was_made_from_an_outdated_artefact_is_stale():
 def test_the_cause_that_is_furthest_back_comes_first():
     """speculator is out of date by itself and by its dataset: the dataset has to be made again first."""
     of = {
-        "kind": "model",
-        "name": "w/quantized_model",
-        "version": "1",
-        "digest": "1",
-        "reason": "changed",
+        "kind": "model", "name": "w/quantized_model", "version": "1", "digest": "1", "reason": "changed",
         "current_version": "2",
-    }
+    }  # fmt: skip
     dataset = {"kind": "dataset", "name": "w/speculator_dataset", "version": "1", "digest": "1", "reason": "stale"}
     stale = {"speculator": [StaleInput(**of), StaleInput(**dataset)], "speculator_dataset": [StaleInput(**of)]}
     assert [artefact for artefact, _ in causes_of("speculator", stale)] == ["speculator_dataset", "speculator"]

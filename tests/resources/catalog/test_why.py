@@ -85,12 +85,9 @@ def test_lines_in_quarantine_and_lines_of_feedback(read):
 
 @pytest.mark.parametrize("asked, said", [
     ("zzz", "no interaction, request, trace, session or feedback has the id zzz"),
-    ("elsewhere.jsonl:3", "no log object elsewhere.jsonl is known"),
-    ("gateway.jsonl:3", "no row came of line 3 "),
-    ("gateway.jsonl:0", "no row came of line 0 "),
-    ("gateway.jsonl:99", "no record at line 99: the last one is at 6"),
-    ("picture.jsonl:2", "as a whole it is in quarantine: invalid_utf8"),
-    ("deadbeefdeadbeef", "has the id deadbeefdeadbeef"),
+    ("elsewhere.jsonl:3", "no log object elsewhere.jsonl is known"), ("gateway.jsonl:3", "no row came of line 3 "),
+    ("gateway.jsonl:0", "no row came of line 0 "), ("gateway.jsonl:99", "no record at line 99: the last one is at 6"),
+    ("picture.jsonl:2", "as a whole it is in quarantine: invalid_utf8"), ("deadbeefdeadbeef", "has the id deadbeefdeadbeef"),
 ])  # fmt: skip
 def test_what_is_not_there_is_said_in_one_sentence(read, asked, said):
     with pytest.raises(UnknownIdError, match=said):
@@ -110,19 +107,10 @@ def spelled(read, monkeypatch):
 
 
 @pytest.mark.parametrize("path", [
-    "logs/gateway.jsonl",
-    "./logs//gateway.jsonl",
-    "logs/../logs/gateway.jsonl",
-    "../{name}/logs/gateway.jsonl",
-    "~/logs/gateway.jsonl",
-    "link/gateway.jsonl",
-    "one.jsonl",
-    "{home}/link/../logs/./gateway.jsonl",
-    "file://{home}/logs/gateway.jsonl",
-    "file://localhost{home}/link/gatew%61y.jsonl",
-    "file:{home}/logs/gateway.jsonl",
-    "gateway.jsonl",
-    "../../elsewhere/../logs/gateway.jsonl",
+    "logs/gateway.jsonl", "./logs//gateway.jsonl", "logs/../logs/gateway.jsonl", "../{name}/logs/gateway.jsonl",
+    "~/logs/gateway.jsonl", "link/gateway.jsonl", "one.jsonl", "{home}/link/../logs/./gateway.jsonl",
+    "file://{home}/logs/gateway.jsonl", "file://localhost{home}/link/gatew%61y.jsonl", "file:{home}/logs/gateway.jsonl",
+    "gateway.jsonl", "../../elsewhere/../logs/gateway.jsonl",
 ])  # fmt: skip
 def test_a_line_and_an_object_are_found_by_any_spelling_of_their_path(read, spelled, path):
     path = path.format(home=spelled, name=spelled.name)
@@ -132,15 +120,11 @@ def test_a_line_and_an_object_are_found_by_any_spelling_of_their_path(read, spel
 
 @pytest.mark.parametrize("asked, said", [
     ("{home}/logs", "logs is a folder of 3 log objects: ask for one of them, such as {home}/logs/gateway.jsonl"),
-    ("logs/", "logs/ is a folder of 3 log objects"),
-    ("link", "link is a folder of 3 log objects"),
-    ("logs:4", "logs is a folder of 3 log objects"),
-    ("{home}/lake", "is a folder, and no log object in it is known"),
+    ("logs/", "logs/ is a folder of 3 log objects"), ("link", "link is a folder of 3 log objects"),
+    ("logs:4", "logs is a folder of 3 log objects"), ("{home}/lake", "is a folder, and no log object in it is known"),
     ("/gone/gateway.jsonl:4", "no log object /gone/gateway.jsonl is known to .*: {home}/logs/gateway.jsonl has that name"),
-    ("gateway.jsonl:99999999999999999999999999", "no record at line"),
-    (":12", "has the id :12"),
-    ("a\udcff.jsonl:1", "is not UTF-8 text"),
-    ("\0.jsonl:1", "no log object"),
+    ("gateway.jsonl:99999999999999999999999999", "no record at line"), (":12", "has the id :12"),
+    ("a\udcff.jsonl:1", "is not UTF-8 text"), ("\0.jsonl:1", "no log object"),
 ])  # fmt: skip
 def test_what_is_no_object_says_what_is_near_it(read, spelled, asked, said):
     with pytest.raises(UnknownIdError, match=said.format(home=spelled)):

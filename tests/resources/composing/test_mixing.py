@@ -105,17 +105,9 @@ def test_what_there_are_too_few_rows_for_is_said():
 
 
 @pytest.mark.parametrize("wrong", [
-    {"mix": {"a": -1}},
-    {"mix": {"a": 0}},
-    {"mix": {"a": "half"}},
-    {"mix": {"a": True}},
-    {"mix": {"a": {"rows": 0}}},
-    {"mix": {"a": {"rows": 3, "share": 1}}},
-    {"mix": {"a": {}}},
-    {"limits": {"a": {"max_repeats": 0}}},
-    {"max_synthetic_share": 2},
-    {"test_share": 0.6, "validation_share": 0.4},
-    {"mixx": {}},
+    {"mix": {"a": -1}}, {"mix": {"a": 0}}, {"mix": {"a": "half"}}, {"mix": {"a": True}}, {"mix": {"a": {"rows": 0}}},
+    {"mix": {"a": {"rows": 3, "share": 1}}}, {"mix": {"a": {}}}, {"limits": {"a": {"max_repeats": 0}}},
+    {"max_synthetic_share": 2}, {"test_share": 0.6, "validation_share": 0.4}, {"mixx": {}},
 ])  # fmt: skip
 def test_impossible_settings_are_refused(wrong):
     with pytest.raises(ValidationError):

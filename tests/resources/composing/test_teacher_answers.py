@@ -37,16 +37,9 @@ def echo(body, number):
 
 def row(name, messages, split="train", **more):
     return {
-        "row_id": name,
-        "origin": "interaction",
-        "source": "gateway",
-        "session_id": f"s-{name}",
-        "workload": "tutor",
-        "messages": json.dumps(messages),
-        "interaction_ids": [f"i-{name}"],
-        "prompt_shape": "one",
-        **more,
-    }
+        "row_id": name, "origin": "interaction", "source": "gateway", "session_id": f"s-{name}", "workload": "tutor",
+        "messages": json.dumps(messages), "interaction_ids": [f"i-{name}"], "prompt_shape": "one", **more,
+    }  # fmt: skip
 
 
 def asks(name, question, **more):
@@ -78,15 +71,10 @@ class Built:
         with loopback(answer) as (address, seen), AnswerStore(home / kept) as answers:
             self.settings = TeacherSettings(
                 **{
-                    "base_url": f"{address}/v1",
-                    "model": "big",
-                    "licence": "apache-2.0",
-                    "retries": 3,
-                    "concurrency": 4,
-                    "timeout_s": 5,
-                    **settings,
+                    "base_url": f"{address}/v1", "model": "big", "licence": "apache-2.0", "retries": 3, "concurrency": 4,
+                    "timeout_s": 5, **settings,
                 }
-            )
+            )  # fmt: skip
             self.said = ""
             try:
                 self.report = build_teacher_answers(dataset, home / "out", self.settings, answers, prompts=asked)
@@ -128,12 +116,8 @@ def test_the_last_answer_is_the_teachers_and_alone_is_learnt(tmp_path):
     assert built.said_last["a"] == "teacher: one" and [each["row_id"] for each in built.rows] == ["a", "b", "c"]
     messages = json.loads(built.rows[1]["messages"])
     assert [(said["role"], said.get("weight")) for said in messages] == [
-        ("user", None),
-        ("assistant", 0),
-        ("tool", None),
-        ("user", None),
-        ("assistant", 1),
-    ]
+        ("user", None), ("assistant", 0), ("tool", None), ("user", None), ("assistant", 1),
+    ]  # fmt: skip
     assert messages[-1]["content"] == "teacher: second" and built.rows[1]["interaction_ids"] == ["i-b"]
     assert built.rows[2]["text"] == "plain text" and built.report.as_metrics()["kept_as_they_are"] == 1
     [body] = [request["body"] for request in built.seen if "tools" in request["body"]]
@@ -164,12 +148,9 @@ def test_a_later_run_asks_for_nothing_again_and_equal_prompts_are_asked_once(tmp
 def test_what_names_an_answer():
     base = ("m", [{"role": "user", "content": "a"}], None, {"temperature": 0.1})
     others = [
-        ("n", *base[1:]),
-        (base[0], [{"role": "user", "content": "b"}], *base[2:]),
-        (*base[:2], [{"x": 1}], base[3]),
-        (*base[:3], {"temperature": 0.2}),
-        (*base, 1),
-    ]
+        ("n", *base[1:]), (base[0], [{"role": "user", "content": "b"}], *base[2:]), (*base[:2], [{"x": 1}], base[3]),
+        (*base[:3], {"temperature": 0.2}), (*base, 1),
+    ]  # fmt: skip
     keys = {request_key(*base), *(request_key(*other) for other in others)}
     assert len(keys) == 6 and request_key(*base) == request_key(*base, 0)
 
@@ -327,15 +308,9 @@ def test_what_cannot_change_an_answer_changes_no_version():
     price = {"input": 1, "output": 1}
     faster = TeacherSettings(
         **{
-            **plain.model_dump(),
-            "concurrency": 3,
-            "retries": 1,
-            "price": price,
-            "max_cost": 2,
-            "requests_per_minute": 5,
-            "timeout_s": 9,
-            "api_key_env": "K",
+            **plain.model_dump(), "concurrency": 3, "retries": 1, "price": price, "max_cost": 2, "requests_per_minute": 5,
+            "timeout_s": 9, "api_key_env": "K",
         }
-    )
+    )  # fmt: skip
     assert plain.counted() == faster.counted()
     assert plain.counted() != TeacherSettings(**{**plain.model_dump(), "temperature": 0.1}).counted()

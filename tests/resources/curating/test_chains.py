@@ -51,11 +51,8 @@ def test_a_row_begins_with_the_turns_before_it_and_not_with_their_instructions(t
 
 
 @pytest.mark.parametrize("broken", [
-    {"request_id": "other"},
-    {"status": "failure", "error": "boom"},
-    {"params": '{"context": {"elsewhere": "prompt"}}'},
-    {"source": "x"},
-    {"params": '{"context": {"previous_response_id": "r1"}}'},
+    {"request_id": "other"}, {"status": "failure", "error": "boom"}, {"params": '{"context": {"elsewhere": "prompt"}}'},
+    {"source": "x"}, {"params": '{"context": {"previous_response_id": "r1"}}'},
 ])  # fmt: skip
 def test_a_row_whose_earlier_response_is_not_there_whole_is_dropped_by_name(tables, broken):
     rows = [turn(1, "Is it so?", "It is so.") | broken, turn(2, "Really?", "Really it is.", previous="r1")]

@@ -35,17 +35,13 @@ def cleaned(tables, rows, settings=None, feedback=()):
 
 def test_each_row_gets_a_status_and_one_decision(tables):
     rows = [
-        interaction(1, TEXT, "It marks and sweeps."),
-        interaction(2, TEXT, "", error="upstream timeout", status="failure"),
-        interaction(3, TEXT, "It marks and", finish_reason="length"),
-        interaction(4, TEXT, "   "),
+        interaction(1, TEXT, "It marks and sweeps."), interaction(2, TEXT, "", error="upstream timeout", status="failure"),
+        interaction(3, TEXT, "It marks and", finish_reason="length"), interaction(4, TEXT, "   "),
         interaction(5, TEXT, "It marks and sweeps.", cache_hit=True),
         interaction(6, TEXT, {"role": "assistant", "content": None, "refusal": "I cannot help with that."}),
-        interaction(7, TEXT, "x", completion="{not json"),
-        interaction(8, TEXT, "x", messages='{"role": "user"}'),
+        interaction(7, TEXT, "x", completion="{not json"), interaction(8, TEXT, "x", messages='{"role": "user"}'),
         interaction(9, TEXT, {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}]}),
-        interaction(10, [], "Hello, I am here."),
-        interaction(11, TEXT, "x", status="503"),
+        interaction(10, [], "Hello, I am here."), interaction(11, TEXT, "x", status="503"),
         interaction(12, TEXT, "x", completion=None, error="connection reset"),
     ]  # fmt: skip
     report, found = cleaned(tables, rows)

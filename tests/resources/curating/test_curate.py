@@ -136,12 +136,9 @@ def test_evaluation_items_are_found_wherever_they_stand(tables, tmp_path):
         ("short", "1", "Who owns the mill?", None), ("short", "2", "Bread now", None),
         ("short", "3", "one two three four five six seven eight nine ten", None))  # fmt: skip
     rows = [
-        interaction(1, f"Please answer: {question.upper()}!", "no idea"),
-        interaction(2, f"{half} and so on", "no idea"),
-        interaction(3, f"{little} and so on", "no idea at all"),
-        interaction(4, "something else entirely", f"It is: {answer}"),
-        interaction(5, "Tell me. who owns THE mill", "the miller"),
-        interaction(6, "bread, now!", "here it is"),
+        interaction(1, f"Please answer: {question.upper()}!", "no idea"), interaction(2, f"{half} and so on", "no idea"),
+        interaction(3, f"{little} and so on", "no idea at all"), interaction(4, "something else entirely", f"It is: {answer}"),
+        interaction(5, "Tell me. who owns THE mill", "the miller"), interaction(6, "bread, now!", "here it is"),
         interaction(7, "bring bread now please", "here it comes, 42"),
         interaction(8, [{"role": "user", "content": question}, {"role": "assistant", "content": "hm"}, {"role": "user", "content": "and then?"}], "then it ends"),
         interaction(10, "count one two three four five six seven eight nine", "and so it goes on for ever"),

@@ -184,13 +184,10 @@ def test_without_a_judge_the_columns_are_empty(tables, tmp_path):
     [
         ('{"quality": 7, "difficulty": 3}', (7, 3)),
         ('Let me think {"a": 1}.\n```json\n{"quality": "8", "difficulty": 2.5}\n```', (8, 2.5)),
-        ('{"quality": 11, "difficulty": 0}', (None, None)),
-        ('{"quality": true, "difficulty": null}', (None, None)),
-        ("quality 7", (None, None)),
-        ("", (None, None)),
-        (None, (None, None)),
+        ('{"quality": 11, "difficulty": 0}', (None, None)), ('{"quality": true, "difficulty": null}', (None, None)),
+        ("quality 7", (None, None)), ("", (None, None)), (None, (None, None)),
     ],
-)
+)  # fmt: skip
 def test_replies(text, found):
     reply = scored(read_chat(json.dumps(completion(text)[1]).encode()))
     assert (reply.quality, reply.difficulty) == found

@@ -53,14 +53,8 @@ def test_a_change_alarms_in_every_test_that_sees_it_and_a_quiet_day_in_none(tabl
     assert report.days == [END, END + timedelta(1)] and report.notes == []
     assert not any(row["alarm"] for row in report.rows if row["dt"] == END)
     assert {row["test"] for row in report.alarms} == {
-        "prompt_shapes",
-        "novelty",
-        "language",
-        "tools",
-        "errors",
-        "refusals",
-        "prompt_length",
-    }
+        "prompt_shapes", "novelty", "language", "tools", "errors", "refusals", "prompt_length",
+    }  # fmt: skip
     row = next(row for row in report.alarms if row["test"] == "errors")
     assert row["value"] > 0.2 and row["p"] <= row["level"] < 0.01 and row["sessions"] == 40 and row["reference_sessions"] == 120
     assert "nothing to count" in by_test(report)["quality"]["problem"] and by_test(report)["bad_feedback"]["value"] is None
@@ -97,17 +91,13 @@ def test_a_day_with_as_many_rows_is_compared_again_when_they_or_their_feedback_c
         [
             blank
             | {
-                "workload": "tutor",
-                "dt": row["dt"],
-                "interaction_id": row["interaction_id"],
-                "name": "stars",
-                "value": 5.0,
+                "workload": "tutor", "dt": row["dt"], "interaction_id": row["interaction_id"], "name": "stars", "value": 5.0,
                 "ts": row["ts"],
             }
             for row in rows
             if row["dt"] == END + timedelta(1)
         ],
-    )
+    )  # fmt: skip
     late = compare_traffic(tables, "tutor", SETTINGS, DriftInputs(), now=NOW)
     assert late.days == [END + timedelta(1)] and by_test(late)["feedback_given"]["alarm"]
     store(tables, "cleaned_interactions", [row for row in rows if row["dt"] == FIRST])  # a day of the reference alone
@@ -144,13 +134,10 @@ def test_feedback_of_the_own_day_and_a_judge_s_scores_are_compared(tables):
             about["judgements"]
             | shared
             | {
-                "content_sha256": row["content_sha256"],
-                "name": "quality",
-                "model": "big",
-                "prompt_sha256": judge.prompt_sha256,
-                "score": 2.0 if bad else 8.0 + (len(scores) % 2),
+                "content_sha256": row["content_sha256"], "name": "quality", "model": "big",
+                "prompt_sha256": judge.prompt_sha256, "score": 2.0 if bad else 8.0 + (len(scores) % 2),
             }
-        )
+        )  # fmt: skip
     store(tables, "feedback", thumbs)
     store(tables, "judgements", scores)
     found = by_test(compare_traffic(tables, "tutor", SETTINGS, DriftInputs(judge, {"stars": FeedbackScale(1, 3.0)}), now=NOW))
@@ -207,16 +194,11 @@ def metrics(hour, **changes):
     return (
         dict.fromkeys(SCHEMAS["serving_metrics"].names)
         | {
-            "workload": "tutor",
-            "release": "r1",
-            "window_start": start,
-            "window_end": start + timedelta(minutes=30),
-            "drafts": 500,
-            "draft_tokens": 1_500,
-            "accepted_tokens": 750 + hour % 7,
+            "workload": "tutor", "release": "r1", "window_start": start, "window_end": start + timedelta(minutes=30),
+            "drafts": 500, "draft_tokens": 1_500, "accepted_tokens": 750 + hour % 7,
         }
         | changes
-    )
+    )  # fmt: skip
 
 
 def test_acceptance_is_charted_and_windows_that_cannot_be_true_are_named(tables):
@@ -241,16 +223,10 @@ def test_where_nobody_reads_metrics_captured_answers_are_charted(tables, monkeyp
         rows.append(
             dict.fromkeys(SCHEMAS["interactions"].names)
             | {
-                "workload": "tutor",
-                "dt": ts.date(),
-                "ts": ts,
-                "interaction_id": f"i{hour}",
-                "release": "aaa",
-                "drafts": 500,
-                "draft_tokens": 1_500,
-                "accepted_tokens": 750 + hour % 7 if hour < 24 * 10 else 400,
+                "workload": "tutor", "dt": ts.date(), "ts": ts, "interaction_id": f"i{hour}", "release": "aaa", "drafts": 500,
+                "draft_tokens": 1_500, "accepted_tokens": 750 + hour % 7 if hour < 24 * 10 else 400,
             }
-        )
+        )  # fmt: skip
     tables.append("interactions", pa.Table.from_pylist(rows, schema=SCHEMAS["interactions"]))
     settings = SETTINGS.model_copy(update={"reference_days": 8})
     report = compare_traffic(tables, "tutor", settings, DriftInputs(), ServedRelease("aaa"), now=NOW)

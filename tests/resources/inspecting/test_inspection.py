@@ -276,8 +276,5 @@ def test_sentences_are_folded_between_words_on_a_terminal(tmp_path, width):
 def test_the_tenth_uri_is_not_the_first():
     uris = [f"logs/{number}" for number in range(1, 13)]
     assert [_uri_of(name, uris) for name in ("input-1", "input-1-10", "input-10", "input-12-1")] == [
-        "logs/1",
-        "logs/1",
-        "logs/10",
-        "logs/12",
-    ]
+        "logs/1", "logs/1", "logs/10", "logs/12",
+    ]  # fmt: skip

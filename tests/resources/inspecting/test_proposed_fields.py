@@ -17,18 +17,11 @@ ANSWER = {"choices": [{"message": {"role": "assistant", "content": "it is that"}
     [
         (
             lambda n: {
-                "uuid": f"{UUID}{n}",
-                "payload": json.dumps({"question": "what is it?", "reply": "it is that"}),
-                "created": f"2026-06-01T10:00:0{n}Z",
-                "usr": {"email": "a@b"},
-                "stars": 5,
+                "uuid": f"{UUID}{n}", "payload": json.dumps({"question": "what is it?", "reply": "it is that"}),
+                "created": f"2026-06-01T10:00:0{n}Z", "usr": {"email": "a@b"}, "stars": 5,
             },
             {
-                "prompt": "payload.question",
-                "answer": "payload.reply",
-                "id": "uuid",
-                "time": "created",
-                "user": "usr.email",
+                "prompt": "payload.question", "answer": "payload.reply", "id": "uuid", "time": "created", "user": "usr.email",
                 "feedback": "stars",
             },
         ),
@@ -54,10 +47,7 @@ ANSWER = {"choices": [{"message": {"role": "assistant", "content": "it is that"}
         ),
         (
             lambda n: {
-                "timestamp": 1780300000 + n,
-                "level": "info",
-                "msg": "GET /health 200 is fine",
-                "logger": "the access log",
+                "timestamp": 1780300000 + n, "level": "info", "msg": "GET /health 200 is fine", "logger": "the access log",
             },
             {},
         ),
@@ -68,7 +58,7 @@ ANSWER = {"choices": [{"message": {"role": "assistant", "content": "it is that"}
         (lambda n: {"level": "info", "event": "started"}, {}),
         (lambda n: {"prompt_id": n, "score": n}, {"id": "prompt_id", "feedback": "score"}),
     ],
-)
+)  # fmt: skip
 def test_fields_are_found_by_name_and_shape(record, fields):
     found = proposed_fields([record(number) for number in range(5)])
     assert {name: path for name, path in found.items() if name in fields or not fields} == fields

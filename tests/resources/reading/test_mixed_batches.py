@@ -15,13 +15,8 @@ ANTHROPIC = (
             "result": {
                 "type": "succeeded",
                 "message": {
-                    "id": f"msg_{name}",
-                    "type": "message",
-                    "role": "assistant",
-                    "model": "c",
-                    "stop_reason": "end_turn",
-                    "content": [{"type": "text", "text": f"c-{name}"}],
-                    "usage": {"input_tokens": 1, "output_tokens": 1},
+                    "id": f"msg_{name}", "type": "message", "role": "assistant", "model": "c", "stop_reason": "end_turn",
+                    "content": [{"type": "text", "text": f"c-{name}"}], "usage": {"input_tokens": 1, "output_tokens": 1},
                 },
             },
         }

@@ -49,14 +49,9 @@ def test_separators_quotes_and_line_ends_are_recognised(name, separator, how):
 
 
 @pytest.mark.parametrize("pack", [
-    lambda text: text.encode(),
-    lambda text: text.encode("utf-8-sig"),
-    lambda text: gzip.compress(text.encode()),
-    lambda text: zstandard.compress(text.encode()),
-    lambda text: text.encode("utf-16"),
-    lambda text: text.encode("utf-16-le"),
-    lambda text: gzip.compress(text.encode("utf-16-be")),
-    lambda text: ("sep=,\n" + text).encode(),
+    lambda text: text.encode(), lambda text: text.encode("utf-8-sig"), lambda text: gzip.compress(text.encode()),
+    lambda text: zstandard.compress(text.encode()), lambda text: text.encode("utf-16"), lambda text: text.encode("utf-16-le"),
+    lambda text: gzip.compress(text.encode("utf-16-be")), lambda text: ("sep=,\n" + text).encode(),
 ])  # fmt: skip
 def test_it_is_read_packed_marked_and_in_utf_16(pack):
     records, problems = parts(pack(written([{"id": "1", "q": "hé\nho"}])))
@@ -96,11 +91,8 @@ def test_unnamed_and_single_columns(content, keys):
 
 
 @pytest.mark.parametrize(("content", "name"), [
-    (b"These are, the logs.\nThey are, from June.\n", "readme.txt"),
-    (b"1,hi\n2,ho\n", "a.csv"),
-    (b"a,a\n1,2\n", "a.csv"),
-    ("id,text\n1,Müller\n".encode("latin-1"), "a.csv"),
-    (b"<a,b>\n<c,d>\n", "x"),
+    (b"These are, the logs.\nThey are, from June.\n", "readme.txt"), (b"1,hi\n2,ho\n", "a.csv"), (b"a,a\n1,2\n", "a.csv"),
+    ("id,text\n1,Müller\n".encode("latin-1"), "a.csv"), (b"<a,b>\n<c,d>\n", "x"),
 ])  # fmt: skip
 def test_what_is_no_table_or_has_no_usable_header_is_one_problem(content, name):
     records, problems = parts(content, name)

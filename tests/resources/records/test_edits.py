@@ -14,19 +14,15 @@ BERN, ROME = "The capital is Bern.", "The capital is Rome."
 
 
 @pytest.mark.parametrize("record", [
-    {"request_id": "r1", "original": BERN, "corrected": ROME},
-    {"id": "r1", "before": BERN, "after": ROME},
-    {"trace_id": "t1", "model_answer": BERN, "edited": ROME},
-    {"trace_id": "t1", "ai_response": BERN, "final": ROME},
+    {"request_id": "r1", "original": BERN, "corrected": ROME}, {"id": "r1", "before": BERN, "after": ROME},
+    {"trace_id": "t1", "model_answer": BERN, "edited": ROME}, {"trace_id": "t1", "ai_response": BERN, "final": ROME},
     {"requestId": "r1", "response_id": "r1", "botAnswer": BERN, "humanAnswer": ROME},
-    {"response_id": "r1", "draft": BERN, "sent": ROME},
-    {"session_id": "s1", "suggestion": BERN, "final_text": ROME},
+    {"response_id": "r1", "draft": BERN, "sent": ROME}, {"session_id": "s1", "suggestion": BERN, "final_text": ROME},
     {"request_id": "r1", "generated": BERN, "corrected_answer": ROME, "editor": "anna"},
     {"request_id": "r1", "original_response": BERN, "edited_response": ROME},
     {"request_id": "r1", "model_output": BERN, "expected_output": ROME},
     {"request_id": "r1", "answer": BERN, "ideal_answer": ROME},
-    {"request_id": "r1", "response_before": BERN, "response_after": ROME},
-    {"original": BERN, "revised": ROME},
+    {"request_id": "r1", "response_before": BERN, "response_after": ROME}, {"original": BERN, "revised": ROME},
     {"run_id": "r1", "key": "correctness", "score": 0, "correction": {"output": ROME}},
     {"run_id": "r1", "key": "correctness", "correction": {"messages": [{"role": "assistant", "content": ROME}]}},
     {"request_id": "r1", "prompt": "Capital of Italy?", "original": BERN, "corrected": ROME},

@@ -181,11 +181,8 @@ def test_token_rows_keep_ids_and_what_is_learnt(tmp_path):
 
 def test_rows_of_the_same_ids_and_other_labels_are_two(tmp_path):
     rows, bad, _, report = read(tmp_path, [
-        {"token_ids": [1, 2, 3]},
-        {"token_ids": [1, 2, 3], "labels": [-100, 2, 3]},
-        {"token_ids": [1, 2, 3]},
-        {"token_ids": [1, 2, 3, 4], "labels": [1, -100, 3, -100]},
-        {"token_ids": [1, 2, 3, 4], "labels": [1, 2, 3, -100]},
+        {"token_ids": [1, 2, 3]}, {"token_ids": [1, 2, 3], "labels": [-100, 2, 3]}, {"token_ids": [1, 2, 3]},
+        {"token_ids": [1, 2, 3, 4], "labels": [1, -100, 3, -100]}, {"token_ids": [1, 2, 3, 4], "labels": [1, 2, 3, -100]},
     ])  # fmt: skip
     assert not bad and len(rows) == 4 and report.total.repeated == 1
     assert [row["params"] and json.loads(row["params"])["masked"] for row in rows] == [None, None, [[1, 2], [3, 4]], [[3, 4]]]
@@ -250,13 +247,10 @@ def test_a_wrong_format_named_in_the_recipe_is_one_sentence(tmp_path, name):
 def test_labels_of_unpaired_preferences_are_feedback_on_their_answer(tmp_path):
     asked, said = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
     rows, bad, feedback, report = read(tmp_path, [
-        {"prompt": "q1", "completion": "a", "label": True},
-        {"prompt": [asked], "completion": [said], "label": False},
-        {"prompt": "q3", "completion": "a", "label": "spam"},
-        {"prompt": "q4", "completion": "a"},
+        {"prompt": "q1", "completion": "a", "label": True}, {"prompt": [asked], "completion": [said], "label": False},
+        {"prompt": "q3", "completion": "a", "label": "spam"}, {"prompt": "q4", "completion": "a"},
         {"prompt": "", "completion": [asked], "label": True},
-        {"messages": [asked, said, asked, {**said, "content": "b"}], "label": False},
-        {"messages": [asked], "label": True},
+        {"messages": [asked, said, asked, {**said, "content": "b"}], "label": False}, {"messages": [asked], "label": True},
     ])  # fmt: skip
     found = {row["interaction_id"]: row["source_row"] for row in rows}
     assert [(found[row["interaction_id"]], row["value"], row["name"]) for row in feedback] == [(1, 1, "preference"),

@@ -267,13 +267,9 @@ def test_litellm_one_object_a_file(tmp_path, indent):
 def test_litellm_lines_failures_and_prompts_only(tmp_path):
     text = {"id": "r3", "choices": [{"index": 0, "finish_reason": "stop", "text": "and on"}]}
     rows, bad, _, report = read(tmp_path, [
-        litellm(),
-        litellm(id="l2", status="failure", error_str="boom", response={}),
-        litellm(id="l3", call_type="atext_completion", response=text, messages="plain text"),
-        litellm(id="l4", messages=None),
-        litellm(id="l5", response=None),
-        litellm(id="l6", response="a text"),
-        litellm(id="l7", response={"text": "x"}),
+        litellm(), litellm(id="l2", status="failure", error_str="boom", response={}),
+        litellm(id="l3", call_type="atext_completion", response=text, messages="plain text"), litellm(id="l4", messages=None),
+        litellm(id="l5", response=None), litellm(id="l6", response="a text"), litellm(id="l7", response={"text": "x"}),
         litellm(id="l8", status="failure", error_str="no prompt", messages=None, response=None),
     ])  # fmt: skip
     assert [row["status"] for row in rows] == ["success", "failure", "success", "success", "failure"]
@@ -347,12 +343,7 @@ def test_pairs_and_batches_of_the_responses_api(tmp_path):
     asked = {"model": "m", "instructions": "Be brief.", "input": "hi", "temperature": 1,
         "tools": [{"type": "function", "name": "f", "parameters": {}}]}  # fmt: skip
     said = {
-        "id": "resp_1",
-        "object": "response",
-        "created_at": 1780300000,
-        "model": "m-1",
-        "status": "incomplete",
-        "error": None,
+        "id": "resp_1", "object": "response", "created_at": 1780300000, "model": "m-1", "status": "incomplete", "error": None,
         "incomplete_details": {"reason": "max_output_tokens"},
         "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "yes"}]}],
         "usage": {"input_tokens": 3, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 1}, "output_tokens_details": {"reasoning_tokens": 0}},
@@ -483,12 +474,9 @@ def test_a_cut_gzip_gives_its_readable_rows_and_one_quarantine_row(tmp_path):
 
 
 @pytest.mark.parametrize(("content", "code"), [
-    (bytes(range(128, 256)) * 50, "invalid_utf8"),
-    (b"ts,prompt\n1,hi\n", "unknown_format"),
-    (b'{"a": 1}\n{"a": 2}\n', "unknown_format"),
-    (b'{"request": {', "malformed_json"),
-    (gzip.compress(b"x" * 999, mtime=0)[:12], "damaged_file"),
-    (b"\x28\xb5\x2f\xfd1234", "damaged_file"),
+    (bytes(range(128, 256)) * 50, "invalid_utf8"), (b"ts,prompt\n1,hi\n", "unknown_format"),
+    (b'{"a": 1}\n{"a": 2}\n', "unknown_format"), (b'{"request": {', "malformed_json"),
+    (gzip.compress(b"x" * 999, mtime=0)[:12], "damaged_file"), (b"\x28\xb5\x2f\xfd1234", "damaged_file"),
     (json.dumps([pair()])[:-1].encode(), "malformed_json"),
 ])  # fmt: skip
 def test_a_file_that_is_no_log_is_one_quarantine_row(tmp_path, content, code):

@@ -205,21 +205,16 @@ def test_law_what_is_no_media_stays(value):
 
 def test_thoughts_are_kept_apart(tmp_path):
     cases = [
-        ({"content": "4", "reasoning_content": "2 + 2"}, "4", "2 + 2"),
-        ({"content": "4", "reasoning": "two"}, "4", "two"),
-        ({"content": "<think>\nhm\n</think>\n\n4"}, "4", "hm"),
-        ({"content": "<think>\n\n</think>\n\n4"}, "4", None),
-        ({"content": "say <think>x</think>"}, "say <think>x</think>", None),
-        ({"content": "<think>cut"}, "<think>cut", None),
-        ({"content": "A metal.\n</think>\n\nTin."}, "Tin.", "A metal."),
-        ({"content": "[THINK]hm[/THINK]Tin."}, "Tin.", "hm"),
-        ({"content": "<thought>hm</thought>\nTin."}, "Tin.", "hm"),
-        ({"content": "◁think▷hm◁/think▷Tin."}, "Tin.", "hm"),
+        ({"content": "4", "reasoning_content": "2 + 2"}, "4", "2 + 2"), ({"content": "4", "reasoning": "two"}, "4", "two"),
+        ({"content": "<think>\nhm\n</think>\n\n4"}, "4", "hm"), ({"content": "<think>\n\n</think>\n\n4"}, "4", None),
+        ({"content": "say <think>x</think>"}, "say <think>x</think>", None), ({"content": "<think>cut"}, "<think>cut", None),
+        ({"content": "A metal.\n</think>\n\nTin."}, "Tin.", "A metal."), ({"content": "[THINK]hm[/THINK]Tin."}, "Tin.", "hm"),
+        ({"content": "<thought>hm</thought>\nTin."}, "Tin.", "hm"), ({"content": "◁think▷hm◁/think▷Tin."}, "Tin.", "hm"),
         ({"content": "It ends with `</think>`\n\nso"}, "It ends with `</think>`\n\nso", None),
         ({"content": "It ends with </think> and\nso"}, "It ends with </think> and\nso", None),
         ({"content": "a <think> tag\n</think>\nso"}, "a <think> tag\n</think>\nso", None),
         ({"content": 'a "reasoning" word'}, 'a "reasoning" word', None),
-    ]
+    ]  # fmt: skip
     records = numbered([pair() for _ in cases])
     for record, (message, _, _) in zip(records, cases, strict=True):
         record["response"]["choices"] = [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", **message}}]

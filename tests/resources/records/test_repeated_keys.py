@@ -27,14 +27,8 @@ def test_the_last_of_two_values_counts(text, meant):
 
 
 @pytest.mark.parametrize("text", [
-    '{"a": {"a": {"a": "a"}}, "b": [{"a": 1}, {"a": 1}, ["a", "a"]]}',
-    '{"a": "\\", \\"a\\": 2", "b": "a"}',
-    '{"a": 1, "a": ',
-    "",
-    "null",
-    '{"a": "b", "b": ["a,", ",", "a"], "c": {"a": 1}, "d": {"b": 1}}',
-    "[" * 300 + "]" * 300,
-    "a, b, a",
+    '{"a": {"a": {"a": "a"}}, "b": [{"a": 1}, {"a": 1}, ["a", "a"]]}', '{"a": "\\", \\"a\\": 2", "b": "a"}', '{"a": 1, "a": ',
+    "", "null", '{"a": "b", "b": ["a,", ",", "a"], "c": {"a": 1}, "d": {"b": 1}}', "[" * 300 + "]" * 300, "a, b, a",
 ])  # fmt: skip
 def test_other_texts_stay_as_they_are(text):
     assert with_last_values(lines("{}", text))["raw"].to_pylist() == ["{}", text]

@@ -86,19 +86,12 @@ OWN = {"user": "u1", "session": "s1", "latency": 812.0, "cost": 0.01, "feedback"
         {"userId": "u1", "sessionId": "s1", "durationMs": 812, "costUsd": 0.01, "userFeedback": "up", "inputTokens": 9},
         {"user-id": "u1", "session-id": "s1", "duration-ms": 812, "cost-usd": 0.01, "user-feedback": "up", "input-tokens": 9},
         {
-            "metadata": {"user": {"id": "u1", "plan": "pro"}, "session": "s1"},
-            "elapsed_s": 0.812,
-            "cost": "$0.01",
-            "meta": {"feedback": {"value": "up"}},
-            "usage": {"prompt_tokens": 9},
+            "metadata": {"user": {"id": "u1", "plan": "pro"}, "session": "s1"}, "elapsed_s": 0.812, "cost": "$0.01",
+            "meta": {"feedback": {"value": "up"}}, "usage": {"prompt_tokens": 9},
         },
         {
             "headers": {
-                "X-User-Id": ["u1"],
-                "X-Session-Id": "s1",
-                "X-Response-Time-Ms": "812",
-                "X-Cost-USD": "0.01",
-                "X-Rating": "up",
+                "X-User-Id": ["u1"], "X-Session-Id": "s1", "X-Response-Time-Ms": "812", "X-Cost-USD": "0.01", "X-Rating": "up",
                 "X-Prompt-Tokens": "9",
             }
         },
@@ -114,7 +107,7 @@ OWN = {"user": "u1", "session": "s1", "latency": 812.0, "cost": 0.01, "feedback"
         },
     ],
     ids=["snake", "camel", "kebab", "nested", "headers", "attributes"],
-)
+)  # fmt: skip
 def test_the_styles_of_a_product_s_own_logger(record):
     assert found(record) == OWN
 
@@ -167,12 +160,9 @@ def test_what_the_format_reads_itself_comes_first_where_names_contradict(record,
 
 
 @pytest.mark.parametrize(("record", "is_foreign"), [
-    ({"cost": 0.2, "currency": "EUR"}, True),
-    ({"usage": {"cost": 0.2, "currency": "eur"}}, True),
-    ({"cost": 1, "currency": "usd"}, False),
-    ({"cost": 0.2, "costCurrency": "EUR"}, True),
-    ({"cost": 0.2, "metadata": {"currency": "EUR"}}, False),
-    ({"cost": 0.2, "order": {"currency": "EUR"}}, False),
+    ({"cost": 0.2, "currency": "EUR"}, True), ({"usage": {"cost": 0.2, "currency": "eur"}}, True),
+    ({"cost": 1, "currency": "usd"}, False), ({"cost": 0.2, "costCurrency": "EUR"}, True),
+    ({"cost": 0.2, "metadata": {"currency": "EUR"}}, False), ({"cost": 0.2, "order": {"currency": "EUR"}}, False),
 ])  # fmt: skip
 def test_a_cost_in_another_currency_is_told(record, is_foreign):
     assert bool(READER.of(record)["found"].get("foreign_cost")) is is_foreign
@@ -208,10 +198,7 @@ def test_fields_come_first_and_unread_keys_name_the_field_that_reads_them():
     *((key, value, "down") for key in ("thumbs_down", "thumb_down", "disliked", "dislike", "thumbsDown", "thumbsdown") for value in (True, 1, 1.0, "1", "true", " Yes")),
     *((key, value, "up") for key in ("thumbs_up", "liked", "like") for value in (True, 1, 1.0, "1", "true", "yes")),
     *((key, value, None) for key in ("thumbs_up", "thumbs_down", "liked", "disliked") for value in (False, 0, 0.0, "0", "false", "no", 5, "5", "well")),
-    ("feedback", False, "false"),
-    ("rating", "Not helpful", "not helpful"),
-    ("feedback", "0", "0"),
-    ("rating", 4, "4"),
+    ("feedback", False, "false"), ("rating", "Not helpful", "not helpful"), ("feedback", "0", "0"), ("rating", 4, "4"),
     ("thumbs_down", "down", "down"),
 ])  # fmt: skip
 def test_a_flag_of_one_side_is_that_side_or_nothing(key, value, said):
@@ -222,12 +209,9 @@ def test_a_flag_of_one_side_is_that_side_or_nothing(key, value, said):
 
 
 @pytest.mark.parametrize(("path", "record", "said"), [
-    ("review.negative", {"review": {"negative": True}}, "down"),
-    ("is_bad", {"is_bad": "yes"}, "down"),
-    ("disliked", {"disliked": False}, None),
-    ("thumbs_down.value", {"thumbs_down": {"value": 1}}, "down"),
-    ("follow_up.rating", {"follow_up": {"rating": 4}}, "4"),
-    ("verdict", {"verdict": "great"}, "great"),
+    ("review.negative", {"review": {"negative": True}}, "down"), ("is_bad", {"is_bad": "yes"}, "down"),
+    ("disliked", {"disliked": False}, None), ("thumbs_down.value", {"thumbs_down": {"value": 1}}, "down"),
+    ("follow_up.rating", {"follow_up": {"rating": 4}}, "4"), ("verdict", {"verdict": "great"}, "great"),
 ])  # fmt: skip
 def test_fields_of_feedback_know_its_side(path, record, said):
     assert Reader(frozenset(), {"feedback": path}).of(record)["named"].get("feedback") == said
@@ -236,14 +220,10 @@ def test_fields_of_feedback_know_its_side(path, record, said):
 
 
 @pytest.mark.parametrize("record", [
-    {"_": 1699999999},
-    {"@": "x"},
-    {"😀": "x", "metadata": {"-": 1}},
-    {"filters": [{"key": {"a": 1}, "value": 2}]},
+    {"_": 1699999999}, {"@": "x"}, {"😀": "x", "metadata": {"-": 1}}, {"filters": [{"key": {"a": 1}, "value": 2}]},
     {"a": [{"name": ["a"], "value": 1}, {"key": "user_id", "value": "u1"}]},
     {"time": 10**400, "cost": 10**400, "latency": 10**400},
-    {"time": float("inf"), "prompt_tokens": float("inf"), "status": float("nan")},
-    {"feedback": float("nan"), "user": 10**400},
+    {"time": float("inf"), "prompt_tokens": float("inf"), "status": float("nan")}, {"feedback": float("nan"), "user": 10**400},
 ])  # fmt: skip
 def test_no_record_is_too_odd(record):
     READER.of(record)
@@ -279,18 +259,11 @@ def test_what_a_business_says_of_itself_is_listed_and_not_read(container):
 
 
 @pytest.mark.parametrize(("record", "columns", "proposed"), [
-    ({"times": 3}, {}, ""),
-    ({"latency": 32.5}, {}, ""),
-    ({"latency": 1812.5}, {"latency": 1812.5}, None),
-    ({"msToFinish": 812.5}, {"latency": 812.5}, None),
-    ({"time_s": 3}, {"latency": 3000.0}, None),
-    ({"costCents": 3}, {"cost": 0.03}, None),
-    ({"costCents": {"x": 3}}, {}, ""),
-    ({"thumb": {"x": 1}}, {}, ""),
+    ({"times": 3}, {}, ""), ({"latency": 32.5}, {}, ""), ({"latency": 1812.5}, {"latency": 1812.5}, None),
+    ({"msToFinish": 812.5}, {"latency": 812.5}, None), ({"time_s": 3}, {"latency": 3000.0}, None),
+    ({"costCents": 3}, {"cost": 0.03}, None), ({"costCents": {"x": 3}}, {}, ""), ({"thumb": {"x": 1}}, {}, ""),
     ({"convId": "c-1", "tsMillis": 1780315200000}, {"session": "c-1", "time": "1780315200000"}, None),
-    ({"cost_eur": 0.2}, {}, ""),
-    ({"billing": {"microsUsd": 3}}, {}, ""),
-    ({"billing": {"amount": 0.2}}, {}, "cost"),
+    ({"cost_eur": 0.2}, {}, ""), ({"billing": {"microsUsd": 3}}, {}, ""), ({"billing": {"amount": 0.2}}, {}, "cost"),
     ({"list_price": 0.2}, {}, "cost"),
 ])  # fmt: skip
 def test_a_value_of_another_unit_is_neither_read_nor_proposed(record, columns, proposed):

@@ -86,11 +86,8 @@ def test_each_kind_has_its_reason_and_its_remedy(tmp_path, name):
 
 
 @pytest.mark.parametrize("content", [
-    LINES.encode(),
-    b"\xef\xbb\xbf" + LINES.encode(),
-    gzip.compress(LINES.encode(), mtime=0),
-    zstandard.compress(LINES.encode()),
-    json.dumps([RECORD] * 3).encode(),
+    LINES.encode(), b"\xef\xbb\xbf" + LINES.encode(), gzip.compress(LINES.encode(), mtime=0),
+    zstandard.compress(LINES.encode()), json.dumps([RECORD] * 3).encode(),
 ])  # fmt: skip
 def test_what_is_read_is_still_read(content):
     from resources.records.objects.decompress import decompressed

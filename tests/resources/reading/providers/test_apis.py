@@ -101,17 +101,8 @@ def test_no_record_raises_whatever_it_holds(record):
         st.dictionaries(
             st.sampled_from(
                 [
-                    "type",
-                    "index",
-                    "delta",
-                    "message",
-                    "messageStart",
-                    "contentBlockDelta",
-                    "candidates",
-                    "content_block",
-                    "contentBlockStart",
-                    "metadata",
-                    "usage",
+                    "type", "index", "delta", "message", "messageStart", "contentBlockDelta", "candidates", "content_block",
+                    "contentBlockStart", "metadata", "usage",
                 ]
             ),
             values,
@@ -119,7 +110,7 @@ def test_no_record_raises_whatever_it_holds(record):
         ),
         max_size=5,
     )
-)
+)  # fmt: skip
 def test_no_stream_raises_whatever_it_holds(found):
     assert joined(found) is None or isinstance(joined(found), dict)
 
@@ -138,18 +129,11 @@ def test_results_of_one_name_answer_the_calls_of_that_name_in_their_order():
 
 
 @pytest.mark.parametrize(("given_reason", "calls", "expected"), [
-    ("end_turn", False, "stop"),
-    ("tool_use", True, "tool_calls"),
-    ("max_tokens", False, "length"),
-    ("refusal", False, "content_filter"),
-    ("FinishReason.MAX_TOKENS", False, "length"),
-    ("STOP", True, "tool_calls"),
-    ("SAFETY", False, "content_filter"),
-    ("guardrail_intervened", False, "content_filter"),
-    ("MALFORMED_FUNCTION_CALL", False, "malformed_function_call"),
-    ("pause_turn", False, "pause_turn"),
-    ("model_context_window_exceeded", False, "length"),
-    (None, False, None),
+    ("end_turn", False, "stop"), ("tool_use", True, "tool_calls"), ("max_tokens", False, "length"),
+    ("refusal", False, "content_filter"), ("FinishReason.MAX_TOKENS", False, "length"), ("STOP", True, "tool_calls"),
+    ("SAFETY", False, "content_filter"), ("guardrail_intervened", False, "content_filter"),
+    ("MALFORMED_FUNCTION_CALL", False, "malformed_function_call"), ("pause_turn", False, "pause_turn"),
+    ("model_context_window_exceeded", False, "length"), (None, False, None),
 ])  # fmt: skip
 def test_reasons_why_a_model_stopped(given_reason, calls, expected):
     assert finish_reason(given_reason, {"tool_calls": [1]} if calls else {}) == expected
