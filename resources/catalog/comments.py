@@ -45,7 +45,7 @@ DESCRIBED: dict[str, pa.Schema] = {**SCHEMAS, **DATASET_SCHEMAS, "length_report"
 COLUMN_SOURCES = {"cleaned_interactions": "curating/clean.yaml", "curated_interactions": "curating/curate.yaml",
     "sft_dataset": "composing/datasets.yaml"}  # fmt: skip
 """Tables and datasets made by SQL -> the file in sql/ that says which columns a column is made from: a value of theirs changes
-its value, in a row that is there either way. tests/resources/catalog/test_column_lineage.py holds the files to that."""
+its value, in a row that is there either way. tests/resources/catalog/test_comments.py holds the files to that."""
 
 
 @cache

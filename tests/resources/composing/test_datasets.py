@@ -12,16 +12,9 @@ from resources.composing.seeds import import_seeds
 from resources.curating.cleaning import clean
 from resources.curating.curation import CurationSettings
 from resources.curating.selection import curate
-from resources.lake.lake import LakeLayout
-from resources.lake.tables import Tables
 
 KEEP_ALL = CurationSettings(near_duplicates={"enabled": False})
 ALL_TRAIN = DatasetSettings(validation_share=0, test_share=0)
-
-
-@pytest.fixture
-def tables(tmp_path):
-    return Tables(LakeLayout.open(tmp_path / "lake"))
 
 
 def curated(tables, rows, output, curation=KEEP_ALL):

@@ -20,15 +20,8 @@ from resources.composing.eval_suite import EvalSettings, EvalSuiteError, build_e
 from resources.composing.rl_prompts import build_rl_prompts
 from resources.curating.cleaning import clean
 from resources.curating.curation import CurationSettings, Decontamination
-from resources.lake.lake import LakeLayout
-from resources.lake.tables import Tables
 
 ALL = DatasetSettings(test_share=0, validation_share=0)
-
-
-@pytest.fixture
-def tables(tmp_path):
-    return Tables(LakeLayout.open(tmp_path / "lake"))
 
 
 def cleaned(tables, rows):

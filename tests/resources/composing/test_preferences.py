@@ -23,12 +23,6 @@ from resources.curating.judge_endpoint import JudgeSettings
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables
 
-
-@pytest.fixture
-def tables(tmp_path):
-    return Tables(LakeLayout.open(tmp_path / "lake"))
-
-
 CONTINUED = [
     interaction(3, "again", "first try", session_id="c"),
     interaction(4, "again", "second try", session_id="c", minutes=1),

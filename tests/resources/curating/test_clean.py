@@ -20,11 +20,6 @@ from resources.lake.tables import Tables
 TEXT = "please explain how the garbage collector of this runtime finds cycles between objects"
 
 
-@pytest.fixture
-def tables(tmp_path):
-    return Tables(LakeLayout.open(tmp_path / "lake"))
-
-
 def cleaned(tables, rows, settings=None, feedback=()):
     store(tables, "interactions", rows)
     if feedback:

@@ -50,11 +50,6 @@ def eval_file(path, *items):
     return path
 
 
-@pytest.fixture
-def tables(tmp_path):
-    return Tables(LakeLayout.open(tmp_path / "lake"))
-
-
 def test_exact_copies_keep_the_best(tables, tmp_path):
     rows = [
         interaction(1, "What   is a Mill?", prose(1)),

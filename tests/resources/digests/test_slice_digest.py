@@ -12,13 +12,7 @@ from resources.curating.curation import CurationSettings
 from resources.digests.code import PROJECT
 from resources.digests.slices import slice_digest
 from resources.digests.sql import sql_digest, sql_tokens
-from resources.lake.lake import LakeLayout
-from resources.lake.tables import SCHEMAS, Tables
-
-
-@pytest.fixture
-def tables(tmp_path):
-    return Tables(LakeLayout.open(tmp_path / "lake"))
+from resources.lake.tables import SCHEMAS
 
 
 def test_digest_follows_content_not_history(tables, tmp_path):

@@ -23,11 +23,6 @@ END = FIRST + timedelta(4)
 NOW = datetime(2026, 6, 20, tzinfo=UTC)
 
 
-@pytest.fixture
-def tables(tmp_path):
-    return Tables(LakeLayout.open(tmp_path / "lake"))
-
-
 def changed(rng):
     """Four sessions of ten ask for something else, in another language, of a tool, and are refused."""
     if rng.random() < 0.6:

@@ -9,7 +9,6 @@ from datetime import date
 import pytest
 
 from benchmarks.s3_server import KEY, SECRET, s3_server
-from resources.lake.lake import LakeLayout
 from resources.lake.sql_files import attach_slice, workbench
 from resources.lake.tables import Tables
 from resources.reading.ingestion import ingest, observe
@@ -37,11 +36,6 @@ def bucket(server, monkeypatch, request):
     name = f"b{abs(hash(request.node.name))}"
     server.bucket(name)
     return name
-
-
-@pytest.fixture
-def tables(tmp_path):
-    return Tables(LakeLayout.open(tmp_path / "lake"))
 
 
 def record(number: int, answer: str = "fine", day: str = "2026-06-01") -> bytes:

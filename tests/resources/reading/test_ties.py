@@ -17,11 +17,6 @@ from resources.reading.ties import tie
 from resources.sources.sources import SourceSettings
 
 
-@pytest.fixture
-def tables(tmp_path):
-    return Tables(LakeLayout.open(tmp_path / "lake"))
-
-
 def ties(tables):
     return {row["comment"]: (row["interaction_id"], row["tie"]) for row in read(tables, "feedback")}
 

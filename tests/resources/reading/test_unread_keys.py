@@ -17,6 +17,7 @@ from resources.reading.unread_keys import UnreadKey, unread_in, unread_text
 from resources.records.extraction import keys_read, looks_beside
 from resources.records.formats import FORMATS
 from resources.sources.sources import SourceSettings
+from tests.resources.inspecting.test_survey import PAIR, put
 from tests.resources.records.test_formats import read
 
 ASKED = {"model": "m", "messages": [{"role": "user", "content": "hello there"}]}
@@ -223,3 +224,29 @@ def test_a_run_counts_the_records_in_quarantine_beside_whole_objects(tmp_path):
         "1 object went to quarantine as a whole",
         "2 records went to quarantine",
     ]
+
+
+def asked(number, workload):
+    return PAIR | {"workload_id": workload, "request": {"model": "m", "messages": [{"role": "user", "content": f"q {number}"}]},
+        "response": PAIR["response"] | {"id": f"r{number}"}}  # fmt: skip
+
+
+def read_workloads(tmp_path, workloads):
+    put(tmp_path / "log.jsonl", *[asked(number, "shop" if number % 3 == 0 else "farm") for number in range(9)])
+    tables = Tables(LakeLayout.open(tmp_path / "lake"))
+    report = ingest(tables, "farm", {"app": SourceSettings(uri=str(tmp_path / "log.jsonl"), workloads=workloads)})
+    return list(notes_on(report)), sum(tables.rows_by_day("interactions", "farm").values())
+
+
+def test_rows_of_another_workload_are_told_with_the_remedy(tmp_path):
+    notes, count = read_workloads(tmp_path, {})
+    assert notes == [
+        "the records of source app name 2 workloads, farm (6), shop (3), and all of them become rows of farm; "
+        "sources.app.workloads: {shop: shop} keeps them apart, and {shop: farm} says that they are one"
+    ]
+    assert count == 9
+
+
+def test_a_source_that_says_what_its_names_mean_is_not_told_of(tmp_path):
+    assert read_workloads(tmp_path / "apart", {"shop": "shop"}) == ([], 6)
+    assert read_workloads(tmp_path / "one", {"shop": "farm"}) == ([], 9)
