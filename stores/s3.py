@@ -178,7 +178,6 @@ def _keys(page: dict[str, Any]) -> Iterator[ObjectEntry]:
 
 
 def _filesystem() -> Any:
-    """The connection for the current environment variables."""
     settings = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     return _connected(frozenset(settings.items()), os.getpid())
 
@@ -215,7 +214,6 @@ def _has_keys(session: Any) -> bool:
 
 
 def _passing() -> tuple[type[Exception], ...]:
-    """Network errors that may be gone at the next attempt."""
     import aiohttp
     from botocore.exceptions import ConnectionError as NoConnection
     from botocore.exceptions import HTTPClientError

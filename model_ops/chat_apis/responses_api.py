@@ -58,7 +58,6 @@ def _listed(items: Any) -> list[dict[str, Any]]:
 
 
 def _messages(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Items as messages. Consecutive reasoning, text and calls of the assistant are one message."""
     messages: list[dict[str, Any]] = []
     for item in items:
         kind = item.get("type")
@@ -114,7 +113,6 @@ def _spoken_on(messages: list[dict[str, Any]], more: dict[str, Any]) -> None:
 
 
 def _content(content: Any) -> Any:
-    """Parts in the OpenAI chat shape; text alone becomes a string."""
     if not isinstance(content, list):
         return content
     parts = [_part(part) for part in content if not (isinstance(part, dict) and part.get("type") == "refusal")]
@@ -135,7 +133,6 @@ def _part(part: Any) -> Any:
 
 
 def _one(said: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Merges the messages of one output into one answer."""
     said = [message for message in said if message["role"] == "assistant"]
     if not said:
         return None

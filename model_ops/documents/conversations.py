@@ -109,7 +109,6 @@ def tokenize(
 
 
 def _joined(documents: Iterable[Document], joined_tokens: int, counts: Counter[str]) -> Iterator[Document]:
-    """The documents with contexts joined up to joined_tokens; updates `counts`."""
     for document in join_contexts(documents, joined_tokens) if joined_tokens else documents:
         counts["joined_contexts"] += len(document.branches)
         counts["shared_tokens"] += sum(branch.at for branch in document.branches)
@@ -140,7 +139,6 @@ class RefusedRows:
 
 
 def _documents(contexts: Iterable[Document], max_length: int, overflow: Overflow, counts: Counter[str]) -> Iterator[Document]:
-    """The contexts within max_length; updates `counts`."""
     for context in contexts:
         counts["contexts"] += 1
         length, cut = len(context), max_length
@@ -189,7 +187,6 @@ def _contexts(
     refused: RefusedRows,
     budget: ReasoningBudget | None,
 ) -> Iterator[Document]:
-    """Every context as a document; updates `counts` and `refused`."""
     for rendered in rendered_rows(rows, tokenizer, rendering, served, budget):
         counts["rows"] += 1
         counts["text_arguments"] += server_messages.unreadable_arguments(rendered.row.messages)

@@ -171,7 +171,6 @@ def to_batch(documents, kind=Batch):
 
 
 def _prefixes(documents: Sequence[Document], lengths: list[int]) -> list[tuple[int, int]]:
-    """Batch.document_prefixes of documents of these lengths."""
     starts = np.cumsum([0, *lengths]).tolist()
     return [(start, segment.at) for start, document in zip(starts, documents, strict=False) for segment in document.segments]
 

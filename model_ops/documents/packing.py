@@ -145,7 +145,6 @@ class PackedRows(ABC, Generic[AnyBatch]):
         return self._in_pass(position // len(self.rows))[self.rows[self._row_at(position)]].tolist()
 
     def _exchanged(self, number: int) -> Int[np.ndarray, " documents"]:
-        """The permutation of documents of equal length in pass `number`."""
         keys = np.random.default_rng((self.seed, number, 1)).random(len(self.lengths))
         stand_ins = np.empty(len(self.lengths), dtype=np.int64)
         stand_ins[self._by_length] = np.lexsort((keys, self.lengths))

@@ -33,7 +33,6 @@ def _remove(tree, number):
 
 @compiled
 def _at_least(tree, number):
-    """The smallest member >= `number`; -1 if there is none."""
     size = len(tree) // 2
     node = number + size
     if tree[node]:
@@ -52,7 +51,6 @@ def _at_least(tree, number):
 
 @compiled
 def _at_most(tree, number):
-    """The largest member <= `number`; -1 if there is none."""
     size = len(tree) // 2
     node = number + size
     if tree[node]:

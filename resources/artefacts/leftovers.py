@@ -99,7 +99,6 @@ def remove_leftovers(
 
 
 def _unfinished(lake: LakeLayout, workload: str, names: Collection[str] | None) -> Iterator[tuple[Path, str, str]]:
-    """Directories that may be leftovers: path, description, and the name of the asset."""
     for kind in ("dataset", "model"):
         for home in _folders(lake.root, lake.artefacts(kind).name, workload):
             if names is None or home.name in names:
@@ -162,7 +161,6 @@ def _is_old(place: Path, keep_s: float) -> bool:
 
 
 def _temporary(lake: LakeLayout, workload: str) -> Iterator[Path]:
-    """Files and folders that were being written or removed when a process was killed."""
     homes = [lake.root]
     for kind in ("datasets", "models", "releases"):
         for home in _folders(lake.root, kind, workload):
@@ -195,7 +193,6 @@ def _remove_cut_short(place: Path, keep_s: float) -> Leftover | None:
 
 
 def _newest(place: Path) -> float:
-    """When it, or anything in it, was written last; seconds since 1970."""
     return max((_written(status) for status in _statuses(place)), default=time.time())
 
 

@@ -244,7 +244,6 @@ def step_of(artefact: str) -> str:
 
 
 def _behind(lake: LakeLayout, manifest: Manifest) -> dict[str, Manifest]:
-    """A manifest and the current manifests of all its ancestors, by the last part of their name."""
     manifests: dict[tuple[str, str], Manifest] = {(manifest.kind, manifest.name): manifest}
     waiting = [manifest]
     while waiting:
@@ -258,7 +257,6 @@ def _behind(lake: LakeLayout, manifest: Manifest) -> dict[str, Manifest]:
 
 
 def _pointed_to(pointer: Path) -> Manifest | None:
-    """The manifest of the version that a pointer names; None if there is none or it cannot be read."""
     try:
         return read_manifest(pointer.parent / json.loads(pointer.read_text())["version"])
     except (OSError, ValueError, KeyError, TypeError, ManifestError):

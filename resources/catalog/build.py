@@ -77,7 +77,6 @@ def update(lake: LakeLayout) -> list[str]:
 
 
 def _build(lake: LakeLayout, now: dict[str, Any], built: dict[str, Any] | None, parts: Collection[str]) -> None:
-    """Builds `parts` of the catalog; the others are copied from the existing one. built: what that was built from."""
     with TemporaryDirectory(dir=lake.root, prefix=".catalog-") as folder:
         beside = Path(folder) / "catalog.duckdb"
         if built is not None and not _copied(lake.catalog, built["catalog"], beside):
@@ -93,7 +92,6 @@ def _build(lake: LakeLayout, now: dict[str, Any], built: dict[str, Any] | None, 
 
 
 def _copied(catalog: Path, stamp: list[int], to: Path) -> bool:
-    """Copies a catalog; False if it was removed or replaced since `stamp` was read."""
     with suppress(FileNotFoundError), catalog.open("rb") as source:
         if _stamp_of(os.fstat(source.fileno())) == stamp:
             with to.open("wb") as target:
@@ -145,7 +143,6 @@ def _remake(
 
 
 def _drop(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
-    """Removes existing relations of any kind."""
     views = connection.execute("select view_name from duckdb_views() where not internal").fetchall()
     tables = connection.execute("select table_name from duckdb_tables()").fetchall()
     kinds = {name: kind for kind, listed in (("view", views), ("table", tables)) for (name,) in listed}
@@ -155,7 +152,6 @@ def _drop(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
 
 
 def _files_of_views(connection: duckdb.DuckDBPyConnection) -> dict[str, list[str]]:
-    """The files behind each view, as recorded in the catalog."""
     files: dict[str, list[str]] = {}
     for view, path in connection.execute("select relation, path from view_files").fetchall():
         files.setdefault(view, []).append(path)
@@ -203,7 +199,6 @@ def _stamp_of(status: os.stat_result) -> list[int]:
 
 
 def _create_table_view(connection: duckdb.DuckDBPyConnection, tables: Tables, name: str, view: str) -> list[str]:
-    """Makes a table readable as `view`. Returns the files behind it."""
     files = tables.files(name)
     if files:
         paths = paths_in_sql(tables.lake, files)
@@ -234,7 +229,6 @@ def _manifests(lake: LakeLayout) -> pa.Table:
 
 
 def _pointers(lake: LakeLayout) -> pa.Table:
-    """The current version of each artefact."""
     pointers = []
     for kind in ("dataset", "model", "release"):
         depth = "*" if kind == "release" else "*/*"

@@ -220,7 +220,6 @@ def _said_plainly(lake: LakeLayout, memory: float, hint: Callable[[str], str] = 
 
 
 def _meant(connection: duckdb.DuckDBPyConnection, sql: str, said: str) -> str:
-    """A question about the column that may have been meant, of the relations that the query names."""
     if not (missing := missing_column(said)):
         return ""
     listed = connection.execute("select relation, column_name from relation_columns").fetchall()
@@ -229,18 +228,15 @@ def _meant(connection: duckdb.DuckDBPyConnection, sql: str, said: str) -> str:
 
 
 def _files_read(connection: duckdb.DuckDBPyConnection, lake: LakeLayout, sql: str) -> list[Path]:
-    """Files of the views that a query names."""
     files = connection.execute("select relation, path from view_files").fetchall()
     return sorted({lake.root / path for relation, path in files if relation in sql})
 
 
 def _one_line(error: Exception) -> str:
-    """DuckDB's sentence, without the excerpt of the statement."""
     return " ".join(str(error).split("\nLINE ")[0].split("\n\nLINE")[0].split())
 
 
 def _artefact_meant(connection: duckdb.DuckDBPyConnection, lake: LakeLayout, artefact: str) -> dict[str, Any]:
-    """The artefact that is meant."""
     name, _, version = _as_name(artefact).partition("@")
     matches = rows(connection, "catalog/queries/find_artefact", name=name, version=version).to_pylist()
     if not matches:
@@ -254,7 +250,6 @@ def _artefact_meant(connection: duckdb.DuckDBPyConnection, lake: LakeLayout, art
 
 
 def _as_name(artefact: str) -> str:
-    """A directory as workload/name@version; anything else as it is."""
     manifest = Path(artefact) / "manifest.json"
     if not manifest.is_file():
         return artefact.removesuffix("/")

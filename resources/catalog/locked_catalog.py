@@ -82,7 +82,6 @@ def _bound(connection: duckdb.DuckDBPyConnection, limits: Limits) -> None:
 
 
 def _own_files(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """Paths inside the lake of the files that the catalog's views read."""
     paths = connection.execute("select distinct path from view_files").fetchall()
     return [path for (path,) in paths if not PurePosixPath(path).is_absolute() and ".." not in PurePosixPath(path).parts]
 
@@ -136,7 +135,6 @@ def _kind(statement: duckdb.Statement) -> duckdb.StatementType | None:
 
 
 def _is_query(connection: duckdb.DuckDBPyConnection, statement: str) -> bool:
-    """Whether a statement can be used as a table expression, as only queries can."""
     text = _without_end(statement)
     try:
         alone = connection.extract_statements(text)
@@ -178,7 +176,6 @@ def _words_only_read(text: str) -> bool:
 
 
 def _words(text: str) -> list[str]:
-    """The tokens of a statement in lower case, comments left out."""
     return [word.lower() for _, word in _tokens(text)]
 
 
@@ -194,7 +191,6 @@ def _tokens(text: str) -> list[tuple[int, str]]:
 
 
 def _without_end(statement: str) -> str:
-    """A statement without the semicolons and comments after it."""
     tokens = _tokens(statement)
     ends = len(statement)
     while tokens and tokens[-1][1] == ";":
@@ -203,7 +199,6 @@ def _without_end(statement: str) -> str:
 
 
 def _explained(statement: str) -> list[str]:
-    """The statements that an `explain` may explain: the words after it, with and without options in brackets."""
     tokens = _tokens(statement)
     starts = [place for place, _ in tokens] + [len(statement)]
     words = [word.lower() for _, word in tokens]

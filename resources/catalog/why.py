@@ -107,7 +107,6 @@ def _unknown(connection: duckdb.DuckDBPyConnection, lake: LakeLayout, asked: str
 def _object(
     connection: duckdb.DuckDBPyConnection, lake: LakeLayout, asked: str, objects: list[dict[str, Any]]
 ) -> RecordHistory:
-    """The history of a log object as a whole, by workload, and of its records."""
     steps = []
     for item in objects:
         said = {"found": "waits to be read", "failed": f"could not be read: {item['problem']}; the next run tries again"}.get(
@@ -243,7 +242,6 @@ def _some(uris: list[str]) -> str:
 
 
 def _spellings(path: str) -> list[str]:
-    """The uris that a path may stand for, most likely first, in Unicode NFC."""
     spellings = [path]
     if is_local(path) and "\0" not in path:
         plain = plain_path(path)
@@ -264,7 +262,6 @@ def _ending(path: str) -> str:
 
 
 def _same_file(connection: duckdb.DuckDBPyConnection, path: str) -> list[dict[str, Any]]:
-    """Objects that are the same file as `path`, where the ledger knows it by another link."""
     local = local_path(path)
     if local is None or "\0" in local or not Path(local).is_file():
         return []

@@ -88,7 +88,6 @@ def card_text(template: str, **facts: Any) -> str:
 
 
 def _cell(value: Any) -> str:
-    """A cell of a Markdown table, with thousands separated."""
     return f"{value:,}" if isinstance(value, int) else "" if value is None else str(value).replace("|", "\\|")
 
 

@@ -72,7 +72,6 @@ def _tokens(tokenizer: Any, path: Path) -> int:
 
 
 def _said(row: Mapping[str, Any]) -> Iterator[str]:
-    """The texts of a row."""
     if row["text"] is not None:
         yield row["text"]
         return
@@ -256,7 +255,6 @@ def _lend_to_splits(connection: duckdb.DuckDBPyConnection, settings: DatasetSett
 
 
 def _sample(connection: duckdb.DuckDBPyConnection, settings: DatasetSettings, report: SftReport, key: str) -> dict[Pool, int]:
-    """Creates `sampled`. Returns the rows that there are for training. key: the recipe's key of the settings."""
     run(connection, "composing/datasets/clustered", balance=settings.balance)
     clusters: dict[Pool, dict[str, int]] = {}
     for source, synthetic, cluster, count in run(connection, "composing/splits/available").fetchall():
@@ -287,7 +285,6 @@ _BOUNDS = {
 def _what_leaves_none(
     available: Mapping[Pool, int], report: SftReport, only: RowFilter, settings: DatasetSettings, key: str
 ) -> str:
-    """Why no row is left for training, and what to change."""
     there = {
         source: sum(count for pool, count in available.items() if pool.source == source)
         for source in sorted({pool.source for pool in available})
@@ -319,7 +316,6 @@ def _written(bound: Any) -> str:
 
 
 def _count(connection: duckdb.DuckDBPyConnection, report: SftReport, settings: DatasetSettings) -> None:
-    """Fills the report's counts by source and split."""
     for part in rows(connection, "composing/datasets/report").to_pylist():
         source, placed = part["source"], part["rows"] + part["repeats"]
         report.sessions[part["split"]] += part["sessions"] if part["origin"] == "interaction" else 0
@@ -344,7 +340,6 @@ def _count(connection: duckdb.DuckDBPyConnection, report: SftReport, settings: D
 
 
 def _quota_table(clusters: dict[Pool, dict[str, int]], quotas: dict[Pool, int], balance: str) -> pa.Table:
-    """What each cluster of each source gives, with the source's total."""
     quota_rows = [
         {
             "source": pool.source, "synthetic": pool.synthetic, "cluster": cluster, "copies": take.copies, "more": take.more,

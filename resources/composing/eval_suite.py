@@ -166,7 +166,6 @@ def _tasks(
 
 
 def _misfit(why: str, places: list[str], records: int) -> str:
-    """Why records do not fit their task, with their number and the first of them."""
     if len(places) == 1:
         return f"{places[0]}: {why}"
     more = f" and {len(places) - MOST_NAMED:,} more" if len(places) > MOST_NAMED else ""
@@ -177,7 +176,6 @@ def _misfit(why: str, places: list[str], records: int) -> str:
 
 
 def _accepted_calls(uri: str) -> dict[str, Any]:
-    """BFCL's accepted calls by id."""
     return {str(record.get("id")): record.get("ground_truth") for _, record in records(uri)}
 
 
@@ -194,7 +192,6 @@ def _guess(record: dict[str, Any]) -> str:
 
 
 def _items(suite: str, kind: str, record: dict[str, Any], number: int, place: str) -> list[dict[str, Any]]:
-    """The items of one record."""
     pairs: list[tuple[str, str | None]]
     identity = next((whole(str(record[name])) for name in IDS if record.get(name) is not None), str(number))
     if kind == "gsm8k":
@@ -275,7 +272,6 @@ def _jsonl_pair(record: dict[str, Any], place: str) -> tuple[str, str | None]:
 
 
 def _text_of(message: dict[str, Any]) -> str:
-    """The text of a message, whose content may be a list of parts."""
     content = message.get("content")
     parts = content if isinstance(content, list) else [{"text": content}]
     return "\n".join(part["text"] for part in parts if isinstance(part, dict) and _is_text(part.get("text")))

@@ -77,7 +77,6 @@ def conversation(record: Mapping[str, Any], prompt: str) -> list[dict[str, Any]]
 
 
 def _history(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Earlier turns as Alpaca's `history` has them: pairs of texts."""
     pairs = record.get("history")
     if not isinstance(pairs, list) or not all(map(_is_pair, pairs)):
         return []
@@ -213,7 +212,6 @@ def _function_call(shared: dict, record: dict, prompt: str, answer: str | None, 
 
 
 def _json_types(schema: Any) -> Any:
-    """BFCL's types of parameters in the names of JSON schema."""
     if isinstance(schema, list):
         return [_json_types(each) for each in schema]
     if not isinstance(schema, dict):

@@ -127,7 +127,6 @@ def _drawn(available: Mapping[Pool, int], room: Mapping[Pool, int], settings: Da
 
 
 def _share(settings: DatasetSettings, pool: Pool, available: Mapping[Pool, int]) -> float:
-    """A pool's part of its source's share; without a mix, its rows."""
     if not settings.mix:
         return float(available[pool])
     wish = settings.mix.get(pool.source)

@@ -88,7 +88,6 @@ def write_preference_card(
 
 
 def _about_verdicts(verdicts: list[dict[str, Any]]) -> list[str]:
-    """The note where training rows have verdicts of one kind only."""
     wanted, unwanted = (sum(each[name] for each in verdicts if each["split"] == "train") for name in ("wanted", "unwanted"))
     if bool(wanted) == bool(unwanted):
         return []
@@ -99,7 +98,6 @@ def _about_verdicts(verdicts: list[dict[str, Any]]) -> list[str]:
 
 
 def _about_pairs(sides: list[dict[str, Any]]) -> list[str]:
-    """Notes where nothing is paired, or where length decides."""
     pairs = sum(each["pairs"] for each in sides)
     if not pairs:
         return ["there is no training pair: only losses on single answers can learn from this dataset"]
@@ -237,7 +235,6 @@ def build_preferences(
 
 
 def _attach_teacher(connection: duckdb.DuckDBPyConnection, taught: TaughtAnswers | None) -> None:
-    """Makes teacher_pairs, taught_rows and logged_rows readable; no rows where there is no teacher."""
     answers, logged = (taught.answers, taught.logged) if taught else (None, None)
     for name, directory, file, schema in (
         ("teacher_pairs", answers, "preferences.parquet", PREFERENCES),
@@ -251,7 +248,6 @@ def _attach_teacher(connection: duckdb.DuckDBPyConnection, taught: TaughtAnswers
 
 
 def _counts(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
-    """What is left out by rule, ties, and how far sources agree."""
     dropped: dict[str, dict[str, int]] = {"pairs": {}, "verdicts": {}}
     for each in rows(connection, "composing/preference_rows/drops").to_pylist():
         dropped[each["what"]][each["rule"]] = each["rows"]

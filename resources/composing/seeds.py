@@ -87,7 +87,6 @@ def drop_erased_seeds(seeds: Path, tables: Tables, workload: str) -> dict[str, i
 
 
 def _attach(connection, tables: Tables, workload: str) -> bool:
-    """Makes erased_hashes; returns whether it has any row."""
     attach_files(connection, "erasures", SCHEMAS["erasures"], tables.files("erasures"), PARTITIONS["erasures"])
     return hash_erased(connection, tables, [workload])
 
@@ -252,7 +251,6 @@ def _examples(source: str, settings: SeedSettings, dataset: Path | None) -> Iter
 
 
 def _rows_of_dataset(source: str, name: str, dataset: Path | None) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """The training rows of a dataset of the lake; copies of a repeated row follow as duplicates."""
     if dataset is None or not (dataset / "train.parquet").exists():
         raise SeedError(f"seeds {source}: {name} has no training rows of conversations; name an sft_dataset or teacher_answers")
     with workbench() as connection:
@@ -268,7 +266,6 @@ def _rows_of_dataset(source: str, name: str, dataset: Path | None) -> Iterator[t
 
 
 def _row(example: dict[str, Any]) -> dict[str, Any]:
-    """An example as a row of seeds. Raises ValueError for an unusable example."""
     if example["problem"]:
         raise ValueError(example["problem"])
     if example["status"] == "text":
@@ -294,7 +291,6 @@ def _row(example: dict[str, Any]) -> dict[str, Any]:
 
 
 def _conversation(turns: list[Any]) -> list[dict[str, Any]]:
-    """The messages, each answer with its weight. Raises ValueError for one without a known role or content."""
     messages = []
     for at, message in enumerate(turns):
         if not isinstance(message, dict) or message.get("role") not in ROLES:

@@ -100,8 +100,6 @@ class CleanReport:
 
 @dataclass(frozen=True)
 class _Part:
-    """What one part of the sessions of some days became."""
-
     facts: list[pa.Table]
     decisions: list[pa.Table]
     rules: list[tuple[date, str, int]]
@@ -174,7 +172,6 @@ def _stale_opinions(tables: Tables, workload: str, rules: FeedbackRules) -> set[
 
 
 def _stale_chains(tables: Tables, workload: str) -> set[date]:
-    """Days with rows that go on from a response which arrived, or went, since they were cleaned."""
     with workbench() as connection:
         for name in ("interactions", "cleaned_interactions"):
             attach_slice(connection, tables, name, workload)
@@ -192,7 +189,6 @@ def _attach_chains(connection: duckdb.DuckDBPyConnection, files: list[str], days
 def _cleaned_groups(
     tables: Tables, workload: str, days: list[date], settings: CurationSettings, topics: pa.Table | None
 ) -> Iterator[tuple[list[date], Iterator[_Part]]]:
-    """Groups of days with their cleaned parts, in order. Parts of the groups that follow are cleaned meanwhile."""
     workers = min(threads(), MOST_WORKERS)
     groups = list(_groups(tables, workload, days, workers))
     jobs = iter([(group, part, parts) for group, parts in groups for part in range(parts)])
@@ -246,7 +242,6 @@ def _groups(tables: Tables, workload: str, days: list[date], workers: int) -> It
 
 
 def _commit(tables: Tables, workload: str, days: list[date], parts: Iterator[_Part], report: CleanReport) -> None:
-    """Replaces the rows of some days by their cleaned parts."""
     with tempfile.TemporaryDirectory(prefix="millrace-clean-") as folder:
         with _Spool("cleaned_interactions", folder) as facts, _Spool("decisions", folder) as decisions:
             for part in parts:
@@ -310,7 +305,6 @@ def _topics(tables: Tables, workload: str, settings: CurationSettings) -> pa.Tab
 
 
 def _texts(connection: duckdb.DuckDBPyConnection, part: int, parts: int, settings: CurationSettings) -> None:
-    """The tables `cleaned`, `conversations`, `texts` and `asked_words` of one part of the sessions."""
     for macro in MACROS:
         run(connection, macro)
     run(connection, "curating/clean/corrections")
@@ -347,7 +341,6 @@ def _facts(
 
 
 def _redactions(connection: duckdb.DuckDBPyConnection, settings: CurationSettings) -> pa.Table:
-    """Rows in which personal data was replaced, with their new messages, tools and answer."""
     if settings.pii != "redact":
         return _REDACTIONS.empty_table()
     columns = rows(connection, "curating/clean/pii_columns")
@@ -378,7 +371,6 @@ def _redactions(connection: duckdb.DuckDBPyConnection, settings: CurationSetting
 
 
 def _measured(connection: duckdb.DuckDBPyConnection, settings: CurationSettings) -> pa.Table:
-    """Measures computed outside SQL: language, repetition, the MinHash signature of every row's new text."""
     texts = rows(connection, "curating/clean/measured_texts")
     repetition = measures(texts["answer_text"], least_repeats=settings.repetition.repeats)
     if settings.language.detect:

@@ -74,7 +74,6 @@ def _digest(parts: pa.Table, settings: Decontamination) -> str:
 
 
 def _grams_of_items(parts: pa.Table, settings: Decontamination) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """The items, numbered; their own words; and n-grams that have some: gram, size, first word, whether it must be a text."""
     words = word_hashes(parts["text"])
     lengths = words.lengths
     most = max(NGRAMS)
@@ -161,7 +160,6 @@ class _Wanted:
 
 
 def _hits(messages: pa.RecordBatch, wanted: _Wanted) -> pa.Table:
-    """The items' n-grams that occur in each row's messages."""
     from resources.curating.word_kernels import find_grams
 
     def work(first: int, texts: TextBuffer) -> np.ndarray:

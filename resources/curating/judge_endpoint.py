@@ -109,6 +109,5 @@ def _score(value: Any) -> float | None:
 
 
 def _shortened(text: str, most: int) -> str:
-    """A text without its middle where it is longer than `most` characters."""
     half = most // 2
     return text if len(text) <= most else f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"

@@ -64,7 +64,6 @@ def judge(
 
 
 def _judge_part(tables: Tables, judging: JudgeEndpoint, part: list[dict[str, Any]], report: JudgeReport) -> None:
-    """Judges some rows and commits the replies, also if the endpoint fails meanwhile."""
     settings = judging.settings
     replies: list[JudgeReply] = []
     refused: JudgeError | None = None
@@ -108,7 +107,6 @@ def _records(answered: list[tuple[dict[str, Any], JudgeReply]], settings: JudgeS
 
 
 def _keep_one_each(tables: Tables, workload: str) -> None:
-    """Of several judgements of one row by one model and prompt, keeps a scored one, else the newest."""
     with workbench() as connection:
         attach_slice(connection, tables, "judgements", workload)
         days = [day for (day,) in run(connection, "curating/judge/days_with_repeats").fetchall()]

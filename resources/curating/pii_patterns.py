@@ -115,7 +115,6 @@ def _emails(text: str) -> Iterator[Span]:
 
 
 def _is_code(text: str, start: int, name: str, domain: re.Match[str]) -> bool:
-    """Whether `name@domain` is code, such as a product of matrices, by its ending and what stands around it."""
     host, ending, before = domain.group(), domain.group(1), text[max(0, start - 1) : start]
     if ending.isascii() and not ending.startswith("xn--") and ending.lower() not in _ENDINGS:
         return True
@@ -370,12 +369,10 @@ def _is_phone(text: str, start: int) -> bool:
 
 
 def _other_number(text: str, start: int) -> bool:
-    """Whether the words before a number say that it is not a telephone number."""
     return _OTHER_WORDS.search(text, max(0, start - 32), start) is not None
 
 
 def _is_date(text: str) -> bool:
-    """Whether a number begins with a valid day and month, in either order."""
     match = _DATE.match(text)
     numbers = [int(part) for part in re.findall("[0-9]+", match.group())] if match else []
     return len(numbers) == 3 and (numbers[0] > 1900 or (min(numbers[:2]) <= 12 and max(numbers[:2]) <= 31))

@@ -110,7 +110,6 @@ def _decontaminate(
 
 
 def _find_near_duplicates(connection: duckdb.DuckDBPyConnection, settings: NearDuplicates) -> None:
-    """Creates `near_duplicates` (place, best, similarity): rows with a near copy, with the best row of their group."""
     if not settings.enabled:
         connection.register("near_duplicates", _NEAR.empty_table())
         return

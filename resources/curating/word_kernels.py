@@ -129,7 +129,6 @@ def words_of_texts(content, edges, alphabet):
 
 @compiled
 def _add_grams(words, count, size, salt, grams, at):
-    """Adds one hash for each run of `size` words to `grams`, from place `at`; returns the next free place."""
     power = np.uint64(1)
     for _ in range(size):
         power *= _GRAM

@@ -89,7 +89,6 @@ def _statements(project: Path) -> dict[str, str]:
 
 @cache
 def _statements_of(project: Path, name: str) -> list[Path]:
-    """A statement, or all in a file or folder."""
     if name in _statements(project):
         return [project / name]
     return [project / each for each in _statements(project) if each.startswith(f"{name}/")]
@@ -169,7 +168,6 @@ def _may_be_a_path(text: str) -> bool:
 
 @cache
 def _module(project: Path, name: str) -> Path | None:
-    """The project's file of a module, or None."""
     if name.split(".")[0] not in COUNTED:
         return None
     place = project / name.replace(".", "/")

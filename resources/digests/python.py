@@ -100,7 +100,6 @@ class _Reading:
         self.imports.update(f"{dots}{source}{'.' if source else ''}{alias.name}" for alias in node.names)
 
     def _filtered(self, node: ast.AST, name: str, value: Any) -> Any:
-        """A field's value without what has no meaning."""
         if name == "keywords":
             return [each for each in value if each.arg not in _DESCRIPTIVE] if _is_described(node) else value
         if name == "values":
@@ -115,12 +114,10 @@ class _Reading:
 
 @functools.cache
 def _fields(kind: str) -> tuple[str, ...]:
-    """The fields that carry the meaning of nodes of a kind."""
     return tuple(name for name in getattr(ast, kind)._fields if name not in _NO_MEANING)
 
 
 def _says_nothing(statement: ast.AST) -> bool:
-    """Whether a statement is a lone string, or for type checkers only."""
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str)
     if isinstance(statement, ast.If) and not statement.orelse:
@@ -130,7 +127,6 @@ def _says_nothing(statement: ast.AST) -> bool:
 
 
 def _is_described(node: ast.AST) -> bool:
-    """Whether a node is a call of pydantic's Field, or of column."""
     return isinstance(node, ast.Call) and bool(_DESCRIBED & {getattr(node.func, "id", None), getattr(node.func, "attr", None)})
 
 

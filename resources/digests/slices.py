@@ -84,7 +84,6 @@ def all_digests(tables: Tables, workload: str, digest: Callable[..., str] = slic
 
 
 def _digests_of_days(tables: Tables, name: str, workload: str, days: Sequence[date], query: str) -> dict[date, str]:
-    """By day, sha256 of its rows; "" for a day without any."""
     digests = {day: hashlib.sha256() for day in days}
     empty = set(days)
     with workbench() as connection:

@@ -45,7 +45,6 @@ def sql_tokens(text: str) -> list[str]:
 
 
 def _end_of_comment(text: str, place: int) -> int:
-    """The end of a comment that began before `place`; comments may be nested."""
     depth = 1
     for mark in re.finditer(r"/\*|\*/", text[place:]):
         depth += 1 if mark[0] == "/*" else -1

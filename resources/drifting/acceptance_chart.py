@@ -140,7 +140,6 @@ class _Profile:
         return ratios
 
     def _values(self, hours: Sequence[HourlyDrafts], own: bool = False) -> dict[datetime, float]:
-        """By hour, the residual in standard deviations."""
         return {each.hour: self.residual(each, own) / self._deviation(each) for each in hours}
 
     def _deviation(self, hour: HourlyDrafts) -> float:
@@ -157,7 +156,6 @@ class _Profile:
 
 
 def _by_hour(evidence: Mapping[datetime, float]) -> Float[np.ndarray, " hours"]:
-    """Evidence of the hours of its days, in order; 0 for an hour without drafts."""
     days = sorted({hour.date() for hour in evidence})
     return np.array(
         [evidence.get(datetime(day.year, day.month, day.day, hour, tzinfo=UTC), 0.0) for day in days for hour in range(HOURS)]

@@ -70,7 +70,6 @@ class CountCache:
         return counts
 
     def _read(self, day: date) -> Counts | None:
-        """None for a file of other rows, or one that cannot be read."""
         with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile), np.load(self._path(day)) as file:
             if str(file["key"]) == self._key(day):
                 return file["counts"]

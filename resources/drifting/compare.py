@@ -89,7 +89,6 @@ def bound_of(test: PermutationTest, columns: Columns, days: Dispersion | None, l
 
 
 def _degrees_above(test: PermutationTest) -> float:
-    """Degrees of freedom of a scaled chi-squared variable with this mean and variance."""
     return max(1.0, 2 * test.usual**2 / test.spread) if test.spread > 0 else 1.0
 
 

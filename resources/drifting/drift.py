@@ -157,7 +157,6 @@ class DriftRun:
                 )
 
     def _window(self, day: date, length: int) -> list[date]:
-        """The days of traffic of the window of `length` days that ends with a day."""
         assert self.report.reference is not None
         return window_of(day, length, self._rows, self.report.reference.end)
 
@@ -226,7 +225,6 @@ class DriftRun:
         )
 
     def _rows_of(self, day: date, counts: CountCache, comparison: WindowComparison, has_texts: bool) -> list[dict[str, Any]]:
-        """Rows of the windows that end with a day."""
         near = {other: counts.of_day(other) for other in self._window(day, max(self._settings.windows))}
         results = comparison.of_day(day, near)
         if not has_texts:
@@ -260,7 +258,6 @@ class DriftRun:
         }  # fmt: skip
 
     def _commit(self, part: list[dict[str, Any]]) -> None:
-        """Replaces the rows of these tests and days, and reports them."""
         tests, days = (sorted({row[column] for row in part}) for column in ("test", "dt"))
         if days:
             self._tables.replace(
@@ -342,7 +339,6 @@ def _judge(seen: DriftInputs) -> list[str] | None:
 
 
 def _digest(settings: DriftSettings, seen: DriftInputs, rate: float) -> str:
-    """Digest of what decides the values: settings, judge, code."""
     return _digest_of(
         [settings.model_dump(mode="json"), _judge(seen), seen.scales, rate], source_digest("resources/drifting/drift.py")
     )

@@ -51,7 +51,6 @@ def _shares(counts: Counts, more: float = 0.0) -> Counts:
 
 
 def _both(chosen: Counts, rest: Counts) -> Values:
-    """1 where both groups have counts, else 0."""
     return ((chosen.sum(axis=1) > 0) & (rest.sum(axis=1) > 0)).astype(float)
 
 
@@ -122,8 +121,6 @@ def permutation_tests(
 
 
 class _Test:
-    """One test, while random splits come in."""
-
     def __init__(self, columns: Columns, observed: Counts, everything: Counts):
         self.columns, self.reached, self.splits, self.p = columns, 0, 0, 1.0
         self.value = float(self.statistic(observed, everything - observed)[0])

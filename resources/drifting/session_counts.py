@@ -98,7 +98,6 @@ class SessionCounts:
 
     @contextmanager
     def _traffic(self, days: Sequence[date]):
-        """A DuckDB with the table `traffic` of these days."""
         judge = self._seen.judge
         with workbench() as connection:
             for name in ("cleaned_interactions", "feedback", "judgements"):

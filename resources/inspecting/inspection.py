@@ -78,7 +78,6 @@ def inspect(
 
 
 def _uri_of(name: str, uris: Sequence[str]) -> str:
-    """The uri of a source that `_sources` named: input-2, or input-2-17 for one of its objects."""
     return uris[int(name.split("-")[1]) - 1]
 
 
@@ -105,7 +104,6 @@ def _sources(
 def _counted(
     tables: Tables, uris: list[str], report: IngestReport, limit: int | None, sources: dict[str, SourceSettings]
 ) -> Inspection:
-    """Adds the exact counts, over everything that was read."""
     with workbench() as connection:
         for name in ("objects", "interactions", "quarantine", "decisions", "feedback"):
             attach_slice(connection, tables, name, WORKLOAD)
@@ -153,7 +151,6 @@ def proposal_text(proposed: Mapping[str, dict[str, str]]) -> str:
 
 
 def _nothing(inspection: Inspection, report: IngestReport) -> str:
-    """Why no record could be used."""
     where = ", ".join(inspection.uris)
     objects = sum(item["objects"] for item in inspection.formats)
     reasons = [f"{item['first_object']}: {item['problem']}" for item in inspection.failed]
@@ -175,7 +172,6 @@ def _nothing(inspection: Inspection, report: IngestReport) -> str:
 
 
 def _sample(everything: Tables, into: Tables, share: float) -> Tables:
-    """Copies some whole sessions and all feedback into another lake."""
     for day in sorted(everything.rows_by_day("interactions", WORKLOAD)):
         with workbench() as connection:
             attach_slice(connection, everything, "interactions", WORKLOAD, [day])
@@ -189,7 +185,6 @@ def _sample(everything: Tables, into: Tables, share: float) -> Tables:
 
 
 def _add_sampled(tables: Tables, inspection: Inspection) -> None:
-    """Adds what needs cleaned rows: decisions, personal data, shapes, sessions, and the drafter."""
     with workbench() as connection:
         for name in ("interactions", "cleaned_interactions", "decisions"):
             attach_slice(connection, tables, name, WORKLOAD)

@@ -118,7 +118,6 @@ def _quarantine(inspection: Inspection) -> InspectionTable:
 
 
 def _unread(inspection: Inspection) -> InspectionTable:
-    """Keys that nothing reads, those first that a field would read, and the line that would read them."""
     rows = []
     notes = [f"{counted(count, 'record')} with two values of {said}." for said, count in inspection.clashes.items()]
     for uri, keys in inspection.unread.items():

@@ -202,7 +202,6 @@ def _format_of(record: dict, named: Format | None, fields: FieldMapping | None, 
 
 
 def _offers_tools(record: dict) -> bool:
-    """Whether a request offers tools or an answer calls some, wherever the format keeps them."""
     places = [record, *(value for value in record.values() if isinstance(value, dict))]
     if any(place.get("tools") or place.get("functions") for place in places):
         return True

@@ -64,12 +64,10 @@ def _of_one(uri: str, source: SourceSettings) -> list[SourceProposal]:
 
 
 def _contents(fields: dict[str, str]) -> tuple:
-    """The proposed paths of request and answer: they differ between files that need fields of their own."""
     return tuple(fields.get(name) for name in ("request", "messages", "prompt", "response", "answer"))
 
 
 def _root(uri: str) -> str:
-    """The common prefix of every key under the uri, with a slash; empty for one file or a glob."""
     path = local_path(uri)
     if path is None:
         place = remote_uri(uri)

@@ -121,7 +121,6 @@ def _last_erasure(lake: LakeLayout) -> datetime | None:
 
 
 def _is_before(line: bytes, erased_at: datetime) -> bool:
-    """Whether an answer with text was given before; what cannot be read counts as such."""
     try:
         answer = json.loads(line)
         return answer["answer"]["finish_reason"] != "judge" and _time(answer["asked_at"]) < erased_at

@@ -174,7 +174,6 @@ class Tables:
         self._write(name, rows, " and ".join(clauses))
 
     def _write(self, name: str, rows: Rows, predicate: str | None = None) -> None:
-        """Commits rows. predicate: which rows they replace; None: none."""
         schema = bare(SCHEMAS[name])
         batches = rows.to_batches() if isinstance(rows, pa.Table) else rows
         batches = (part for batch in batches for part in _as_written(batch, schema))

@@ -146,8 +146,6 @@ class Staging:
 
 @dataclass
 class _StagedObject:
-    """What a batch knows of one of its objects."""
-
     entry: LedgerEntry
     format: str = ""
     partners: set[str] = field(default_factory=set)
@@ -214,7 +212,6 @@ class BatchBuilder:
         return self._batch()
 
     def _batch(self) -> StagedBatch:
-        """What the complete tables hold."""
         days = {uri: row for uri, *row in run(self._connection, "reading/batch/object_days").fetchall()}
         unread: dict[str, list[list[Any]]] = {}
         clashes: dict[str, Counter[str]] = {}
@@ -311,7 +308,6 @@ class BatchBuilder:
         return replace(part, rows=part.rows.filter(short), raw=part.raw.filter(short))
 
     def _extract_waiting(self) -> None:
-        """Extracts the waiting records."""
         self._describe_objects()
         self._insert_problems()
         while self._waiting:  # a record of another format waits again
@@ -336,7 +332,6 @@ class BatchBuilder:
         return named_format(self._entries[index], self._stage.sources)
 
     def _describe_objects(self) -> None:
-        """Adds the objects that are new since the last call to the table `batch`."""
         added = list(self._objects)[self._described :]
         self._described += len(added)
         entries = [self._entries[index] for index in added]

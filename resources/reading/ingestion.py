@@ -246,7 +246,6 @@ class _IngestRun:
             self._ledger.save()
 
     def _decide(self, batch: StagedBatch, workloads: set[str]) -> None:
-        """Decides what becomes of the rows, and notes which earlier objects this makes worth reading again."""
         decide(self._tables, batch, workloads)
         uris = run(batch.connection, "reading/commit/read_with_loose_ids").fetchall()
         self.read_with_loose_ids.update(uri for (uri,) in uris)
@@ -280,7 +279,6 @@ class _IngestRun:
         return self._ledger.named(dependents, self._sources) if dependents else []
 
     def _workloads_of(self, entries: list[LedgerEntry]) -> set[str]:
-        """The workloads that may have rows of the objects, by the settings of now and those they were read with."""
         return workloads_of(self._stage.workload, self._sources).union(*(entry.mapped_to for entry in entries))
 
 

@@ -60,7 +60,6 @@ def read_objects(entries: Sequence[LedgerEntry], sources: Mapping[str, SourceSet
 
 
 def _read(index: int, entry: LedgerEntry, opened: Opened, source: SourceSettings) -> Generator[ObjectPart, None, str]:
-    """One object's records; returns the sha256 of its bytes, "" if not all were read."""
     named = FORMATS.get(source.format)
     router = ObjectRouter(named, source.fields)
     with opened() as raw:
@@ -103,7 +102,6 @@ class ObjectRouter:
             yield CHUNKS, self._fold.rest()
 
     def _others(self, part: Records) -> Iterator[tuple[Format | None, Records | RecordProblem]]:
-        """Sorts records that are not chunks of a stream."""
         if self._first is self._named is self._fields is None:
             self._fields = next(filter(None, map(wrapped_fields, part.sample)), None)
         if self._fields:

@@ -103,7 +103,6 @@ def composed(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _question(asked: Any, key: str, parts: dict[str, Any]) -> list[dict[str, Any]]:
-    """The last turn, with its input or its context, and its choices; what it uses leaves `parts`."""
     asked = structure_in(asked) or asked if isinstance(asked, str) and asked.lstrip()[:2] == "[{" else asked
     if not isinstance(asked, str):
         return asked if isinstance(asked, list) else [asked]
@@ -122,7 +121,6 @@ def _question(asked: Any, key: str, parts: dict[str, Any]) -> list[dict[str, Any
 
 
 def _opening(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """The conversation before a chosen answer that is a list with its prompt."""
     chosen = record.get("chosen")
     turns = chosen if isinstance(chosen, list) and chosen and isinstance(chosen[0], dict) else []
     return turns[:-1] if turns and _speaker(turns[0]) in ("user", "human", "system", "developer") else []
@@ -149,20 +147,17 @@ def _speaker(message: dict[str, Any]) -> str:
 
 
 def _text(value: Any) -> str:
-    """The texts of a value, with blank lines between them; of an object those of a message's content."""
     if isinstance(value, dict):
         value = value.get("content", value.get("value", value.get("text", [*value.values()])))
     return "\n\n".join(filter(None, map(_text, value))) if isinstance(value, list) else value if isinstance(value, str) else ""
 
 
 def _is_prose(value: Any) -> bool:
-    """Whether a value holds words: no id, number, path or address."""
     said = _text(value).strip()
     return any(sign.isspace() for sign in said) or (bool(said) and not said.isascii())
 
 
 def _adds(value: Any, known: Any) -> bool:
-    """Whether the text of a value stands nowhere in what is known."""
     return _words(value) not in _words(known)
 
 

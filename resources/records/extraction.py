@@ -244,7 +244,6 @@ class Extraction:
         self._connection.execute(sql_text(f"reading/extraction/{name}").format(rows=select, **flags))
 
     def _reroute_faulty(self, form: Format, route: Routing) -> list[ReroutedLine]:
-        """Removes the records that `form` could not extract and that are of another format, or of none."""
         if form.streamed:  # joined from pieces of a stream: no other format can read it
             return []
         faulty = run(self._connection, "reading/extraction/faulty_records").fetchall()
@@ -254,7 +253,6 @@ class Extraction:
         return others
 
     def _repair_surrogates(self, form: Format) -> list[ReroutedLine]:
-        """Lines that are invalid JSON only because of a lone surrogate, with U+FFFD instead of it."""
         run(self._connection, "reading/extraction/lines_without_record")
         lines = run(self._connection, "reading/extraction/surrogate_lines").fetchall()
         repaired = [ReroutedLine(index, row, whole, form) for index, row, text in lines if (whole := mended(text)) is not None]
@@ -291,7 +289,6 @@ def in_calls(lines: pa.Table, all_apart: bool = False) -> Iterator[pa.Table]:
 
 
 def _runs(lengths: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
-    """Ranges of consecutive lengths that sum to at most `most`, or of one length."""
     begin, ends = 0, np.cumsum(lengths)
     while begin < len(ends):
         before = ends[begin - 1] if begin else 0

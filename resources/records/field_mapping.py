@@ -241,7 +241,6 @@ class FieldMapping(BaseModel):
         return _MissingError(f"has {why or 'nothing'} at {getattr(self, name)} (fields: {name})")
 
     def _word(self, values: dict[str, Any], name: str) -> Any:
-        """A text, number, true or false; None where there is none or an empty text."""
         value = values.get(name)
         if isinstance(value, dict | list) and name != "time":
             raise self._missing(name, "an object or list, where a text or number is needed,")
@@ -425,7 +424,6 @@ def request_in(value: Any) -> dict[str, Any] | None:
 
 
 def _message(value: Any) -> dict[str, Any] | None:
-    """A message in the OpenAI shape; None for a value that has no speaker."""
     if not isinstance(value, dict):
         return None
     speaker = next((value[key] for key in ("role", "from", "speaker", "author") if isinstance(value.get(key), str)), None)

@@ -133,12 +133,10 @@ def _is_gemini_batch(record: dict) -> bool:
 
 
 def _is_litellm(record: dict) -> bool:
-    """StandardLoggingPayload (BerriAI/litellm litellm/types/utils.py)."""
     return "call_type" in record and "messages" in record and ("startTime" in record or "response" in record)
 
 
 def _is_otlp(record: dict) -> bool:
-    """TracesData or LogsData of OTLP JSON."""
     return any(isinstance(record.get(key), list) for key in ("resourceSpans", "resourceLogs", "resourceMetrics"))
 
 
@@ -160,7 +158,6 @@ def _is_langfuse_score(record: dict) -> bool:
 
 
 def _is_langsmith(record: dict) -> bool:
-    """A run as `Client.list_runs` and bulk exports give it."""
     run = run_of(record)
     return isinstance(run.get("run_type"), str) and "inputs" in run and ("start_time" in run or "trace_id" in run)
 

@@ -35,7 +35,6 @@ def referenced(value: Any) -> Any:
 
 
 def _written(text: str) -> str:
-    """JSON in a text."""
     if len(text) < SHORT or text.lstrip()[:1] not in ("{", "[") or not any(needle in text for needle in NEEDLES):
         return text
     try:

@@ -206,7 +206,6 @@ def _speaker(message: Any) -> str | None:
 
 
 def _calls(value: Any, before: int) -> list[dict[str, Any]] | None:
-    """The calls in a value; None unless it holds calls alone."""
     listed = _parsed(value)
     listed = listed if isinstance(listed, list) else [listed]
     calls = []
@@ -244,7 +243,6 @@ def _parsed(value: Any) -> Any:
 
 
 def _each(value: Any, count: int) -> list[Any]:
-    """The results of `count` calls in one value; the value alone where it is no list of as many."""
     listed = _parsed(value) if count > 1 else None
     if not isinstance(listed, list) or len(listed) != count:
         return [value]

@@ -168,7 +168,6 @@ def _last_side(words: list[str]) -> int | None:
 
 
 def _is_undone(words: list[str]) -> bool:
-    """Whether the bad that words name is said to be absent; free and zero say so beside it alone."""
     for place, word in enumerate(words):
         before, after = words[max(place - 1, 0) : place], words[place + 1 : place + 2]
         beside = {"free": before, "zero": after}.get(word, ())

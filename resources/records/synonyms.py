@@ -89,7 +89,6 @@ def _count(name: str, value: Any) -> int | None:
 
 
 def _status(name: str, value: Any) -> str | None:
-    """`failure` or `success`, of an HTTP status, true or false, or a word."""
     word = str(value).strip().lower() if isinstance(value, str | int) else ""
     if re.fullmatch(r"[1-5]\d\d", word):
         return "success" if word < "400" else "failure"
@@ -109,7 +108,6 @@ def _hit(name: str, value: Any) -> bool | None:
 
 
 def _feedback(name: str, value: Any) -> str | None:
-    """A thumb, a number, or true and false. A flag for one side (thumbs_up) says nothing where it is not true."""
     said = str(value).strip().lower()
     kind, _ = SAID.get(plain_word(said), ("", 0))
     if (side := _side(name)) and kind != "side":
@@ -400,14 +398,12 @@ class Reader:
         return min([each for each in values if self._is_read(each[2])] or values, key=lambda each: each[:2])
 
     def _clashes(self, name: str, values: list[NamedValue]) -> Iterator[str]:
-        """What differs from the value that is read."""
         first, _, winner, read = self._first(values)
         for place, _, path, other in values if sum(self._is_read(each[2]) for each in values) < 2 else ():
             if other != read and {COLUMNS[name].names[place], COLUMNS[name].names[first]} <= COLUMNS[name].rivals:
                 yield f"{name}\t{_shown(winner)}\t{_shown(path)}"
 
     def _reads(self, path: Path) -> bool:
-        """Whether the format reads it, or a body has it where no logger writes."""
         in_body = path[0] in ("request", "response")
         if in_body and not (len(path) > 2 and "".join(words_of(path[1:2])) in _LOGGED):
             return True
@@ -425,7 +421,6 @@ def markdown() -> str:
 
 @lru_cache(maxsize=4096)
 def _is_currency(path: Path) -> bool:
-    """Whether a path says in which currency a cost is; that of a business's own words is of something else."""
     *before, last = words_of(path) or ("",)
     return last == "currency" and {*before} <= CONTAINERS - LABELS | {"cost", "costs", "billing", "price"}
 
@@ -532,5 +527,4 @@ _CONTENTS = frozenset(name.replace("_", "") for name in BODIES)
 
 
 def _plain(value: Any) -> Any:
-    """OTLP's {"stringValue": ...} as its value."""
     return next(iter(value.values())) if isinstance(value, dict) and len(value) == 1 else value

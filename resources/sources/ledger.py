@@ -323,7 +323,6 @@ class Ledger:
         self._tables.replace("objects", entries, workload=self.workload)
 
     def _entries(self, query: str, uris: Collection[str] = (), **parameters) -> list[LedgerEntry]:
-        """uris: rows of `wanted_uris`."""
         self._connection.register("wanted_uris", pa.table({"uri": pa.array(sorted(uris), pa.string())}))
         result = run(self._connection, query, **parameters)
         names = [column[0] for column in result.description]

@@ -58,8 +58,6 @@ def open_remote(uri: str) -> io.RawIOBase:
 
 
 class _Read(io.RawIOBase):
-    """A file whose errors are OSErrors."""
-
     def __init__(self, file: Any):
         self._file = file
 

@@ -74,7 +74,6 @@ def _spellings(uri: str) -> tuple[str, ...]:
 
 
 def _existing(*spellings: str, home: str) -> str:
-    """The spelling that exists, else the first: as written, or with composed or decomposed accents (macOS)."""
     paths = [os.path.join(home, os.path.expanduser(each)) for each in spellings]  # noqa: PTH111, PTH118 - `~nobody` is a name
     variants = [path for path in paths if "\0" not in path]
     variants += [normalize(form, path) for path in variants for form in ("NFC", "NFD")]
@@ -82,7 +81,6 @@ def _existing(*spellings: str, home: str) -> str:
 
 
 def _before_wildcard(path: str) -> tuple[str, str]:
-    """A glob's path before its first wildcard, and the rest."""
     head = re.split(r"[*?\[]", path, maxsplit=1)[0].rpartition("/")[0]
     return head or "/", path[len(head) :].lstrip("/")
 

@@ -239,7 +239,6 @@ class Mirror(MirrorReader):
             self.publish(directory / MANIFEST)
 
     def _require_files(self, directory: Path) -> None:
-        """Raises LakeError unless the bucket has every file of a version but its manifest."""
         name = self._name(directory)
         there = {item.key: item.bytes for item in self.bucket.objects(name)}
         here = {self._name(path): path.stat().st_size for path in files_in(directory) if path != directory / MANIFEST}
@@ -347,7 +346,6 @@ class Mirror(MirrorReader):
 
 
 def _is_there(path: Path, known: Object | None, item: ObjectEntry | None) -> bool:
-    """Whether the bucket has a file of this machine, as it is here."""
     return (
         known is not None
         and item is not None

@@ -248,7 +248,6 @@ class MirrorReader:
         return True
 
     def _bring(self, items: Collection[ObjectEntry], known: Mapping[str, Object]) -> None:
-        """Downloads new and changed small files, joins answers, and notes the large ones."""
         wanted = [item.key for item in items if is_small(item) and self._is_outdated(item, known.get(item.key))]
         # a folder without a manifest would count as unfinished
         self._download([name for name in wanted if name.endswith(MANIFEST)])
@@ -281,7 +280,6 @@ class MirrorReader:
         return known.etag != item.etag and (is_of_version or known.is_unchanged(file))
 
     def _is_other(self, item: ObjectEntry, known: Object | None) -> bool:
-        """Whether a large object is another one than was known; its file, unless it was written since, is dropped."""
         if known is not None and known.etag == item.etag:
             return False
         file = self.root / item.key

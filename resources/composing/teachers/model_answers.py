@@ -96,7 +96,6 @@ class ModelAnswers:
         )
 
     def _write_missing(self, asked: Iterator[AnswerRequest], path: Path) -> set[str]:
-        """Writes the prompts of the answers that are not kept, each once; returns their keys."""
         path.parent.mkdir(parents=True, exist_ok=True)
         seen: set[str] = set()
         with renamed_when_complete(path) as temporary, pq.ParquetWriter(temporary, PROMPTS, compression="zstd") as writer:
@@ -115,7 +114,6 @@ class ModelAnswers:
 
 
 def _request_of(row: dict[str, Any]) -> dict[str, Any]:
-    """What the request of the row's last answer gave the chat template."""
     own = json.loads(row["messages"])[-1].get(LEARNT_REQUEST) if row["messages"] else None
     request = own if isinstance(own, dict) else json.loads(row["request"]) if row.get("request") else {}
     return request if isinstance(request, dict) else {}

@@ -64,7 +64,6 @@ class VerifySettings(Settings):
 
 
 def _refuse_unasked(directory: Path) -> None:
-    """Raises ModelError for a directory whose model cannot be asked."""
     refuse_unusable_base(directory)
     if not template_files.chat_templates(directory):
         raise ModelError(

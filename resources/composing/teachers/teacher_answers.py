@@ -200,7 +200,6 @@ class _Teacher:
         return files
 
     def _scored(self, rows: dict[str, tuple[dict[str, Any], list[AnswerCandidate]]]) -> dict[str, list[AnswerCandidate]]:
-        """The candidates with their scores, by row."""
         if self.verifier is None:
             return {name: several for name, (_, several) in rows.items()}
         to_score = [(name, row, each) for name, (row, several) in rows.items() for each in several if each.answer.message]
@@ -212,7 +211,6 @@ class _Teacher:
         }
 
     def _decide(self, row: dict[str, Any], candidates: list[AnswerCandidate], before: set[str], files: dict[str, Rows]) -> None:
-        """Keeps the best of a row's answers, and records all of them."""
         report, verify = self.report, self.settings.verify
         best = choose(candidates, verify, self.settings.seed, row["row_id"])
         usable = [each for each in candidates if each.answer.message is not None]

@@ -210,8 +210,6 @@ def near_copies(connection: duckdb.DuckDBPyConnection, settings: NearDuplicates)
 
 
 class _Signed:
-    """Curated rows with a signature: ids, conversations, places, and the bands as numbers."""
-
     def __init__(self, table: pa.Table, settings: NearDuplicates):
         self.ids, self.conversations = table["row_id"], table["conversation_id"]
         self.places = table["place"].to_numpy().astype(np.int64)
@@ -219,7 +217,6 @@ class _Signed:
 
 
 def _signed_rows(connection: duckdb.DuckDBPyConnection, settings: NearDuplicates) -> _Signed:
-    """Rows whose signature was made with these settings; curation refuses others where it compares them."""
     table = rows(connection, "composing/near_copies/signed_rows")
     lists = table["signature"].combine_chunks()
     marks = np.zeros(len(lists), dtype=np.int64)
@@ -270,7 +267,6 @@ def _across_splits(
 
 
 def _share_a_band(bands: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The rows of which a band's hash is that of another row."""
     shared = np.zeros(len(bands), dtype=bool)
     for band in range(bands.shape[1] if len(others) else 0):
         shared |= np.isin(bands[:, band], others[:, band])

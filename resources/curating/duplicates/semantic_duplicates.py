@@ -45,7 +45,6 @@ def group_vectors(
 
 
 def _clusters(vectors: np.ndarray) -> list[np.ndarray]:
-    """Rows to compare with each other, in order; a row may be in several clusters."""
     count = len(vectors)
     wanted = -(-count * NEAREST // TOGETHER)
     if count <= 2 * TOGETHER:

@@ -62,7 +62,6 @@ def _words() -> tuple[np.ndarray, ...]:
 
 
 def _spellings(word: str) -> set[str]:
-    """A word's forms in lower, title and upper case; ASCII letters stay lower-case, as the loops fold them."""
     if word.isascii():
         return {word}
     return {"".join(sign.lower() if sign.isascii() else sign for sign in spelt) for spelt in (word, word.title(), word.upper())}
@@ -70,7 +69,6 @@ def _spellings(word: str) -> set[str]:
 
 @cache
 def _iban_lengths() -> np.ndarray:
-    """The length of a country's IBAN by its two letters, 0 where there is none."""
     lengths = np.zeros(26 * 26, dtype=np.uint8)
     for country, length in IBAN_LENGTHS.items():
         lengths[(ord(country[0]) - 65) * 26 + ord(country[1]) - 65] = length

@@ -60,7 +60,6 @@ class Redactor:
         return json_text(value)
 
     def _find(self, text: str) -> list[Span]:
-        """What is found in the text. It is searched once for as long as its session's texts are remembered."""
         spans = self._remembered.get(text)
         if spans is None:
             if len(self._remembered) >= MOST_REMEMBERED:
@@ -106,7 +105,6 @@ class Redactor:
         return self._replace(value, spans)
 
     def _json_inside(self, text: str) -> str:
-        """Redacts a string that may contain JSON. Its formatting is kept if the text can be redacted in place."""
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):

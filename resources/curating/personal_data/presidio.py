@@ -72,7 +72,6 @@ def presidio_finder() -> Callable[[str], tuple[Span, ...]]:
 
 
 def _pieces(text: str) -> Iterator[tuple[int, str]]:
-    """A text in pieces that spaCy accepts, each with its offset, cut at a space where one is near."""
     begin = 0
     while begin < len(text):
         end = begin + PIECE

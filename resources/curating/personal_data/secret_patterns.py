@@ -117,7 +117,6 @@ _STAND_IN = re.compile(
 
 
 def _is_stand_in(value: str) -> bool:
-    """Whether a value is a stand-in for a secret: <your-key>, ${TOKEN}, os.environ, xxxx."""
     return _STAND_IN.search(value) is not None or len(set(value)) < 4
 
 

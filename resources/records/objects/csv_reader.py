@@ -68,7 +68,6 @@ def dialect_of(head: bytes, whole: bool, named: bool) -> CsvDialect | None:
 
 
 def _is_of_another_encoding(head: bytes) -> bool:
-    """Whether no line beyond ASCII is UTF-8; in a table with some that are, the others are broken rows."""
     lines = [line for line in head.split(b"\n") if not line.isascii()]
     return bool(lines) and not any(_decodes(line) for line in lines)
 

@@ -216,7 +216,6 @@ def _value(text: bytes | str) -> Any:
 
 
 def _sample(data: bytes) -> list[dict]:
-    """The first few lines that are JSON objects. A last line that was cut does not parse and is left out."""
     records: list[dict] = []
     start = 0
     while start < len(data) and len(records) < SAMPLE:
@@ -278,7 +277,6 @@ def _lines(head: bytes, rest: Iterator[bytes], damage: DamagedError | None) -> I
 
 
 def _split(data: bytes, cut: int, row: int):
-    """The whole lines of data[:cut] as Arrow text without copying each; blank lines left out, bad lines apart."""
     octets = np.frombuffer(data, np.uint8)[:cut]
     ends = np.flatnonzero(octets == 10).astype(np.int64) + 1
     if not len(ends) or ends[-1] != cut:
@@ -369,7 +367,6 @@ def _values(
 
 
 def _leftover(seen, data: bytes, damage, row: int, what: str, in_array: bool) -> Iterator[RecordProblem]:
-    """The Problem at the end of the text, if any."""
     if damage:
         yield damaged(damage, data[seen.begin :] if seen.begin is not None else b"")
     elif seen.begin is not None or not seen.closed:

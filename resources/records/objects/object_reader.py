@@ -60,7 +60,6 @@ def is_prefixed(head: bytes) -> bool:
 
 
 def _record(line: str) -> dict | None:
-    """The JSON object that ends a line, with the time of its prefix."""
     begins = (brace.start() for brace in re.finditer(r"\{", line[:LONGEST_PREFIX]))
     # a prefix may have braces, in pairs; else it is the begin of a record that does not parse
     prefixes = (line[:place] for place in begins if line.count("{", 0, place) == line.count("}", 0, place))
@@ -168,7 +167,6 @@ class _Rejoined:
 
 @contextmanager
 def _seekable(whole: _Rejoined) -> Iterator[BinaryIO]:
-    """A temporary copy on disk: Parquet is read from its end."""
     with tempfile.TemporaryFile(prefix="millrace-") as copy:
         while content := whole.read(4 << 20):
             copy.write(content)

@@ -131,7 +131,6 @@ def _null_patterns(schema: pa.Schema) -> dict[str, str]:
 
 
 def _field_names(fields: Any) -> set[str]:
-    """Names of all fields, at any depth."""
     names = set()
     for field in fields:
         names.add(field.name)

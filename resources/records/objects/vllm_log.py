@@ -95,7 +95,6 @@ def read_vllm_log(chunks: Iterator[bytes]) -> Iterator[Records | RecordProblem]:
 
 
 def _add(number: int, record: dict[str, Any], rows: list, waiting: dict[str, tuple[int, dict[str, Any]]]) -> None:
-    """Adds a record; details wait for their parameters."""
     name, kind = str(record.get("id")), record["vllm"]
     if kind == "details":
         while len(waiting) >= WAITING:

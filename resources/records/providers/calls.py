@@ -48,7 +48,6 @@ def call_of(text: str, form: str) -> str:
 
 
 def _pair(record: dict[str, Any], form: str) -> dict[str, Any]:
-    """{request, response} of Anthropic's or Gemini's API."""
     request, response = bodies(record)
     if form == "anthropic" and "type" not in response and not anthropic_api.is_request(request):
         raise ValueError("a pair of another API")
@@ -96,7 +95,6 @@ def _bedrock(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_envelope(record: dict[str, Any], chat: dict[str, Any], provider: str) -> dict[str, Any]:
-    """The chat with what stands next to the bodies; the record's own fields come first."""
     outside = {name: record.get(name) for name in ENVELOPE}
     metadata = mapping(chat.pop("metadata", None))
     model = chat.get("model") or record.get("model")
@@ -165,7 +163,6 @@ def _chat(call_type: str, messages: Any, parameters: dict[str, Any], response: d
 
 
 def _request(call_type: str, messages: Any, parameters: dict[str, Any]) -> dict[str, Any]:
-    """The body of the request."""
     only = messages[0] if isinstance(messages, list) and len(messages) == 1 else None
     if "pass" in call_type and isinstance(only, dict) and (sent := body(only.get("content"))):
         return sent

@@ -134,7 +134,6 @@ def tools_of(tools: Any) -> tuple[list[dict[str, Any]] | None, list[str]]:
 
 
 def _json_schema(schema: Any) -> Any:
-    """The API's Schema as JSON Schema: its type names are upper case."""
     if isinstance(schema, list):
         return [_json_schema(each) for each in schema]
     if not isinstance(schema, dict):

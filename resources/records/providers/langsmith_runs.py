@@ -163,7 +163,6 @@ def _generated(generation: dict[str, Any]) -> tuple[dict[str, Any], Any]:
 
 
 def _message(said: Any) -> dict[str, Any]:
-    """A message in the OpenAI shape."""
     if not isinstance(said, dict):
         raise ValueError("a message is no object")
     if isinstance(said.get("kwargs"), dict) and isinstance(said.get("id"), list):

@@ -130,7 +130,6 @@ def _call_with_content(item: dict[str, Any], attributes: dict[str, Any], events:
 
 
 def _says(message: dict[str, Any] | None) -> bool:
-    """Whether a message has content. Without permission to record it, instrumentations write roles and names of tools only."""
     said = message or {}
     called = said.get("tool_calls")
     return bool(said.get("content") or said.get("reasoning_content")) or any(
@@ -253,7 +252,6 @@ def shown_attributes(document: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _span(item: dict[str, Any]) -> str | None:
-    """A span's id is unique within its trace only."""
     return f"{item['traceId']}-{item['spanId']}" if item.get("traceId") and item.get("spanId") else None
 
 
@@ -277,7 +275,6 @@ def _nanoseconds(written: Any) -> int | None:
 
 
 def _attributes(pairs: Any) -> dict[str, Any]:
-    """Attributes by name, of a list of keys and values or of an object."""
     if isinstance(pairs, dict):
         return {key: _plain(value) if _is_any_value(value) else value for key, value in pairs.items()}
     return {pair["key"]: _plain(pair.get("value")) for pair in pairs or [] if isinstance(pair, dict) and "key" in pair}
@@ -288,7 +285,6 @@ def _is_any_value(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """An OTLP AnyValue as JSON."""
     if not isinstance(value, dict) or not value:
         return None
     kind, content = next(iter(value.items()))

@@ -98,7 +98,6 @@ def _with_input(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parsed(written: str) -> Any:
-    """The arguments that a call's pieces make; the text itself where the stream was cut inside them."""
     try:
         return json.loads(written)
     except (ValueError, RecursionError):
@@ -181,7 +180,6 @@ def _gemini(chunks: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _add_part(parts: list[Any], part: Any) -> None:
-    """Adds a part; text goes on from the text before it."""
     last = parts[-1] if parts else None
     if (
         isinstance(part, dict)
