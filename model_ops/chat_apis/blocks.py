@@ -85,12 +85,10 @@ class Turn:
     left_out: list[str] = field(default_factory=list)
 
     def say(self, text: Any) -> None:
-        """Adds a text."""
         if isinstance(text, str) and text:
             self.parts.append({"type": "text", "text": text})
 
     def think(self, text: Any) -> None:
-        """Adds a thought."""
         if isinstance(text, str) and text:
             self.thoughts.append(text)
 
@@ -170,7 +168,6 @@ def inline_url(encoded: Any, media_type: Any) -> Any:
 
 
 def finish_reason(given: Any, message: dict[str, Any]) -> str | None:
-    """OpenAI's finish_reason of an answer."""
     reason = finish_reason_of(given)
     return "tool_calls" if reason == "stop" and message.get("tool_calls") else reason
 
@@ -210,17 +207,14 @@ def mapping(value: Any) -> dict[str, Any]:
 
 
 def bodies(record: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The two bodies of a record."""
     return (body(record.get("request", record.get("full_request"))), body(record.get("response", record.get("full_response"))))
 
 
 def is_pair(record: dict[str, Any]) -> bool:
-    """Whether a record has a request and a response."""
     return ("request" in record and "response" in record) or ("full_request" in record and "full_response" in record)
 
 
 def body(value: Any) -> dict[str, Any]:
-    """One body as an object."""
     if isinstance(value, str) and value.lstrip().startswith("{"):
         try:
             value = json.loads(value)

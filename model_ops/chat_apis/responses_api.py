@@ -44,7 +44,6 @@ def messages_of(items: Any, instructions: Any = None) -> list[dict[str, Any]]:
 
 
 def tools_of(tools: Any) -> list[dict[str, Any]] | None:
-    """The request's functions in the shape of chat completions; None without any."""
     functions = [tool for tool in _listed(tools) if tool.get("type") == "function"]
     return [function_tool(each.get("name"), each.get("description"), each.get("parameters")) for each in functions] or None
 
@@ -182,7 +181,6 @@ WHOLE = {"function_call_arguments": ("function_call", "arguments"), "custom_tool
 
 
 def is_event(value: Any) -> bool:
-    """Whether a parsed value is an event of such a stream."""
     return isinstance(value, dict) and str(value.get("type")).startswith("response.")
 
 

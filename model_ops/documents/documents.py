@@ -74,7 +74,6 @@ class Documents(Sequence[Document]):
 
     @classmethod
     def gather(cls, documents: Iterable[Document]) -> Documents:
-        """Collects documents in the given order; each is freed after it is copied."""
         row_ids: list[str] = []
         branches: dict[int, tuple[Branch, ...]] = {}
         parts = [(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, bool))]
@@ -119,7 +118,6 @@ class Documents(Sequence[Document]):
 
 
 def lengths_and_targets(documents: Sequence[Document]) -> tuple[Int[np.ndarray, " documents"], Int[np.ndarray, " documents"]]:
-    """Numbers of tokens and of targets of each document."""
     if isinstance(documents, Documents):
         return documents.lengths, documents.target_tokens
     return (

@@ -95,7 +95,6 @@ class PackedRows(ABC, Generic[AnyBatch]):
         return batches + [self._batch(silent).silenced()] * missing
 
     def documents_of(self, index: int) -> list[Document]:
-        """The documents of step `index`, of all ranks."""
         (mine,) = self._positions(index, 1)
         return [self.documents[i] for part in mine for position in part for i in self._documents_at(position)]
 

@@ -100,7 +100,6 @@ class Registry:
         return manifest
 
     def manifest_of(self, draft: ArtefactDraft, metrics: dict[str, Any], files: list[File]) -> Manifest:
-        """The manifest of a draft with these files; nothing is written."""
         return Manifest(
             kind=draft.kind, name=f"{self.workload}/{draft.name}", version=draft.version,
             digest=files_digest(files, draft.kind), inputs=list(draft.inputs), op=draft.op, config=draft.config,
@@ -121,11 +120,9 @@ class Registry:
         return read_manifest(directory)
 
     def exists(self, kind: Kind, name: str) -> bool:
-        """Whether any version was ever finished."""
         return (self._home(kind, name) / "current.json").exists()
 
     def versions(self, kind: Kind, name: str) -> list[Manifest]:
-        """The manifests of all finished versions, oldest first."""
         manifests = [read_manifest(path.parent) for path in self._home(kind, name).glob("*/manifest.json")]
         return sorted(manifests, key=lambda manifest: manifest.created_at)
 
@@ -134,7 +131,6 @@ class Registry:
         return read_manifest(self._home(kind, name) / version)
 
     def directory(self, manifest: Manifest) -> Path:
-        """The artefact's directory, with all its files."""
         place = self._home(manifest.kind, manifest.name.split("/", 1)[1]) / manifest.version
         self.lake.mirror.fetch(place)
         return place

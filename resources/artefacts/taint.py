@@ -91,7 +91,6 @@ def rows_erased_from(lake: LakeLayout, manifests: Iterable[Manifest]) -> int:
 
 
 def keep_taint(lake: LakeLayout) -> list[Taint]:
-    """Writes tainted.json beside the manifest of every tainted model and release, and returns them."""
     taints = list(tainted(lake).values())
     for taint in taints:
         causes = [taint.causes[node] for node in sorted(taint.causes)]
@@ -173,7 +172,6 @@ def _directory(lake: LakeLayout, kind: str, name: str, version: str) -> Path:
 
 
 def home_of(lake: LakeLayout, kind: Kind, name: str) -> Path:
-    """The folder of an artefact's versions. name: workload/name."""
     return lake.artefacts(kind) / (name.split("/")[0] if kind == "release" else name)
 
 

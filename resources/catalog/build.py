@@ -58,7 +58,6 @@ def rebuild(lake: LakeLayout) -> None:
 
 
 def publish(lake: LakeLayout) -> list[str]:
-    """Brings the catalog up to date with the lake, and publishes it. Returns the parts that were built again."""
     changed = update(lake)
     lake.mirror.publish_catalog(lake.catalog)
     return changed

@@ -154,7 +154,6 @@ def _over_files(
 
 
 def inside(lake: LakeLayout, files: Iterable[str | Path]) -> list[str]:
-    """Paths of files inside the lake."""
     return [Path(file).relative_to(lake.root).as_posix() for file in files]
 
 

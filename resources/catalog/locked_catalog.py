@@ -62,7 +62,6 @@ def locked(catalog: Path, root: Path, limits: Limits) -> Iterator[duckdb.DuckDBP
 
 
 def memory_gib(connection: duckdb.DuckDBPyConnection) -> float:
-    """The memory limit of a connection, in GiB."""
     [(said,)] = connection.execute("select current_setting('memory_limit')").fetchall()
     number, unit = said.split()
     return float(number) * _UNITS[unit] / 2**30

@@ -232,7 +232,6 @@ def as_folder(connection: duckdb.DuckDBPyConnection, path: str) -> str:
 
 
 def of_that_name(connection: duckdb.DuckDBPyConnection, path: str) -> str:
-    """The known objects that have the same file name as `path`; "" if there are none."""
     name = normalize("NFC", path.rstrip("/").rpartition("/")[2])
     return _some([row["uri"] for row in rows(connection, "why/of_name", name=name).to_pylist()])
 

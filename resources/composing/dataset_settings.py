@@ -181,13 +181,11 @@ class NamedDataset(Mixture, RowFilter):
     `datasets.sft`."""
 
     def as_dataset(self, sft: DatasetSettings) -> DatasetSettings:
-        """The settings that it is built with, without the choice of rows."""
         own = {name: getattr(self, name) for name in Mixture.model_fields}
         return sft.model_copy(update={**own, "stratify_by": []})  # what strata lend, sft_dataset has lent
 
     @property
     def only(self) -> RowFilter:
-        """The choice of rows."""
         return RowFilter(**{name: getattr(self, name) for name in RowFilter.model_fields})
 
 

@@ -34,7 +34,6 @@ _FILE = "tokenizer.json"
 
 
 def local_tokenizers(places: Mapping[str, str | None]) -> dict[str, Path]:
-    """The directories among some models that hold a tokenizer, by the name of the model."""
     return {name: Path(place) for name, place in places.items() if place and (Path(place) / _FILE).is_file()}
 
 
@@ -44,7 +43,6 @@ def vocabularies(tokenizers: Mapping[str, Path]) -> dict[str, Any]:
 
 
 def count_tokens(dataset: Path, tokenizers: Mapping[str, Path]) -> dict[str, dict[str, int]]:
-    """Tokens of each split, by tokenizer."""
     from tokenizers import Tokenizer  # a second to import
 
     tokens = {}
@@ -118,7 +116,6 @@ class SftReport:
     decisions: pa.Table = field(default_factory=SCHEMAS["decisions"].empty_table)
 
     def as_metrics(self) -> dict[str, Any]:
-        """The counts, for a manifest."""
         return {name: value for name, value in vars(self).items() if name != "decisions"}
 
 

@@ -54,7 +54,6 @@ MOST_KEYS = 12
 
 
 def messages_of(record: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """The messages of a record, under `messages` or a key of prompts; None if it has none."""
     for name in ("messages", *PROMPTS):
         listed = record.get(name)
         if isinstance(listed, list) and listed and all(isinstance(each, dict) and "role" in each for each in listed):

@@ -84,7 +84,6 @@ class CleanReport:
         return {"read": self.read, "kept": self.rows, "dropped": self.dropped, "pii": self.pii}
 
     def add(self, part: _Part) -> None:
-        """Adds the counts of one part."""
         for day, rule, count in part.rules:
             counts = self.days.setdefault(day, {"rows": 0})
             counts["rows"] += count
@@ -412,7 +411,6 @@ class _Spool:
         self._writer.write_table(part)
 
     def read(self) -> pa.Table | pa.RecordBatchReader:
-        """All rows; batches if there is more than one part."""
         if self._first is not None:
             return self._first
         file = pq.ParquetFile(self._path)

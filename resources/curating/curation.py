@@ -215,6 +215,5 @@ class CurationSettings(Settings):
         return self
 
     def as_config(self) -> dict[str, Any]:
-        """The settings that decide the result, for a manifest: the judge's address and timeouts are left out."""
         reached = {"base_url", "api_key_env", "max_rows", "concurrency", "timeout_s", "retries", "request"}
         return self.model_dump(mode="json", exclude={"judge": reached})

@@ -33,12 +33,10 @@ class RecordCounts:
 
     @classmethod
     def of(cls, curated: Manifest) -> RecordCounts:
-        """The counts in a manifest of curated_interactions."""
         counts = curated.metrics["records"]
         return cls(**{"rows" if name == "kept" else name: count for name, count in counts.items()})
 
     def as_metrics(self) -> dict[str, Any]:
-        """The counts as a manifest of curated_interactions has them."""
         return {"kept" if name == "rows" else name: count for name, count in asdict(self).items()}
 
     @property

@@ -50,7 +50,6 @@ def keep_topics(lake: LakeLayout, workload: str, topics: pa.Table) -> pa.Table:
 
 
 def digest_of(topics: pa.Table | None) -> str:
-    """Digest of what decides a request's topic; "" before there are any."""
     return hashlib.sha256(json.dumps(topics.to_pylist()).encode()).hexdigest() if topics is not None else ""
 
 

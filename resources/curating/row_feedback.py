@@ -53,7 +53,6 @@ def feedback_by_name(connection: duckdb.DuckDBPyConnection) -> list[dict[str, An
 
 
 def feedback_scales(tables: Tables, workload: str, rules: FeedbackRules) -> dict[str, FeedbackScale]:
-    """The scales of the names of a workload, of all days. A name without one counts as it is."""
     return _scales(_names_of(tables, workload), rules)
 
 

@@ -39,7 +39,6 @@ class RaggedLists:
 
     @classmethod
     def of_groups(cls, groups: list[tuple[np.ndarray, np.ndarray]]) -> RaggedLists:
-        """From (values, counts) of each group of texts."""
         values = np.concatenate([np.zeros(0, np.uint64), *(values for values, _ in groups)])
         counts = np.concatenate([np.zeros(0, np.int64), *(counts for _, counts in groups)])
         return cls(values, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))

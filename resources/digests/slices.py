@@ -77,7 +77,6 @@ def rows_digest(tables: Tables, name: str, workload: str, as_served: bool = Fals
 
 
 def all_digests(tables: Tables, workload: str, digest: Callable[..., str] = slice_digest) -> dict[str, str]:
-    """The digests of all slices of a workload, by name."""
     return {name: digest(tables, name, workload) for name in DIGESTS} | {
         AS_SERVED: digest(tables, "interactions", workload, as_served=True)
     }
@@ -108,7 +107,6 @@ _FILE = TypeAdapter(dict[str, SliceDigests])
 
 
 def keep_slice_digests(lake: LakeLayout, workload: str, before: dict[str, str], after: dict[str, str]) -> None:
-    """Records both digests of each slice, by its name; replaces what earlier removals recorded."""
     place = _place(lake, workload)
     place.parent.mkdir(exist_ok=True)
     write_json(place, {name: {"before": before[name], "after": after[name]} for name in before})

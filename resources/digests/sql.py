@@ -24,7 +24,6 @@ def sql_digest(text: str) -> str:
 
 
 def sql_tokens(text: str) -> list[str]:
-    """The tokens of an SQL text, comments left out."""
     tokens, place = [], 0
     while place < len(text):
         match = _TOKEN.match(text, place)

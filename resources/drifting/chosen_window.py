@@ -186,7 +186,6 @@ class ChosenWindow:
         return "the first full window of the logs, since no release is served"
 
     def with_counts(self) -> ReferenceWindow | None:
-        """The window with its counts; None where they cannot be read."""
         return self._read(with_counts=True)
 
     def _read(self, with_counts: bool = False) -> ReferenceWindow | None:

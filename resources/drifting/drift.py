@@ -49,7 +49,6 @@ NO_RELEASE = ServedRelease()
 
 
 def served_release(lake: LakeLayout, workload: str) -> ServedRelease:
-    """The champion of the workload's endpoint; NO_RELEASE before there is one."""
     try:
         _, aliases = Endpoint(lake, workload).seen()
         if aliases.champion is None:
@@ -89,7 +88,6 @@ class DriftReport:
 
     @property
     def alarms(self) -> list[dict[str, Any]]:
-        """Rows of the newest compared day that alarm."""
         return [row for row in self.rows if row["alarm"] and row["dt"] == self.days[-1]]
 
 

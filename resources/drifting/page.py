@@ -51,7 +51,6 @@ RISE = "rise of the share"
 
 
 def plots(rows: Sequence[Mapping[str, Any]]) -> dict[str, bytes]:
-    """A PNG for each test that has a value other than 0, by name."""
     compared = [row for row in rows if row["value"] is not None]
     tests = sorted({row["test"] for row in compared if row["value"] != 0})
     return {test: _plot(test, [row for row in compared if row["test"] == test]) for test in tests}

@@ -60,13 +60,11 @@ class SessionCounts:
 
     @property
     def known(self) -> KnownVocabulary:
-        """What the vocabulary days tell apart."""
         categories, edges, _ = self._known
         return KnownVocabulary(categories, edges)
 
     @property
     def columns(self) -> list[Columns]:
-        """The tests, in the order of TESTS."""
         columns, first = [], 0
         for test, (kind, _) in self._tests.items():
             width = len(self._categories[test])
@@ -115,7 +113,6 @@ class SessionCounts:
             yield connection
 
     def of_day(self, day: date) -> Float[np.ndarray, "sessions columns"]:
-        """What each session of a day counts in every test."""
         _, edges, known = self._known
         places = [(test, category) for test in self._tests for category in self._categories[test]]
         table = pa.Table.from_pylist(

@@ -54,7 +54,6 @@ def write_page(inspection: Inspection, path: Path) -> None:
 
 
 def headline(inspection: Inspection) -> list[tuple[str, str]]:
-    """The key figures: a number and what it counts."""
     totals = inspection.totals
     lost = sum(item["lines"] for item in inspection.quarantined)
     figures = [
@@ -80,7 +79,6 @@ def short(number: float) -> str:
 
 
 def sections(inspection: Inspection) -> list[InspectionTable]:
-    """All non-empty tables, in reading order."""
     parts = [_formats(inspection), _quarantine(inspection), _unread(inspection)]
     if inspection.totals["rows"]:
         more = (_health, _names, _sizes, _decisions, _examples, _pii, _languages, _shapes, _acceptance)

@@ -34,7 +34,6 @@ class LookupReplay:
 
 
 def pieces_of(texts: pa.Array | pa.ChunkedArray) -> RaggedLists:
-    """The pieces of each text, as hashes. A null is a text without pieces."""
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
     texts = texts.cast(pa.large_string()).fill_null("")
@@ -51,7 +50,6 @@ def pieces_of(texts: pa.Array | pa.ChunkedArray) -> RaggedLists:
 
 
 def replayed(prompts: RaggedLists, answers: RaggedLists, num_speculative_tokens: int) -> LookupReplay:
-    """Drafts and verifies along the logged answers. Raises ValueError unless there is one answer per prompt."""
     if len(prompts.offsets) != len(answers.offsets):
         raise ValueError(f"{len(prompts.offsets) - 1} prompts and {len(answers.offsets) - 1} answers: one for each is needed")
     rows = len(prompts.offsets) - 1

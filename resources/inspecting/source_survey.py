@@ -143,7 +143,6 @@ def _kind(proposal: SourceProposal) -> Kind:
 
 
 def name_of(uri: str) -> str:
-    """A recipe's key for a uri: its last distinctive part, in lower case."""
     for part in reversed(re.split(r"[/\\]", uri.removeprefix("file://"))):
         stem = re.split(r"\.(?:jsonl?|ndjson|parquet|csv|tsv|tab|txt|log|gz|zst)", part)[0]
         name = re.sub(r"[^a-z0-9_]+", "-", stem.lower()).strip("-_")[:40].strip("-_")

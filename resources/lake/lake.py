@@ -70,7 +70,6 @@ class LakeLayout:
 
     @property
     def place(self) -> str:
-        """Where the lake is, as --lake takes it."""
         return self.mirror.place if isinstance(self.mirror, Mirror) else str(self.root)
 
     @property

@@ -50,12 +50,10 @@ HIVE_TYPES = {"workload": "varchar", "dt": "date", "stage": "varchar"}
 
 
 def run(connection: duckdb.DuckDBPyConnection, name: str, /, **parameters: Any) -> duckdb.DuckDBPyConnection:
-    """Runs a statement (`sql_text`) with its named parameters bound."""
     return connection.execute(sql_text(name), parameters or None)
 
 
 def rows(connection: duckdb.DuckDBPyConnection, name: str, /, **parameters: Any) -> pa.Table:
-    """What a query returns, with its named parameters bound."""
     return connection.sql(sql_text(name), params=parameters or None).to_arrow_table()
 
 
@@ -145,7 +143,6 @@ def create_view(
 
 
 def attach_parquet(connection: duckdb.DuckDBPyConnection, view: str, path: Path) -> None:
-    """Makes one Parquet file readable as `view`, whatever its columns."""
     connection.execute(sql_text("tables/parquet").format(view=view, files=sql_literal(str(path))))
 
 

@@ -110,7 +110,6 @@ class Tables:
         return counted
 
     def files_by_day(self, name: str, workload: str) -> dict[date, list[str]]:
-        """The Parquet files of each of a workload's days, as the commit log names them."""
         table = self.open(name)
         files: dict[date, list[str]] = {}
         for part in _parts(table, "partition.workload", "partition.dt", "path") if table is not None else ():
@@ -159,7 +158,6 @@ class Tables:
         return len(crowded)
 
     def append(self, name: str, rows: Rows) -> None:
-        """Adds rows in one commit; without rows there is no commit."""
         self._write(name, rows)
 
     def replace(self, name: str, rows: Rows, **where: Any) -> None:

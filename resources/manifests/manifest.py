@@ -103,7 +103,6 @@ def files_under(directory: Path) -> list[Path]:
 
 
 def describe_files(directory: Path) -> list[File]:
-    """The files of an artefact's directory, hashed, sorted by path."""
     files = []
     for path in files_under(directory):
         with path.open("rb") as content:

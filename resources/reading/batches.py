@@ -181,7 +181,6 @@ class BatchBuilder:
         return not waits and self._bytes + OBJECT_BYTES * len(self._objects) >= BATCH_BYTES
 
     def add(self, part: ObjectPart) -> None:
-        """Takes the next part of an object."""
         if isinstance(part.content, RecordProblem):
             self._add_problem(part.index, part.content)
         elif isinstance(part.content, Records) and part.format is not None:

@@ -73,7 +73,6 @@ ORDER = ("decisions", "quarantine", "feedback", "interactions")
 
 
 def attach(connection: duckdb.DuckDBPyConnection, tables: Tables, name: str, workloads: Collection[str]) -> None:
-    """Makes several workloads' rows of a table readable under the table's name."""
     files = [file for each in sorted(workloads) for file in slice_files(tables, name, each)]
     attach_files(connection, name, SCHEMAS[name], files, PARTITIONS[name])
 

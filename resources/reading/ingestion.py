@@ -232,7 +232,6 @@ class _IngestRun:
         """Uris of objects that were read while an id still seemed to identify their records."""
 
     def read(self, wanted: list[LedgerEntry]) -> None:
-        """Reads objects, and those that have to be read with them."""
         if not wanted:
             return
         entries = self._with_dependents(wanted)
@@ -375,7 +374,6 @@ def notes_on(report: IngestReport) -> Iterator[str]:
 
 
 def moved_note(count: int) -> str:
-    """The note on moved objects."""
     return f"{counted(count, 'object')} moved since the last run: the tables have the new uri, and nothing is read again"
 
 

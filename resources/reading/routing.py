@@ -86,7 +86,6 @@ class ObjectRouter:
         self._mixed = self.hopeless = False
 
     def add(self, part: Records) -> Iterator[tuple[Format | None, Records | RecordProblem]]:
-        """The part's records by format."""
         whole = None
         if self._folds and (part.chunks or self._fold):
             self._fold = self._fold or streams.StreamFold(self._fields.begins if self._fields else ())

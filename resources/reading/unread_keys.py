@@ -92,7 +92,6 @@ def fields_of(keys: Iterable[UnreadKey]) -> dict[str, str]:
 
 
 def fields_line(fields: Mapping[str, str]) -> str:
-    """`fields: {user: actor.login}`, as a recipe has it under a source."""
     return f"fields: {yaml_line(fields)}"
 
 

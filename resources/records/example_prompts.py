@@ -15,7 +15,6 @@ CHOICES = ("choices", "options")
 
 
 def lines_of(choices: Any, prompt: str) -> list[str]:
-    """The labelled texts of a list, of {"label", "text"}, or of an object by label; none where the prompt has each of them."""
     labels: Any = ascii_uppercase
     texts = choices
     if isinstance(choices, dict):

@@ -111,7 +111,6 @@ class Extraction:
 
     @property
     def fielded(self) -> list[str]:
-        """The sources with `fields`."""
         return list(self._fields)
 
     def extract(self, form: Format, lines: pa.Table, route: Routing) -> list[ReroutedLine]:

@@ -54,7 +54,6 @@ UNREAD = {
 
 
 def measure_key(name: str, steps: Steps) -> str:
-    """The key of a measure under BESIDE."""
     return mapped_feedback_name(steps) if name == "feedback" else MEASURES[name]
 
 
@@ -135,7 +134,6 @@ class FieldMapping(BaseModel):
 
     @property
     def given(self) -> dict[str, str]:
-        """The paths that are given, by field."""
         return self.model_dump(exclude_none=True)
 
     @property
@@ -153,7 +151,6 @@ class FieldMapping(BaseModel):
 
     @cached_property
     def begins(self) -> frozenset[str | int]:
-        """The keys that the paths begin with."""
         return frozenset(steps[0] for steps in self._steps.values())
 
     def mapped(self, record: dict[str, Any]) -> dict[str, Any] | str:

@@ -21,7 +21,6 @@ SHORT = 64
 
 
 def referenced(value: Any) -> Any:
-    """The value with references instead of inline media."""
     if isinstance(value, str):
         head = _DATA_URL.match(value)
         if head:

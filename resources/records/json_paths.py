@@ -48,7 +48,6 @@ def _fault(path: str) -> str:
 
 
 def path_of(steps: Steps) -> str:
-    """The path as a recipe writes it."""
     written = ""
     for step in steps:
         if isinstance(step, int):
@@ -61,7 +60,6 @@ def path_of(steps: Steps) -> str:
 
 
 def value_at(record: Any, steps: Steps) -> Any:
-    """The value at a path; None where there is none."""
     value = record
     for step in steps:
         if isinstance(value, str):

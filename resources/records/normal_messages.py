@@ -13,7 +13,6 @@ _THOUGHT = re.compile(r"\A\s*(?:\[THINK\](.*?)\[/THINK\]|<thought>(.*?)</thought
 
 
 def normal_messages(text: str) -> str:
-    """The list of messages, or the one answer, as JSON text."""
     try:
         value = json.loads(text)
         for message in value if isinstance(value, list) else [value]:
@@ -156,7 +155,6 @@ SPEAKERS = {"gpt", "assistant", "chatgpt", "bot", "model", "ai"}
 
 
 def call_turns(text: str) -> str:
-    """The conversation as JSON text."""
     try:
         messages = json.loads(text)
         return json_text(_turned(messages if isinstance(messages, list) else [messages]))

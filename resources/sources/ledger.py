@@ -96,7 +96,6 @@ class DigestReader:
         self._file, self._digest, self._ended = file, hashlib.sha256(), False
 
     def read(self, size: int) -> bytes:
-        """The next bytes, at most `size` of them."""
         content = self._file.read(size)
         self._digest.update(content)
         self._ended = not content and size > 0
@@ -140,7 +139,6 @@ class LedgerEntry:
 
     @property
     def mapped_to(self) -> set[str]:
-        """Other workloads that may have rows of the object, by the settings it was read with."""
         return set(json.loads(self.read_as)["workloads"].values()) if self.read_as else set()
 
     @property
@@ -153,7 +151,6 @@ _NAMES = [field.name for field in fields(LedgerEntry)]
 
 
 def listed_table(listed: Sequence[LogObject]) -> pa.Table:
-    """Listed objects as an Arrow table."""
     columns = [[getattr(item, name) for item in listed] for name in _LISTED.names]
     return pa.table([pa.array(column, field.type) for column, field in zip(columns, _LISTED, strict=True)], schema=_LISTED)
 
@@ -279,7 +276,6 @@ class Ledger:
         return self._entries("reading/ledger/entries", uris, sources=list(sources))
 
     def of_formats(self, formats: Collection[str], sources: Collection[str]) -> list[LedgerEntry]:
-        """Listed objects of some formats."""
         return self._entries("reading/ledger/of_formats", formats=list(formats), sources=list(sources))
 
     def partners_of(self, wanted: Sequence[LedgerEntry], sources: Collection[str]) -> list[LedgerEntry]:
@@ -291,17 +287,14 @@ class Ledger:
         return self._entries("reading/ledger/whole", uris, formats=list(formats), sources=list(sources))
 
     def entries(self) -> Iterator[LedgerEntry]:
-        """All entries, by source and uri."""
         for batch in stream(self._connection, "reading/ledger/objects", workload=self.workload):
             for row in batch.drop_columns("workload").to_pylist():
                 yield LedgerEntry(**{**row, "days": tuple(row["days"]), "partners": tuple(row["partners"])})
 
     def days(self) -> list[date]:
-        """The days that objects have records of, in order."""
         return [day for (day,) in run(self._connection, "reading/ledger/days").fetchall()]
 
     def unread_days(self) -> list[date]:
-        """The days of objects that wait to be read, in order."""
         return [day for (day,) in run(self._connection, "reading/ledger/unread_days").fetchall()]
 
     def unread(self) -> tuple[int, str]:
@@ -318,7 +311,6 @@ class Ledger:
         return count, digest.hexdigest()
 
     def save(self) -> None:
-        """Replaces the workload's ledger in one commit."""
         entries = stream(self._connection, "reading/ledger/objects", workload=self.workload)
         self._tables.replace("objects", entries, workload=self.workload)
 

@@ -115,7 +115,6 @@ class LogObject:
 
 
 def is_skipped(relative: str) -> bool:
-    """Whether a key, or a part of it, is hidden or unfinished."""
     key = relative.strip("/")
     return key.startswith(HIDDEN) or key.endswith(UNFINISHED) or any(f"/{mark}" in key for mark in HIDDEN)
 
@@ -144,7 +143,6 @@ def local_objects(name: str, place: str, after: str = "") -> Iterator[LogObject]
 
 
 def remote_objects(name: str, uri: str, after: str = "") -> Iterator[LogObject]:
-    """Objects under a prefix, a single object, or the matches of a glob. Raises OSError, ValueError and ImportError."""
     if uri.startswith(s3.SCHEMES):
         yield from _s3_objects(name, uri, after)
         return

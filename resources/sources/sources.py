@@ -28,7 +28,6 @@ _FILE = re.compile(r"file:(?://(?:localhost(?=/))?|(?=/))", re.IGNORECASE)
 
 
 def is_local(uri: str) -> bool:
-    """Whether a uri is a path or a file:// uri."""
     return bool(_FILE.match(uri)) or not _SCHEME.match(uri)
 
 
@@ -155,7 +154,6 @@ class SourceSettings(BaseModel):
 
 
 def workloads_of(workload: str, sources: Mapping[str, SourceSettings]) -> set[str]:
-    """All workloads that the records of a recipe's sources may go to."""
     return {workload, *(name for source in sources.values() for name in source.workloads.values())}
 
 

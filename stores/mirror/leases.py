@@ -60,7 +60,6 @@ class _Lease:
             self._sent_at = sent_at
 
     def written(self) -> datetime:
-        """When it was last written, by the store's clock."""
         return self.bucket.modified(self.path) or datetime.now(UTC)
 
     def free(self) -> None:

@@ -114,7 +114,6 @@ class Mirror(MirrorReader):
 
     @property
     def place(self) -> str:
-        """The lake's name in messages."""
         return self.bucket.url
 
     def may_write(self) -> None:
@@ -253,7 +252,6 @@ class Mirror(MirrorReader):
             )
 
     def unpublished(self) -> list[Path]:
-        """Versions that were finished here and whose upload was stopped."""
         known = self.known.of()
         finished = versions_of(self._name(path) for path in files_in(self.root, MANIFEST))
         return [self.root / version for version in sorted(finished) if manifest_of(version) not in known]

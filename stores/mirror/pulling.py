@@ -58,7 +58,6 @@ class PaidAnswers:
         return etag
 
     def push(self, name: str, path: Path) -> None:
-        """Publishes the file. What other machines published since this one saw the object is joined first."""
         known = self._known.get(name)
         etag = known.etag if known is not None and known.is_here else self.take(name, path)
         while True:
@@ -74,7 +73,6 @@ class PaidAnswers:
             return
 
     def own(self, name: str, path: Path) -> list[bytes]:
-        """The lines of the file that were not published."""
         if (known := self._known.get(name)) is not None and known.is_unchanged(path):
             return []
         with locked_log(path):
@@ -87,7 +85,6 @@ class PaidAnswers:
         ]
 
     def without(self, path: Path, lines: Collection[bytes]) -> None:
-        """Removes lines from the file here."""
         gone = set(lines)
         with locked_log(path):
             left = [line for line in path.read_bytes().splitlines(keepends=True) if line not in gone]
@@ -167,7 +164,6 @@ class MirrorReader:
             self._bring([item for item in listed.values() if version_of(item.key) in {*brought, None}], known)
 
     def pull_file(self, path: Path) -> None:
-        """Brings one small file up to date; removes it if it was removed from the bucket."""
         name = self._name(path)
         known = self.known.get(name)
         if (known is None and path.exists()) or (known is not None and path.exists() and not known.is_unchanged(path)):
@@ -183,7 +179,6 @@ class MirrorReader:
             self.known.forget([name])
 
     def pull_folder(self, folder: Path) -> None:
-        """Brings the small files of one folder up to date."""
         name = self._name(folder)
         with self._alone():
             known = self.known.of(f"{name}/")

@@ -68,7 +68,6 @@ class AnswerStore:
         self._log.close()
 
     def find(self, key: str) -> StoredAnswer | None:
-        """The answer to a request; None if there is none yet."""
         record = self._log.find(key)
         return None if record is None else StoredAnswer(**record["answer"])
 
@@ -82,7 +81,6 @@ class AnswerStore:
         self._log.add_all({"key": key, "answer": asdict(answer), "asked_at": now} for key, answer in answers)
 
     def cost_of(self, keys: Iterable[str]) -> float:
-        """What the answers to these requests have cost."""
         return sum(self._log.notes.get(key, 0.0) for key in set(keys))
 
 

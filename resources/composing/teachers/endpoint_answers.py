@@ -46,8 +46,6 @@ class EndpointAnswers:
         return self.endpoint.without_usage
 
     def asked_of(self, row: dict[str, Any]) -> list[AnswerRequest]:
-        """The requests of a row, one for each answer."""
-
         def body(messages: list[dict[str, Any]], tools: Any, extra: dict[str, Any]) -> dict[str, Any]:
             return {**self.settings.sampling, **extra, "messages": messages, **({"tools": tools} if tools else {})}
 

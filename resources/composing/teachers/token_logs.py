@@ -28,7 +28,6 @@ class TokenLogs:
     logs: list[float]
 
     def packed(self) -> str:
-        """As text for a line of the cache."""
         arrays: list[np.ndarray] = [
             np.array(self.said, np.int32),
             np.array(self.counts, np.int16),

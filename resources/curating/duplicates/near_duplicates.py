@@ -179,7 +179,6 @@ class ShingleFile:
         self._counts.append(counts)
 
     def read(self) -> RaggedLists:
-        """All sets, in the order in which they were added."""
         self._file.flush()
         counts = np.concatenate([np.zeros(0, np.int64), *self._counts])
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)

@@ -44,7 +44,6 @@ class Redactor:
         self._last: Counter[str] = Counter()
 
     def redact(self, text: str) -> str:
-        """The text with placeholders such as <EMAIL_1>."""
         return self._replace(text, self._find(text))
 
     def redact_json(self, text: str) -> str:

@@ -114,7 +114,6 @@ def _unbroken(text: str, dialect: CsvDialect) -> tuple[list[list[str]], int]:
 
 
 def read_csv(chunks: Iterator[bytes], dialect: CsvDialect) -> Iterator[Records | RecordProblem]:
-    """The rows of a table in UTF-8."""
     csv.field_size_limit(2 * RECORD_BYTES)  # of the process; rows are bounded here
     damage: list[DamagedError] = []
     rows = _rows(text_lines(chunks, damage), dialect)

@@ -144,7 +144,6 @@ class RecordProblem:
 
 
 def read_records(chunks: Iterator[bytes]) -> Iterator[Records | RecordProblem]:
-    """Splits an object's content into records."""
     head, rest, damage = take(chunks, HEAD_BYTES)
     head = head.removeprefix(b"\xef\xbb\xbf")
     spanning = None

@@ -218,7 +218,6 @@ def _normalised_text(raw: str) -> str:
 
 
 def normalised_record(record: dict) -> dict:
-    """A record with its streamed answer joined and inline media replaced by references."""
     try:
         return referenced(with_joined_events(with_joined_response(record)))
     except RecursionError:  # nested too deeply: it stays as written

@@ -122,7 +122,6 @@ def _kana(octets: bytes, encoding: str) -> bool:
 
 
 def convert(encoding: str = "LATIN1") -> str:
-    """The remedy for a text in another encoding."""
     return f"convert it from its encoding, as with: iconv -f {encoding} -t UTF-8 old > new"
 
 

@@ -63,7 +63,6 @@ def is_vllm_log(head: bytes) -> bool:
 
 
 def read_vllm_log(chunks: Iterator[bytes]) -> Iterator[Records | RecordProblem]:
-    """One record for each line that is not blank."""
     damage: list[DamagedError] = []
     waiting: dict[str, tuple[int, dict[str, Any]]] = {}
     rows: list[tuple[int, dict[str, Any]]] = []

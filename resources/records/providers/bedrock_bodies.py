@@ -116,7 +116,6 @@ def _texts(content: Any, between: str) -> str:
 
 
 def params_of(request: dict[str, Any]) -> dict[str, Any]:
-    """The inference config under OpenAI's names."""
     config, more = mapping(request.get("inferenceConfig")), mapping(request.get("additionalModelRequestFields"))
     choice = mapping(mapping(request.get("toolConfig")).get("toolChoice"))
     return given(
@@ -154,7 +153,6 @@ def chat(request: dict[str, Any], response: dict[str, Any], operation: str) -> d
 
 
 def is_converse(request: dict[str, Any], response: dict[str, Any], operation: str = "") -> bool:
-    """Whether the bodies are of the Converse API, whose content blocks have no `type`."""
     if operation.startswith("Converse") or "message" in mapping(response.get("output")):
         return True
     first = next(iter(objects(request.get("messages"))), {})

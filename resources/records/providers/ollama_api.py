@@ -14,7 +14,6 @@ class NotWhole(ValueError):
 
 
 def is_response(value: Any) -> bool:
-    """Whether a parsed value is a response of Ollama's API, or a chunk of one."""
     return isinstance(value, dict) and isinstance(value.get("done"), bool) and bool({"message", "response"} & value.keys())
 
 
