@@ -170,11 +170,9 @@ NEEDLES = (
 """A record without any of these holds no such stream."""
 ENDS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
 PIECES = {
-    "output_text": ("content", "output_text", "text"),
-    "refusal": ("content", "refusal", "refusal"),
-    "reasoning_text": ("content", "reasoning_text", "text"),
-    "reasoning_summary_text": ("summary", "summary_text", "text"),
-}
+    "output_text": ("content", "output_text", "text"), "refusal": ("content", "refusal", "refusal"),
+    "reasoning_text": ("content", "reasoning_text", "text"), "reasoning_summary_text": ("summary", "summary_text", "text"),
+}  # fmt: skip
 """For the name of a delta: the list of its item, the type of the part in it, and the part's key."""
 WHOLE = {"function_call_arguments": ("function_call", "arguments"), "custom_tool_call_input": ("custom_tool_call", "input")}
 """For the name of a delta: the type of its item, and the item's key."""

@@ -211,14 +211,9 @@ def _split(
 ) -> None:
     """Creates `assigned_splits`, and `dropped_rows`: what would repeat another split's rows or traffic, or is not asked for."""
     run(
-        connection,
-        "composing/splits/split_groups",
-        lend=True,
-        seed=str(settings.seed),
-        split_by=settings.split_by,
-        test_share=settings.test_share,
-        validation_share=settings.validation_share,
-    )
+        connection, "composing/splits/split_groups", lend=True, seed=str(settings.seed), split_by=settings.split_by,
+        test_share=settings.test_share, validation_share=settings.validation_share,
+    )  # fmt: skip
     groups, sessions = run(connection, "composing/splits/count_split_groups").fetchall()[0]
     if groups < 3 <= sessions and settings.split_by == "user" and settings.test_share + settings.validation_share > 0:
         raise DatasetError(

@@ -184,12 +184,10 @@ def _hits(messages: pa.RecordBatch, wanted: _Wanted) -> pa.Table:
     ]
     return pa.table(
         {
-            "row_id": messages["row_id"].take(pa.array(texts[place])),
-            "gram": hits_of_all[:, 1],
-            "message": pa.array(names, pa.string()).take(pa.array(place)),
-            "message_words": words.lengths[place],
+            "row_id": messages["row_id"].take(pa.array(texts[place])), "gram": hits_of_all[:, 1],
+            "message": pa.array(names, pa.string()).take(pa.array(place)), "message_words": words.lengths[place],
         }
-    ).cast(_HITS)
+    ).cast(_HITS)  # fmt: skip
 
 
 EVAL_ITEMS = pa.schema([("suite", pa.string()), ("item_id", pa.string()), ("prompt", pa.string()), ("answer", pa.string())])

@@ -58,11 +58,9 @@ def headline(inspection: Inspection) -> list[tuple[str, str]]:
     lost = sum(item["lines"] for item in inspection.quarantined)
     figures = [
         (f"{totals['requests']:,}", plural(totals["requests"], "request")),
-        (f"{totals['days']:,}", f"{plural(totals['days'], 'day')} with traffic"),
-        (short(totals["tokens_in"]), "prompt tokens"),
-        (short(totals["tokens_out"]), "answer tokens"),
-        (f"{lost:,}", f"{plural(lost, 'line')} that cannot be read"),
-    ]
+        (f"{totals['days']:,}", f"{plural(totals['days'], 'day')} with traffic"), (short(totals["tokens_in"]), "prompt tokens"),
+        (short(totals["tokens_out"]), "answer tokens"), (f"{lost:,}", f"{plural(lost, 'line')} that cannot be read"),
+    ]  # fmt: skip
     if totals["rows"]:
         figures.append((("≤ " if inspection.sampled else "") + f"{inspection.usable_share:z.0%}", "would survive curation"))
         if inspection.acceptance.get("K3"):
@@ -133,13 +131,11 @@ def _health(inspection: Inspection) -> InspectionTable:
     totals = inspection.totals
     rows, copies = totals["rows"], totals["rows"] - totals["different_rows"]
     counts = [
-        ("failed requests", totals["failed"]),
-        ("answers from a cache", totals["cache_hits"]),
-        ("answers cut off at a token limit", totals["truncated"]),
-        ("same messages and answer as another row", copies),
+        ("failed requests", totals["failed"]), ("answers from a cache", totals["cache_hits"]),
+        ("answers cut off at a token limit", totals["truncated"]), ("same messages and answer as another row", copies),
         ("repeated records (not among the rows)", inspection.repeated["rows"]),
         ("rows with exact served token ids", totals["with_token_ids"]),
-    ]
+    ]  # fmt: skip
     return InspectionTable(
         "Health",
         ("", ">rows", ">share"),
@@ -174,12 +170,10 @@ def _names(inspection: Inspection) -> InspectionTable:
 def _sizes(inspection: Inspection) -> InspectionTable:
     totals, sessions = inspection.totals, inspection.sessions
     measured = [
-        ("prompt tokens", totals["tokens_in_at"]),
-        ("answer tokens", totals["tokens_out_at"]),
-        ("latency, ms", totals["latency_ms_at"]),
-        ("time to the first token, ms", totals["ttft_ms_at"]),
+        ("prompt tokens", totals["tokens_in_at"]), ("answer tokens", totals["tokens_out_at"]),
+        ("latency, ms", totals["latency_ms_at"]), ("time to the first token, ms", totals["ttft_ms_at"]),
         ("requests in a session", sessions.get("requests_at")),
-    ]
+    ]  # fmt: skip
     rows = [(name, *(f"{value:,.0f}" for value in at)) for name, at in measured if at and at[0] is not None]
     note = (
         (
@@ -323,14 +317,12 @@ def day_bars(inspection: Inspection) -> dict[str, Any]:
     width, most = 720 / len(counts), max(counts)
     bars = [
         {
-            "x": round(place * width, 2),
-            "width": round(min(max(width - max(1.0, width * 0.15), 0.5), 48), 2),
-            "height": round(max(count / most * 120, 1.5 if count else 0), 2),
-            "rows": f"{count:,}",
+            "x": round(place * width, 2), "width": round(min(max(width - max(1.0, width * 0.15), 0.5), 48), 2),
+            "height": round(max(count / most * 120, 1.5 if count else 0), 2), "rows": f"{count:,}",
             "day": (first + timedelta(days=place * step)).isoformat(),
         }
         for place, count in enumerate(counts)
-    ]
+    ]  # fmt: skip
     return {"bars": bars, "first": first.isoformat(), "last": last.isoformat(), "most": f"{most:,}", "step": step}
 
 

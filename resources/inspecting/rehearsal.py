@@ -102,10 +102,8 @@ def _rehearsed(asked: Asked, sources: dict[str, SourceSettings], share: float, f
         attach_slice(connection, tables, "interactions", asked.workload)
         (counts,) = rows(connection, "inspecting/people").to_pylist()
     rehearsal.requests, rehearsal.with_user, rehearsal.with_session = (
-        counts["requests"],
-        counts["with_user"],
-        counts["with_session"],
-    )
+        counts["requests"], counts["with_user"], counts["with_session"],
+    )  # fmt: skip
     days = [
         day
         for day in sorted(tables.rows_by_day("interactions", asked.workload))

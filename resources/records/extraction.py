@@ -202,14 +202,9 @@ class Extraction:
     def _look_beside(self, form: Format, looks: bool = True) -> None:
         fielded = [] if form.name.startswith("fields:") else self.fielded
         run(
-            self._connection,
-            "reading/extraction/beside",
-            form=form.name,
-            looks=looks and looks_beside(form),
-            read=sorted(keys_read(form)),
-            fielded=fielded,
-            without=WITHOUT,
-        )
+            self._connection, "reading/extraction/beside", form=form.name, looks=looks and looks_beside(form),
+            read=sorted(keys_read(form)), fielded=fielded, without=WITHOUT,
+        )  # fmt: skip
 
     def _count_unread(self, form: Format) -> None:
         run(self._connection, "reading/formats/otlp/count_unread" if form.spans else "reading/extraction/count_unread")

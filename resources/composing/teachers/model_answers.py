@@ -86,14 +86,9 @@ class ModelAnswers:
 
     def _answer(self, row: dict[str, Any]) -> StoredAnswer:
         return StoredAnswer(
-            self.settings.name,
-            json.loads(row["message"]) if row["message"] else None,
-            row["failure"],
-            row["finish_reason"],
-            row["prompt_tokens"],
-            row["answer_tokens"],
-            0.0,
-        )
+            self.settings.name, json.loads(row["message"]) if row["message"] else None, row["failure"], row["finish_reason"],
+            row["prompt_tokens"], row["answer_tokens"], 0.0,
+        )  # fmt: skip
 
     def _write_missing(self, asked: Iterator[AnswerRequest], path: Path) -> set[str]:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -123,12 +123,10 @@ def build_teacher_answers(
             write = {
                 name: _writer(files, output / f"{name}.parquet", schema)
                 for name, schema in (
-                    ("train", SFT_ROWS),
-                    ("requests", REQUESTS),
-                    *([("preferences", PREFERENCES)] if verifier else []),
+                    ("train", SFT_ROWS), ("requests", REQUESTS), *([("preferences", PREFERENCES)] if verifier else []),
                     *([("logprobs", LOGPROBS)] if settings.logprobs else []),
                 )
-            }
+            }  # fmt: skip
             for batch in _batches(asked):
                 for name, rows in teacher.answer_rows(batch, chosen).items():
                     if name in write:

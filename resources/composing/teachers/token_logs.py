@@ -29,11 +29,9 @@ class TokenLogs:
 
     def packed(self) -> str:
         arrays: list[np.ndarray] = [
-            np.array(self.said, np.int32),
-            np.array(self.counts, np.int16),
-            np.array(self.likely, np.int32),
+            np.array(self.said, np.int32), np.array(self.counts, np.int16), np.array(self.likely, np.int32),
             np.array(self.logs, np.float16),
-        ]
+        ]  # fmt: skip
         names = [base64.b64encode(token).decode() for token in self.tokens]
         header = json.dumps([names, [len(array) for array in arrays]]).encode()
         content = len(header).to_bytes(4, "little") + header + b"".join(array.tobytes() for array in arrays)

@@ -258,11 +258,9 @@ def _across_splits(
     for row, best in enumerate(links.best.tolist()):
         if signed.places[chosen[best]] < signed.places[chosen[row]]:
             yield {
-                "row_id": signed.conversations[int(chosen[row])].as_py(),
-                "rule": "near_copy_of_held_out",
-                "held_id": signed.conversations[int(chosen[best])].as_py(),
-                "similarity": float(links.likeness[row]),
-            }
+                "row_id": signed.conversations[int(chosen[row])].as_py(), "rule": "near_copy_of_held_out",
+                "held_id": signed.conversations[int(chosen[best])].as_py(), "similarity": float(links.likeness[row]),
+            }  # fmt: skip
 
 
 def _share_a_band(bands: np.ndarray, others: np.ndarray) -> np.ndarray:
