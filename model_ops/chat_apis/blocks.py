@@ -12,8 +12,7 @@ from typing import Any
 
 
 def json_text(value: Any, separators: tuple[str, str] = (",", ":")) -> str:
-    """The value as JSON. Surrogates that form a pair become their character, lone ones U+FFFD. Raises ValueError for integers
-    of more than 4,300 digits, and RecursionError."""
+    """The value as JSON, lone surrogates as U+FFFD. Raises ValueError for integers of over 4,300 digits, RecursionError."""
     text = json.dumps(value, ensure_ascii=False, separators=separators)
     return text if _is_whole(text) else whole(text)
 
@@ -144,8 +143,7 @@ def content_of(parts: Sequence[dict[str, Any]]) -> Any:
 
 
 def dialogue(turns: Sequence[Turn], answers: Iterable[Turn]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The messages of a request and of its answers. An answer goes on from the assistant's turn that ends its request, if any:
-    the two are one message of the answer."""
+    """The messages of a request and of its answers; one goes on from the assistant's turn that ends the request, if any."""
     answers = list(answers)
     begun = turns[-1] if answers and turns and turns[-1].role == "assistant" else None
     asked = turns if begun is None else turns[:-1]

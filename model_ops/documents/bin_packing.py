@@ -41,8 +41,7 @@ class PackedRows(Sequence):
 
 
 def pack(lengths: Sequence[int] | Int[np.ndarray, " documents"], capacity: int) -> PackedRows:
-    """Rows of document indices, no row longer than `capacity` tokens, every document in exactly one of them. Raises ValueError
-    for a document that is longer than a row; callers cut documents, because they count the cuts."""
+    """Rows of document indices of at most `capacity` tokens, each document once. Raises ValueError for a longer document."""
     from model_ops.documents.packing_kernels import best_fit, fill_rows  # loads numba
 
     lengths = np.asarray(lengths, dtype=np.int64)

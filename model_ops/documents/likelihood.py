@@ -170,8 +170,7 @@ def validation_documents(dataset: Path, tokenizer: PreTrainedTokenizerBase, max_
 def validation_of(
     model: nn.Module, documents: Sequence[Document], precision: Precision, world: World
 ) -> Callable[[], dict[str, float]] | None:
-    """The validation function for the trainer: the held-out loss of `documents`, shared by the processes of a run; None without
-    documents."""
+    """The validation function for the trainer: the held-out loss, shared by the processes; None without documents."""
     if not documents:
         return None
 

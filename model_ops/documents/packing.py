@@ -22,8 +22,7 @@ from model_ops.tensors import AnyBatch, Batch
 from model_ops.training import TrainingSettings
 
 MICRO_BATCH_TOKENS = 4_096
-"""Default of settings.micro_batch_tokens: rows of a step are concatenated up to this many tokens, because large products are
-faster."""
+"""Default of settings.micro_batch_tokens: rows of a step are concatenated, because large products are faster."""
 
 
 @overload

@@ -34,8 +34,7 @@ _NAMING = (
 _MANIFESTS = ("datasets/*/*/*/manifest.json", "models/*/*/*/manifest.json", "releases/*/*/manifest.json")
 _REMOVING = ".removing-"
 _CUT_SHORT = re.compile(r"\.(?:catalog|signing)-[a-z0-9_]{8}|\..+\.(json|md|html|sh|yaml|csv)\.[a-z0-9_]{8}")
-"""Names that tempfile gives: of a catalog's folder, of files that are being signed, and of a file written next to the file that
-it will replace."""
+"""Names that tempfile gives: of a catalog's folder, of files being signed, of a file beside the one that it will replace."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,7 @@ class Leftover:
 
 
 def keep_seconds() -> float | None:
-    """How long leftovers are kept, in seconds; None: for ever. Raises LakeError for an invalid
-    MILLRACE_KEEP_UNFINISHED_DAYS."""
+    """Seconds that leftovers stay; None: for ever. Raises LakeError for an invalid MILLRACE_KEEP_UNFINISHED_DAYS."""
     given = os.environ.get(KEEP_DAYS, "").strip()
     if given.lower() == "forever":
         return None

@@ -68,8 +68,7 @@ class Registry:
     def draft(
         self, kind: Kind, name: str, op: str, sources: tuple[str, ...], config: dict[str, Any], inputs: list[Input]
     ) -> ArtefactDraft:
-        """Names the artefact that (op, sources, config, inputs) determine, and makes its directory. sources: the operation's
-        files; the files that they use count too (digests/code.py)."""
+        """Names the artefact that (op, sources, config, inputs) determine, and makes its directory. sources: files."""
         version = artefact_version(op, source_digest(*sources), config, inputs)
         directory = self._home(kind, name) / version
         if not (directory / "manifest.json").exists():
@@ -108,8 +107,7 @@ class Registry:
         )  # fmt: skip
 
     def current(self, kind: Kind, name: str) -> Manifest:
-        """The manifest of the version that was made, or confirmed, last. Raises ManifestError when there is none yet; the
-        message names the asset to materialize."""
+        """The version that was made, or confirmed, last. Raises ManifestError, with the asset to materialize, without any."""
         pointer = self._home(kind, name) / "current.json"
         self.lake.mirror.pull_file(pointer)
         if not pointer.exists():
@@ -140,8 +138,7 @@ class Registry:
         return home if kind == "release" else home / name
 
     def _point(self, manifest: Manifest) -> None:
-        """Makes a version the current one. A pointer that already names it is not written again, because a changed file counts
-        as a change of the lake."""
+        """Makes a version the current one; a pointer that names it stays, because a changed file is a change of the lake."""
         pointer = self._home(manifest.kind, manifest.name.split("/", 1)[1]) / "current.json"
         with suppress(OSError, ValueError, KeyError, TypeError):
             if json.loads(pointer.read_text())["version"] == manifest.version:
@@ -274,8 +271,7 @@ class StaleInput:
     version: str
     digest: str
     reason: Literal["changed", "gone", "stale"]
-    """`changed` (the current version has another digest), `gone` (there is no current version) or `stale` (it is the current
-    version, but one of its own inputs is outdated)."""
+    """`changed`: the current version has another digest; `gone`: there is none; `stale`: its own inputs are outdated."""
     current_version: str = ""
     current_digest: str = ""
 

@@ -70,8 +70,7 @@ class Taint:
 
 
 def tainted(lake: LakeLayout, planned: Iterable[Cause] = ()) -> dict[str, Taint]:
-    """All tainted models and releases of a lake, by lineage node. Only manifests and records of erasures are read. planned:
-    rows that an erasure would take, as if it had."""
+    """All tainted models and releases of a lake, by lineage node. planned: rows that an erasure would take, as if it had."""
     wanted = list(planned)
     if not wanted and not any(
         any(lake.root.glob(f"{kind}/*/*/*/{name}")) for kind, name in (("datasets", erased.ERASED), ("models", TAINTED))

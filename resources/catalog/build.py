@@ -102,8 +102,7 @@ def _copied(catalog: Path, stamp: list[int], to: Path) -> bool:
 def _remake(
     connection: duckdb.DuckDBPyConnection, lake: LakeLayout, parts: Collection[str], before: Mapping[str, str] | None
 ) -> dict[str, str]:
-    """Builds parts of a catalog. before: its views of datasets, each with its dataset; None for an empty catalog. Returns the
-    same after the change."""
+    """Builds parts of a catalog. before: its views of datasets, each with its dataset. Returns the same after the change."""
     files = {} if before is None else _files_of_views(connection)
     tables, views = Tables(lake), dict(before or {})
     if before is None:
@@ -215,8 +214,7 @@ def _create_table_view(connection: duckdb.DuckDBPyConnection, tables: Tables, na
 
 
 def _manifests(lake: LakeLayout) -> pa.Table:
-    """Every finished artefact's manifest, as text. Manifests that are being replaced or are not JSON are left out; `verify`
-    reports them."""
+    """Every finished artefact's manifest, as text, but for those that are being replaced or are not JSON."""
     manifests = []
     for kind in ("dataset", "model", "release"):
         depth = "*/*" if kind == "release" else "*/*/*"

@@ -53,8 +53,7 @@ class RecordHistory:
 
 
 def history_of(lake: LakeLayout, identifier: str) -> RecordHistory:
-    """The history of the interactions or the line that `identifier` means. Raises UnknownIdError if it means nothing,
-    CatalogError if it is ambiguous."""
+    """The history of what `identifier` means. Raises UnknownIdError if it means nothing, CatalogError if it is ambiguous."""
     identifier = identifier.strip()
     try:
         identifier.encode()
@@ -201,8 +200,7 @@ MOST_NAMED = 3
 
 
 def objects_of(connection: duckdb.DuckDBPyConnection, path: str, exactly: bool = False) -> list[dict[str, Any]]:
-    """Ledger rows of the object that `path` means. exactly: the end of a uri is not enough. Raises CatalogError if it may be
-    several objects."""
+    """The ledger's rows of an object. exactly: no end of a uri. Raises CatalogError if it may be several objects."""
     if not path:
         return []
     spellings = _spellings(path)

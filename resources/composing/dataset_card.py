@@ -52,8 +52,7 @@ def write_card(directory: Path, metrics: Mapping[str, Any], settings: Mapping[st
 
 
 def write_plain_card(directory: Path, what: str, about: Mapping[str, Any], more: Iterable[str] = ()) -> dict[str, Any]:
-    """Writes README.md for a dataset whose rows have split, source and reason. more: lines after the counts of rows. Returns
-    these counts."""
+    """Writes README.md for rows with split, source and reason; returns counts. more: lines after the counts of rows."""
     files = [directory / f"{split}.parquet" for split in SPLITS if (directory / f"{split}.parquet").exists()]
     with workbench() as connection:
         counts = rows(connection, "composing/card/by_reason", files=[str(file) for file in files]).to_pylist()

@@ -177,8 +177,7 @@ class RowFilter(Settings):
 
 
 class NamedDataset(Mixture, RowFilter):
-    """A further dataset of conversations, with a mixture and a choice of rows of its own. Splits and rendering are those of
-    `datasets.sft`."""
+    """A further dataset, with a mixture and a choice of rows of its own; splits and rendering as of `datasets.sft`."""
 
     def as_dataset(self, sft: DatasetSettings) -> DatasetSettings:
         own = {name: getattr(self, name) for name in Mixture.model_fields}

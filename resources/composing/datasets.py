@@ -85,8 +85,7 @@ def _said(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 Lent = Mapping[str, list[str]]
-"""Split -> hashes of users and sessions that are held out only because the split, or a stratum in it, would be empty without
-them."""
+"""Split -> hashes of users and sessions that are held out only because the split, or a stratum, would be empty."""
 
 _LENT = pa.schema([("split", pa.string()), ("drawn", pa.string())])
 _TRAINED = pa.schema([("session_id", pa.string())])

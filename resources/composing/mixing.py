@@ -87,8 +87,7 @@ def cluster_quotas(sizes: Mapping[str, int], wanted: int, balance: str) -> dict[
 
 
 def handed_out(available: Mapping[Name, int], weights: Mapping[Name, float], wanted: int) -> dict[Name, int]:
-    """Integers that add up to `wanted` as far as possible: by weight, then by largest remainder (ties by hash of the name). A
-    name with too few rows gives all, and the others share the rest."""
+    """Integers that add up to `wanted` as far as possible: by weight, then by largest remainder (ties by hash of the name)."""
     given = dict.fromkeys(available, 0)
     still = [name for name in available if weights[name] > 0]
     while still and wanted > 0:

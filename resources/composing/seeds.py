@@ -70,8 +70,7 @@ class SeedTombstones:
 
 
 def drop_erased_seeds(seeds: Path, tables: Tables, workload: str) -> dict[str, int]:
-    """Drops seeds that repeat an erased exchange; returns their number by source. `seeds`: the directory that import_seeds
-    filled."""
+    """Drops seeds that repeat an erased exchange, of the directory that import_seeds filled; returns their number by source."""
     with workbench() as connection:
         if not _attach(connection, tables, workload):
             return {}

@@ -14,8 +14,7 @@ from resources.lake import Tables, attach_slice, stream, workbench, write_rows
 
 
 def build_served_answers(tables: Tables, workload: str, datasets: Sequence[Path], output: Path) -> dict[str, int]:
-    """Fills `output` and returns counts of answers: all, with exact ids, with a digest of the weights, with ids whose number is
-    wrong."""
+    """Fills `output`, counts answers: all, with exact ids, with a digest of the weights, with ids whose number is wrong."""
     places = [dataset / f"{split}.parquet" for dataset in datasets for split in ("train", "validation", "test")]
     files = [str(path) for path in places if path.exists()]
     counts: Counter[str] = Counter(answers=0, with_token_ids=0, with_digest=0, ids_miscounted=0)

@@ -47,8 +47,7 @@ class JudgeSettings(EndpointSettings):
 
     @property
     def prompt_sha256(self) -> str:
-        """Digest of the prompt and of how much of a conversation is shown: judgements of one model are comparable if it is
-        equal."""
+        """Digest of the prompt and of how much of a conversation is shown: with the same one, scores are comparable."""
         return hashlib.sha256(f"{self.prompt}\n{SHOWN_CHARACTERS}".encode()).hexdigest()
 
 

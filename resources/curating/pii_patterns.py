@@ -36,8 +36,7 @@ def find_personal_data(text: str) -> tuple[Span, ...]:
 
 
 def without_overlaps(spans: Iterator[Span] | list[Span]) -> tuple[Span, ...]:
-    """Removes overlaps: keeps the span whose kind comes first in KINDS (unknown kinds last), then the earlier, then the
-    longer."""
+    """Removes overlaps: keeps the span whose kind comes first in KINDS, then the earlier, then the longer."""
     rank = {kind: place for place, kind in enumerate(PERSONAL_DATA_KINDS)}
     taken: list[Span] = []  # in order
     for span in sorted(spans, key=lambda span: (rank.get(span.kind, len(rank)), span.start, -span.end)):

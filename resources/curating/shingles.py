@@ -96,8 +96,7 @@ def threads() -> int:
 
 
 def in_groups(work: Callable[..., Any], *columns: TextBuffer) -> Iterator[Any]:
-    """Calls `work(first, *buffers)` on groups of rows, on several threads, and yields its results in row order. At most two
-    groups per thread are in flight."""
+    """Yields the results of `work(first, *buffers)` on groups of rows, on threads, in row order; at most two groups each."""
     total = np.sum([column.edges for column in columns], axis=0)
     bounds = [0]
     while bounds[-1] < len(total) - 1:

@@ -85,8 +85,7 @@ class Tables:
         return opened(self.lake.table(name))
 
     def files(self, name: str, **where: tuple[str, Any]) -> list[str]:
-        """Absolute paths of the Parquet files of the newest version. where: conditions on partitions, such as workload=("=",
-        "math-tutor"), dt=("in", ["2026-06-01"])."""
+        """Absolute paths of the newest version's Parquet files. where: such as workload=("=", "shop"), dt=("in", [...])."""
         table = self.open(name)
         if table is None:
             return []

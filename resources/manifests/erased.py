@@ -71,8 +71,7 @@ class ErasureRecord(BaseModel):
         return sum(each.rows for each in self.removals)
 
     def learnt_from(self, digest: str) -> list[Removal]:
-        """Removals of rows that models learnt whose input had this digest: those after it. All, where the artefact never had
-        it."""
+        """Removals, after an input had this digest, of rows that models learnt; all, where the artefact never had it."""
         first = next((place for place, each in enumerate(self.removals) if each.digest_before == digest), 0)
         return [each for each in self.removals[first:] if each.learnt and each.rows]
 
@@ -128,7 +127,6 @@ def after_erasure(directory: Path, kind: str, files: Sequence[File]) -> list[Fil
 
 
 def is_learnt(path: str, files: Iterable[str]) -> bool:
-    """Whether models learn the rows of a dataset's file: those of the training split (train, unpaired_train), or, where nothing
-    is split, all."""
+    """Whether models learn a dataset's file: the training split (train, unpaired_train), or, where nothing is split, all."""
     stems = {Path(file).stem for file in files if file.endswith(".parquet")}
     return Path(path).stem.rpartition("_")[2] == "train" or not stems & SPLITS

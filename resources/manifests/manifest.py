@@ -23,8 +23,7 @@ but not part of the artefact's digest. So the same weights from the same inputs 
 run."""
 
 CARD = "README.md"
-"""The card of a dataset, model or release. That of a model names versions and days, so it does not count in the model's
-digest."""
+"""The card. A model's names versions and days, so it does not count in the model's digest."""
 
 Kind = Literal["dataset", "model", "release"]
 
@@ -43,8 +42,7 @@ class Input(BaseModel):
     version: str = ""
     digest: str
     pinned: bool = False
-    """Whether an earlier version is meant, such as the champion that an evaluation compares with: a newer current version does
-    not make the artefact outdated."""
+    """Whether an earlier version is meant, such as the champion: a newer one does not make the artefact outdated."""
     taken_as_is: bool = Field(False, alias="kept")
     """Whether it was taken as it is, although its own inputs had newer versions then, as a drafter's target where only the
     drafter learns new rows: the artefact is outdated by another version of it, not by what that is made from."""
@@ -112,8 +110,7 @@ def describe_files(directory: Path) -> list[File]:
 
 
 def files_digest(files: Iterable[File], kind: Kind | None = None) -> str:
-    """The digest of an artefact: sha256 over its files' digests and paths, without records of the run and, of a model, without
-    its card."""
+    """sha256 over the files' digests and paths, without records of the run and, of a model, without its card."""
     lines = "".join(f"{file.sha256}  {file.path}\n" for file in files if not is_record(file.path, kind))
     return hashlib.sha256(lines.encode()).hexdigest()
 

@@ -106,8 +106,7 @@ def decide(tables: Tables, batch: StagedBatch, workloads: Collection[str]) -> No
 
 
 def commit(tables: Tables, batch: StagedBatch) -> None:
-    """Writes the batch's rows, and removes the rows that they replace. Tombstones come first: after a kill between the two, the
-    objects are read again."""
+    """Writes the batch's rows, and removes those that they replace; tombstones first, so that a kill loses none."""
     add_tombstones(tables, rows(batch.connection, "reading/erasures/new_tombstones")["sha256"].to_pylist())
     for table in ORDER:
         run(batch.connection, f"reading/commit/{table}_rewritten")

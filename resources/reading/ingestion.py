@@ -106,8 +106,7 @@ class IngestReport(BaseModel):
     """Objects that are in quarantine as a whole, by reason."""
     moved_objects: int = 0
     ties: dict[date, dict[str, int]] = Field(default_factory=dict)
-    """Numbers of feedback records, by day and by the kind of id that ties them to an interaction, or the reason why none
-    does."""
+    """Numbers of feedback records, by day and by the kind of id that ties them, or the reason why none does."""
     tied_anew: list[date] = Field(default_factory=list)
     repeated_ids: dict[str, int] = Field(default_factory=dict)
     """Numbers of records that were dropped because another record with their id has other contents, by source."""

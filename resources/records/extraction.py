@@ -41,8 +41,7 @@ BATCH_ROWS = 2048
 BATCH_BYTES = 4 << 20
 """Most text of an Arrow batch with more than one row. DuckDB holds about 20 copies of a batch while it turns it into rows."""
 LONG_LINE_BYTES = BATCH_BYTES // 64
-"""Lines longer than this are extracted apart, at most CALL_BYTES or one line at a time: DuckDB combines batches of less than
-64 rows."""
+"""Longer lines are extracted apart, at most CALL_BYTES or one at a time: DuckDB combines batches of less than 64 rows."""
 CALL_BYTES = 8 << 20
 
 MACROS = tuple(

@@ -25,8 +25,7 @@ SAID: dict[str, tuple[str, int]] = {
     )
     for word in words.split()
 }  # fmt: skip
-"""A word of feedback, spelled by `plain_word`: which side it is on; whether what the name says is so; or that a vote is taken
-back."""
+"""A word, spelled by `plain_word`: its side; whether what the name says is so; or that a vote is taken back."""
 
 _NEGATED = {
     f"{no}_{word}": (kind, -side)
@@ -112,8 +111,7 @@ def label_of(text: str | None) -> str | None:
 
 @lru_cache(maxsize=4096)
 def good_end(name: str) -> int:
-    """1 where more of what the name says is better, -1 where less is, 0 where the name does not tell. A name without any such
-    word is praise: user_score, csat."""
+    """1 where more of what the name says is better or it says nothing (user_score), -1 where less is, 0 if it does not tell."""
     end = _end_of(_words_of(name))
     return 1 if end is None else end
 

@@ -120,8 +120,7 @@ def is_skipped(relative: str) -> bool:
 
 
 def local_objects(name: str, place: str, after: str = "") -> Iterator[LogObject]:
-    """Files under a directory, a single file, or the matches of a glob (matching directories are listed recursively). `place`
-    is absolute, as local_path returns it."""
+    """Files under a directory, a file, or the matches of a glob. `place` is absolute, as local_path returns it."""
     path = Path(place)
     if path.is_file():
         yield from _one_file(name, str(path), after)

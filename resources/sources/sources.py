@@ -169,8 +169,7 @@ class ObjectVersion(Protocol):
 
 
 def objects_after(name: str, source: SourceSettings, after: str = "") -> Iterator[LogObject]:
-    """The objects of a source in uri order, after the uri `after`, listed lazily. Raises SourceError where they cannot be
-    listed."""
+    """The objects of a source in uri order, after the uri `after`, lazily. Raises SourceError where they cannot be listed."""
     try:
         path = local_path(source.uri)
         if path is not None:

@@ -118,8 +118,7 @@ class NewObjects:
 
     objects: int
     days: list[date]
-    """Of their records, as far as they are known: named by keys, or by a run that looked into the objects, else the day on
-    which an object was written."""
+    """Of their records, as keys or a run that looked into the objects name them, else the day on which one was written."""
     digest: str
     """Identifies the objects, their days and the settings to read them with."""
     cursor: dict[str, str]

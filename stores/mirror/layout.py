@@ -117,8 +117,7 @@ def _room(root: Path, held: int) -> int:
 
 
 def droppable(name: str) -> str | None:
-    """The folder, a table's or a version's, that a process holds while it needs a file; None for a file that is never
-    dropped."""
+    """The folder, a table's or a version's, that holds a file in use; None for a file that is never dropped."""
     parts = PurePosixPath(name).parts
     depth = {"tables": 2, "datasets": 4, "models": 4, "releases": 3}.get(parts[0])
     return "/".join(parts[:depth]) if depth is not None and len(parts) > depth else None

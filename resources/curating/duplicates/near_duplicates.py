@@ -196,8 +196,7 @@ _COMPARED = pa.schema([("row_id", pa.string()), ("place", pa.int64())])
 
 
 def near_copies(connection: duckdb.DuckDBPyConnection, settings: NearDuplicates) -> pa.Table:
-    """Rows to leave out, with the row that each is a copy of. Where curation keeps near duplicates, only copies of rows of a
-    more protected split are left out."""
+    """Rows to leave out, with the row that each is a copy of; where curation keeps near duplicates, of held-out rows only."""
     seeds = rows(connection, "composing/near_copies/seed_ids")
     if not len(seeds) and settings.enabled:
         return NEAR_COPIES.empty_table()

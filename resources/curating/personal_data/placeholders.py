@@ -47,8 +47,7 @@ class Redactor:
         return self._replace(text, self._find(text))
 
     def redact_json(self, text: str) -> str:
-        """JSON text with every key and value redacted; text that is not JSON is redacted as a whole. A text without personal
-        data is returned unchanged, byte for byte."""
+        """JSON text with every key and value redacted, other text as a whole; without personal data the same bytes."""
         before = self.counts.total()
         try:
             value = self._walk(json.loads(text))

@@ -122,8 +122,7 @@ TABLE_ENDINGS = (".csv", ".tsv", ".tab")
 
 
 def read_object(file: Any, uri: str, plain_text: bool) -> Iterator[Records | RecordProblem]:
-    """The records of one object. plain_text: a file that is not JSON is one record {text}. Raises OSError where the object
-    cannot be read to its end."""
+    """The records of one object; plain_text: a file that is not JSON is one. Raises OSError where it cannot be read whole."""
     head = file.read(len(MAGIC))
     whole = _Rejoined(head, file)
     if head == MAGIC:

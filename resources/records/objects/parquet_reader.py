@@ -30,8 +30,7 @@ BESIDE = {"response": {"request", "call_type", "custom_id"}, "prompt": {"message
     "labels": {"input_ids", "token_ids"},
     "input": {"choices", "preferred_output", "preferred_completion", "schemaType"}, "output": {"schemaType"},
     "params": {"custom_id"}, "result": {"custom_id"}, "error": {"modelInput", "key"}}  # fmt: skip
-"""Columns in which such a text is parsed only if one of the columns on the right exists too; otherwise they hold what people
-wrote."""
+"""Columns whose text is parsed only if one on the right exists too; otherwise they hold what people wrote."""
 CONVERSATIONS = ("prompt", "completion", "chosen", "rejected", "rejected_response")
 """Columns where only JSON of a message or a list of messages is parsed, because a prompt may itself be JSON."""
 
