@@ -156,13 +156,11 @@ def test_catalogs_and_writes_cut_short_go_and_are_told_together(lake):
     catalog.mkdir()
     (catalog / "catalog.duckdb").write_bytes(b"x" * 1000)
     half = [
-        lake.root / ".lake.json.abcd1234",
-        lake.root / "models" / "tutor" / "sft_model" / ".current.json.abcd1234",
+        lake.root / ".lake.json.abcd1234", lake.root / "models" / "tutor" / "sft_model" / ".current.json.abcd1234",
         next((lake.root / "models" / "tutor" / "sft_model").glob("*/manifest.json")).parent / ".manifest.json.abcd1234",
-        lake.root / "endpoints" / ".tutor.json.abcd1234",
-        lake.root / "endpoints" / "log" / "tutor" / ".000001.json.abcd1234",
+        lake.root / "endpoints" / ".tutor.json.abcd1234", lake.root / "endpoints" / "log" / "tutor" / ".000001.json.abcd1234",
         lake.root / ".dagster" / ".dagster.yaml.abcd1234",
-    ]
+    ]  # fmt: skip
     for path in half:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{")

@@ -147,17 +147,9 @@ def test_a_manifest_whose_digest_was_edited_is_noticed(tmp_path):
 
 def made(name, digest, *inputs, kind="dataset", version=None):
     return Manifest(
-        kind=kind,
-        name=f"tutor/{name}",
-        version=version or f"v-{digest}",
-        digest=digest,
-        inputs=list(inputs),
-        op=name,
-        config={},
-        code=Code(revision="r", dirty=False),
-        environment={},
-        files=[],
-    )
+        kind=kind, name=f"tutor/{name}", version=version or f"v-{digest}", digest=digest, inputs=list(inputs), op=name,
+        config={}, code=Code(revision="r", dirty=False), environment={}, files=[],
+    )  # fmt: skip
 
 
 def chain(rows="rows-1", read="rows-1"):

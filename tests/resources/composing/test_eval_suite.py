@@ -51,10 +51,8 @@ def test_every_format_and_auto(tmp_path):
 @pytest.mark.parametrize(("text", "kind", "said"), [
     ('{"question": "q"}\n', "gsm8k", "line 1: format gsm8k needs `answer`"),
     ('{"prompt": "p"}\nnot json\n', "auto", "line 2 is not JSON"),
-    ('{"foo": 1}\n', "auto", "no prompt found.*its keys are foo"),
-    ('["a"]', "auto", "record 1 is not a JSON object"),
-    ("[1, ", "auto", "begins like a JSON array"),
-    ("\n", "auto", "holds no items"),
+    ('{"foo": 1}\n', "auto", "no prompt found.*its keys are foo"), ('["a"]', "auto", "record 1 is not a JSON object"),
+    ("[1, ", "auto", "begins like a JSON array"), ("\n", "auto", "holds no items"),
     ('{"turns": []}\n', "spec_bench", "needs `turns`"),
 ])  # fmt: skip
 def test_other_files_are_refused_in_words(tmp_path, text, kind, said):

@@ -232,13 +232,11 @@ def test_evaluation_items_are_in_no_pair_and_in_no_verdict(tables, tmp_path):
     (tmp_path / "evals.jsonl").write_text(json.dumps({"question": ITEM, "answer": "4"}))
     build_eval_suite({"e": EvalSettings(uri=str(tmp_path / "evals.jsonl"))}, tmp_path / "suite")
     rows = [
-        interaction(1, ITEM, "the first", session_id="a"),
-        interaction(2, ITEM, "the second", session_id="b"),
-        interaction(3, "fine", "good", session_id="f"),
-        interaction(4, "fine", "bad", session_id="g"),
+        interaction(1, ITEM, "the first", session_id="a"), interaction(2, ITEM, "the second", session_id="b"),
+        interaction(3, "fine", "good", session_id="f"), interaction(4, "fine", "bad", session_id="g"),
         interaction(6, "write", "my draft of it", session_id="d"),
         interaction(7, [asked("write"), said(f"tell me {ITEM}"), asked("more")], "fine", session_id="d", minutes=1),
-    ]
+    ]  # fmt: skip
     taught = teacher_of(tmp_path, [("right", f"wrong, but {ITEM}"), (f"right: {ITEM}", "wrong"), ("right", "wrong")],
         ["logged"] * 3, ["taught"] * 3)  # fmt: skip
     thumbs = [thumb(1, interaction_id="i1"), thumb(-1, interaction_id="i2"), thumb(-1, interaction_id="i4")]

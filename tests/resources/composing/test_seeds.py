@@ -91,10 +91,8 @@ def test_a_dataset_without_training_rows_says_what_to_change(tmp_path, asked, sa
 
 
 @pytest.mark.parametrize(("wrong", "said"), [
-    ({}, "give uri"),
-    ({"uri": "a", "dataset": "b/c"}, "not both"),
-    ({"uri": "a", "version": "0" * 12}, "version belongs to dataset"),
-    ({"dataset": "sft_dataset"}, "dataset"),
+    ({}, "give uri"), ({"uri": "a", "dataset": "b/c"}, "not both"),
+    ({"uri": "a", "version": "0" * 12}, "version belongs to dataset"), ({"dataset": "sft_dataset"}, "dataset"),
     ({"dataset": "a/b", "version": "latest"}, "version"),
 ])  # fmt: skip
 def test_a_seed_has_one_place(wrong, said):

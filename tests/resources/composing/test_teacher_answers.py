@@ -158,13 +158,9 @@ def test_what_names_an_answer():
 @pytest.mark.parametrize(("kind", "reply"), [("busy", (429, {})), ("not JSON", (200, '{"choices": [{"mess'))])
 def test_an_endpoint_that_stays_bad_ends_the_stage_with_the_kind_and_leaves_nothing_half_written(tmp_path, kind, reply):
     built = Built(
-        tmp_path,
-        [asks(f"r{number}", f"q{number}") for number in range(12)],
-        lambda body, number: reply,
-        error=True,
-        concurrency=2,
-        retries=1,
-    )
+        tmp_path, [asks(f"r{number}", f"q{number}") for number in range(12)], lambda body, number: reply, error=True,
+        concurrency=2, retries=1,
+    )  # fmt: skip
     assert "does not answer" in built.said and kind in built.said and "\n" not in built.said
     assert not list((tmp_path / "out").glob("*.parquet")) and (tmp_path / "kept.jsonl").read_bytes() == b""
     assert len(built.seen) < 24  # it gives up before every row was tried

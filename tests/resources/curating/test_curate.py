@@ -52,11 +52,9 @@ def eval_file(path, *items):
 
 def test_exact_copies_keep_the_best(tables, tmp_path):
     rows = [
-        interaction(1, "What   is a Mill?", prose(1)),
-        interaction(2, "what is a mill?", prose(1).upper(), day=1),
-        interaction(3, "What is a mill?", prose(1)),
-        interaction(4, "What is a wheel?", prose(2)),
-    ]
+        interaction(1, "What   is a Mill?", prose(1)), interaction(2, "what is a mill?", prose(1).upper(), day=1),
+        interaction(3, "What is a mill?", prose(1)), interaction(4, "What is a wheel?", prose(2)),
+    ]  # fmt: skip
     report, decisions, kept = curated(tables, rows, tmp_path / "v1", feedback=[thumb(1, interaction_id="i3")])
     assert set(kept) == {"i3", "i4"} and kept["i3"]["feedback"] == 1
     assert decisions["i1"]["rule"] == "exact_duplicate" and decisions["i1"]["kept_id"] == "i3"

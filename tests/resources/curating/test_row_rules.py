@@ -99,16 +99,14 @@ def test_tool_calls_that_no_client_could_run_are_dropped(judge):
     result = {"role": "tool", "tool_call_id": "c1", "content": "found"}
     ask = {"role": "user", "content": TEXT}
     rows = [
-        interaction(1, TEXT, calling('{"at": 1}'), tools=TOOLS),
-        interaction(2, TEXT, calling('{"at": 1'), tools=TOOLS),
-        interaction(3, TEXT, calling("{}", name="rm"), tools=TOOLS),
-        interaction(4, TEXT, calling("{}", name="rm")),
+        interaction(1, TEXT, calling('{"at": 1}'), tools=TOOLS), interaction(2, TEXT, calling('{"at": 1'), tools=TOOLS),
+        interaction(3, TEXT, calling("{}", name="rm"), tools=TOOLS), interaction(4, TEXT, calling("{}", name="rm")),
         interaction(5, [ask, calling("{}"), result], "It is there, as it always was."),
         interaction(6, [ask, result], "It is there, as it always was."),
         interaction(7, [ask, calling("{}", call_id="other"), result], "It is there, as it always was."),
         interaction(8, TEXT, calling("[1]"), tools=TOOLS),
         interaction(9, [ask, {"role": "tool", "content": "found"}], "It is there, as it always was."),
-    ]
+    ]  # fmt: skip
     found = judge(rows)
     assert rules(found) == {
         "i1": "kept", "i2": "broken_tool_call", "i3": "broken_tool_call", "i4": "kept", "i5": "kept",
@@ -380,11 +378,9 @@ def cleaned(tables):
 
 def test_a_row_begins_with_the_turns_before_it_and_not_with_their_instructions(tables):
     rows = [
-        turn(3, "And why?", "Because it is.", previous="r2"),
-        turn(1, "Is it so?", "It is so.", instructions="Old."),
-        turn(2, "Really?", "Really it is.", previous="r1", instructions="Be brief.", day=1),
-        turn(4, "Other", "Thing"),
-    ]
+        turn(3, "And why?", "Because it is.", previous="r2"), turn(1, "Is it so?", "It is so.", instructions="Old."),
+        turn(2, "Really?", "Really it is.", previous="r1", instructions="Be brief.", day=1), turn(4, "Other", "Thing"),
+    ]  # fmt: skip
     store(tables, "interactions", rows)
     clean(tables, "tutor", days_of(rows), RULES)
     found = cleaned(tables)

@@ -118,10 +118,8 @@ def test_another_function_of_the_same_name_from_another_file_counts(project):
 
 @pytest.mark.parametrize(("line", "file"), [
     ("from .training import loss", "model_ops/training/loss.py"),
-    ("from .training.loss import loss", "model_ops/training/loss.py"),
-    ("from . import planning", "model_ops/planning.py"),
-    ("import model_ops.training.loss", "model_ops/__init__.py"),
-    ("WORDS = '_words.json'", "model_ops/_words.json"),
+    ("from .training.loss import loss", "model_ops/training/loss.py"), ("from . import planning", "model_ops/planning.py"),
+    ("import model_ops.training.loss", "model_ops/__init__.py"), ("WORDS = '_words.json'", "model_ops/_words.json"),
 ])  # fmt: skip
 def test_other_ways_to_name_a_file_count_too(project, line, file):
     (project / "model_ops/__init__.py").write_text("x = 1")

@@ -39,9 +39,7 @@ ANSWER = {"choices": [{"message": {"role": "assistant", "content": "it is that"}
         ),
         (
             lambda n: {
-                "event_id": n,
-                "body": json.dumps({"model": "m", "messages": ASKED}),
-                "res": json.dumps(ANSWER),
+                "event_id": n, "body": json.dumps({"model": "m", "messages": ASKED}), "res": json.dumps(ANSWER),
                 "thumb": "up" if n == 2 else None,
             },
             {"request": "body", "response": "res", "id": "event_id", "feedback": "thumb"},

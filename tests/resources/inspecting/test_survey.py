@@ -12,13 +12,11 @@ from resources.sources.sources import SourceError, SourceSettings
 
 PAIR = {
     "request": {
-        "model": "m",
-        "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}],
-        "user": "u-1",
+        "model": "m", "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}], "user": "u-1",
         "tools": [{"type": "function", "function": {"name": "f"}}],
     },
     "response": {"id": "r1", "choices": [{"index": 0, "message": {"role": "assistant", "content": "a"}}]},
-}
+}  # fmt: skip
 THUMB = {"response_id": "r1", "name": "thumbs", "value": 1}
 SEED = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}
 ITEM = {"id": "1", "prompt": "p", "answer": "a"}
@@ -75,10 +73,8 @@ def test_files_of_no_known_format_are_sources_with_the_fields_that_each_needs(tm
         put(tmp_path / f"{name}.jsonl", *({ask: f"what is {n}?", say: f"it is {n}"} for n in range(4)))
     found = survey([str(tmp_path)])
     assert [(each.kind, each.look.proposed["prompt"]) for each in found] == [
-        ("logs", "asked"),
-        ("logs", "asked"),
-        ("logs", "user_message"),
-    ]
+        ("logs", "asked"), ("logs", "asked"), ("logs", "user_message"),
+    ]  # fmt: skip
     (tmp_path / "c.jsonl").unlink()
     [whole] = survey([str(tmp_path)])
     assert whole.uri == str(tmp_path) and whole.look.proposed == {"prompt": "asked", "answer": "reply"}

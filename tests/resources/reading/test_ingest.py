@@ -293,10 +293,8 @@ def test_workloads_are_the_records_own_where_the_recipe_maps_them(tables, tmp_pa
     ingest(tables, "w", sources)
     ingest(tables, "w", sources)
     assert {row["request_id"]: row["workload"] for row in content(tables)["interactions"]} == {
-        "1": "other's",
-        "2": "w",
-        "3": "w",
-    }
+        "1": "other's", "2": "w", "3": "w",
+    }  # fmt: skip
 
 
 def test_ids_do_not_depend_on_place(tables, tmp_path):
@@ -460,9 +458,7 @@ def test_copies_in_a_mapped_workload_come_back_when_their_double_leaves(tables, 
 
 def trajectory(say, reward):
     return {
-        "task_id": 0,
-        "trial": 0,
-        "reward": reward,
+        "task_id": 0, "trial": 0, "reward": reward,
         "traj": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "same"}, {"role": "user", "content": "and"}, {"role": "assistant", "content": say}],
     }  # fmt: skip
 

@@ -74,10 +74,8 @@ def test_edits_are_tied_by_id_or_by_what_was_said(tmp_path):
     (tmp_path / "logs/a.jsonl").write_text("\n".join(map(json.dumps, logs)))
     edits = [
         {"response_id": "chatcmpl-1x7f", "original": BERN, "corrected": ROME},
-        {"original": "It is 4.", "corrected": "It is 5."},
-        {"original": "Yes.", "corrected": "No."},
-        {"trace_id": "t5", "original": "six", "corrected": "It is six."},
-        {"id": "e9", "before": "five", "after": "five "},
+        {"original": "It is 4.", "corrected": "It is 5."}, {"original": "Yes.", "corrected": "No."},
+        {"trace_id": "t5", "original": "six", "corrected": "It is six."}, {"id": "e9", "before": "five", "after": "five "},
         {"request_id": "nobody", "original": "a", "corrected": "b"},
         {"request_id": "own-id", "original": "eight", "corrected": "It is eight."},
         {"trace_id": "t7", "original": "seven", "corrected": "It is seven."},

@@ -171,10 +171,8 @@ def test_a_text_that_is_json_is_a_text_where_it_is_called_prompt_or_answer(tmp_p
 @pytest.mark.parametrize(("record", "path", "beside"), [
     ({"p": json.dumps({"q": "hi", "session_id": "s1", "cost": 0.1}), "z": 1}, "p.q", {"p": {"q": None, "session_id": "s1", "cost": 0.1}, "z": 1}),
     ({"items": [{"q": "hi", "session_id": "s1"}, 2]}, "items[0].q", {"items": [{"q": None, "session_id": "s1"}, 2]}),
-    ({"items": [{"q": "hi"}, 2]}, "items.0", {"items": [None, 2]}),
-    ({"p": "plain", "z": 1}, "p.q", {"p": "plain", "z": 1}),
-    ({"p": {"q": "hi", "r": {"s": 1}}}, "p.q", {"p": {"q": None, "r": {"s": 1}}}),
-    ({"p": [1]}, "p[4].q", {"p": [1]}),
+    ({"items": [{"q": "hi"}, 2]}, "items.0", {"items": [None, 2]}), ({"p": "plain", "z": 1}, "p.q", {"p": "plain", "z": 1}),
+    ({"p": {"q": "hi", "r": {"s": 1}}}, "p.q", {"p": {"q": None, "r": {"s": 1}}}), ({"p": [1]}, "p[4].q", {"p": [1]}),
 ])  # fmt: skip
 def test_what_stands_beside_a_path_stays_also_in_texts_and_lists(record, path, beside):
     before = json.dumps(record)
@@ -191,10 +189,8 @@ def test_other_fields_read_the_objects_again(tmp_path):
 @pytest.mark.parametrize(("given", "said"), [
     ({"fields": {"request": "a", "prompt": "b", "response": "c"}}, "give one of request and prompt"),
     ({"fields": {"request": "a", "response": "b", "answer": "c"}}, "give one of response and answer"),
-    ({"fields": {"response": "b"}}, "the request is missing"),
-    ({"fields": {"prompt": "b"}}, "the answer is missing"),
-    ({"fields": {}}, "nothing can be read"),
-    ({"fields": {"id": "b", "feedback": "a[*]"}}, "names many values"),
+    ({"fields": {"response": "b"}}, "the request is missing"), ({"fields": {"prompt": "b"}}, "the answer is missing"),
+    ({"fields": {}}, "nothing can be read"), ({"fields": {"id": "b", "feedback": "a[*]"}}, "names many values"),
     ({"fields": {"id": "b", "feedback": "a", "stars": "c"}}, "Extra inputs"),
     ({"fields": {"prompt": "b", "answer": "a"}, "format": "messages"}, "leave one of them out"),
 ])  # fmt: skip

@@ -380,10 +380,8 @@ def test_feedback_values_and_targets(tmp_path):
     _, bad, found, report = read(tmp_path, [
         {"response_id": "r1", "value": 1, "timestamp": 1780300000, "name": "thumbs", "label": "up"},
         {"session_id": "s", "thumb": "down", "timestamp": "2026-06-02T00:00:00Z", "comment": "no"},
-        {"trace_id": "t", "score": 0.25, "timestamp": 1780300000},
-        {"trace_id": "t", "label": "off topic"},
-        {"response_id": None, "value": 1},
-        {"response_id": "r1", "value": None, "comment": "well"},
+        {"trace_id": "t", "score": 0.25, "timestamp": 1780300000}, {"trace_id": "t", "label": "off topic"},
+        {"response_id": None, "value": 1}, {"response_id": "r1", "value": None, "comment": "well"},
     ])  # fmt: skip
     assert [row["value"] for row in found] == [1, -1, 0.25, None] and found[3]["label"] == "off topic"
     assert found[1]["dt"] == date(2026, 6, 2) and found[1]["name"] == "thumbs" and found[1]["comment"] == "no"
@@ -397,10 +395,8 @@ def test_feedback_has_the_time_that_any_usual_name_has_and_langsmith_s_names(tmp
     _, bad, found, _ = read(tmp_path, [
         *({"request_id": "r", "thumb": "up", "extra": 7, name: when} for name in names),
         {"request_id": "r", "thumb": "up", "timestamp": "2026-06-03T00:00:00Z", "when": when},
-        {"request_id": "r", "thumb": "up", "at": "home", "day_ts": None},
-        {**langsmith, "created_at": when},
-        {**langsmith, "run_id": "t", "created_at": when},
-        {"request_id": "r", "thumb": None, "when": when},
+        {"request_id": "r", "thumb": "up", "at": "home", "day_ts": None}, {**langsmith, "created_at": when},
+        {**langsmith, "run_id": "t", "created_at": when}, {"request_id": "r", "thumb": None, "when": when},
     ])  # fmt: skip
     assert not bad
     assert [str(row["ts"])[:19] for row in found[:8]] == [when] * 8 and found[8]["dt"] == date(2026, 6, 3)
@@ -416,9 +412,7 @@ def test_messages_respect_weights(tmp_path):
         {"role": "assistant", "content": "2", "weight": 1}, {"role": "user", "content": "3"},
         {"role": "assistant", "content": "4", "weight": 0}]  # fmt: skip
     rows, bad, _, _ = read(tmp_path, [
-        {"messages": talk},
-        {"messages": talk[:1]},
-        {"messages": talk[1:2]},
+        {"messages": talk}, {"messages": talk[:1]}, {"messages": talk[1:2]},
         {"id": "x", "messages": [*talk[:3], {"role": "assistant", "content": "5"}]},
     ])  # fmt: skip
     prompt = rows.pop(1)
@@ -433,11 +427,9 @@ def test_messages_respect_weights(tmp_path):
 
 def test_trajectories_give_an_interaction_per_answer_and_the_reward(tmp_path):
     talk = [
-        {"role": "system", "content": "s"},
-        {"role": "user", "content": "q"},
+        {"role": "system", "content": "s"}, {"role": "user", "content": "q"},
         {"role": "assistant", "content": None, "tool_calls": [{"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
-        {"role": "tool", "content": "r", "tool_call_id": "t"},
-        {"role": "assistant", "content": "a"},
+        {"role": "tool", "content": "r", "tool_call_id": "t"}, {"role": "assistant", "content": "a"},
     ]  # fmt: skip
     content = json.dumps([{"task_id": 7, "trial": 1, "reward": 0.0, "info": {}, "traj": talk},
             {"task_id": 8, "trial": 1, "reward": 1.0, "info": {}, "traj": talk[:2]}], indent=1).encode()  # fmt: skip
@@ -667,10 +659,8 @@ def test_feedback_that_names_a_gateways_own_id_finds_its_request(tmp_path):
     rows, *_ = read(tmp_path, [
         pair(request_id="gw-1", trace_id="t", session_id="s"),
         pair(request_id="gw-2", trace_id="t", response=pair()["response"] | {"id": "r2"}),
-        litellm(id="call-3", response=litellm()["response"] | {"id": "r3"}),
-        {"request_id": "gw-1", "score": 1},
-        {"request_id": "gw-2", "score": -1},
-        {"request_id": "call-3", "score": 0.5},
+        litellm(id="call-3", response=litellm()["response"] | {"id": "r3"}), {"request_id": "gw-1", "score": 1},
+        {"request_id": "gw-2", "score": -1}, {"request_id": "call-3", "score": 0.5},
     ])  # fmt: skip
     assert [row["alias_id"] for row in rows] == ["gw-1", "gw-2", "call-3"]
     assert heard(tmp_path) == {"r1": 1, "r2": -1, "r3": 0.5}
@@ -714,9 +704,7 @@ def test_feedback_finds_its_interaction_in_any_workload_of_the_recipe(tmp_path):
 
 
 @pytest.mark.parametrize(("path", "name"), [
-    ("is_wrong", "is_wrong"),
-    ("evals.hallucination.score", "hallucination"),
-    ("stars", "feedback"),
+    ("is_wrong", "is_wrong"), ("evals.hallucination.score", "hallucination"), ("stars", "feedback"),
     ("meta.disliked_flag", "feedback"),
 ])  # fmt: skip
 def test_fields_of_feedback_keep_a_name_of_which_more_is_not_better(tmp_path, path, name):

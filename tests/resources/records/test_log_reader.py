@@ -194,10 +194,8 @@ def test_records_behind_a_prefix_are_read_and_other_lines_counted(tmp_path, pref
         prefix + json.dumps(_logged(4))[:60]]  # fmt: skip
     rows, bad, _, report = read(tmp_path, "\n".join(lines).encode(), name="2026-06-01.log")
     assert [row["request_id"] for row in rows] == ["req_0", "req_1", "req_2"] and [row["source_row"] for row in rows] == [
-        2,
-        3,
-        4,
-    ]
+        2, 3, 4,
+    ]  # fmt: skip
     assert report.total.skipped == 1 and [row["error_code"] for row in bad] == ["malformed_json"]
     dated = prefix.startswith(("2026", "[2026"))
     assert {row["ts"] for row in rows} == {NOON if dated else NOON.replace(hour=0)}

@@ -162,9 +162,7 @@ def test_inline_media_inside_json_texts_become_references(tmp_path):
     def span(name, asked):
         attributes = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": asked, "gen_ai.output.messages": said}
         return {
-            "traceId": "t",
-            "spanId": name,
-            "startTimeUnixNano": "1780300000000000000",
+            "traceId": "t", "spanId": name, "startTimeUnixNano": "1780300000000000000",
             "attributes": [{"key": key, "value": {"stringValue": value if isinstance(value, str) else json.dumps(value)}} for key, value in attributes.items()],
         }  # fmt: skip
 

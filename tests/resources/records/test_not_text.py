@@ -204,9 +204,7 @@ def test_an_answer_of_the_responses_api_without_status_may_be_incomplete(tmp_pat
         return {"type": "message", "status": status, "content": [{"type": "output_text", "text": "The Bay of"}]}
 
     rows, *_ = read(tmp_path, [
-        answered(0, message("incomplete")),
-        answered(1, message("completed")),
-        answered(2, message(None)),
+        answered(0, message("incomplete")), answered(1, message("completed")), answered(2, message(None)),
         answered(3, message("incomplete"), status=None),
     ])  # fmt: skip
     assert [row["finish_reason"] for row in rows] == ["incomplete", "stop", "stop", "incomplete"]

@@ -239,10 +239,8 @@ def test_a_record_that_breaks_the_table_does_not_end_the_ingest_of_the_others():
 
 
 @pytest.mark.parametrize(("record", "unread"), [
-    ({"threadId": 21, "thread": "main"}, {"threadId\t", "thread\t"}),
-    ({"thread_id": 139872345}, {"thread_id\t"}),
-    ({"thread": {"id": "139872345"}}, {"thread.id\t"}),
-    ({"requester": {"id": "U1"}}, {"requester.id\tuser"}),
+    ({"threadId": 21, "thread": "main"}, {"threadId\t", "thread\t"}), ({"thread_id": 139872345}, {"thread_id\t"}),
+    ({"thread": {"id": "139872345"}}, {"thread.id\t"}), ({"requester": {"id": "U1"}}, {"requester.id\tuser"}),
 ])  # fmt: skip
 def test_threads_of_a_program_and_who_asked_are_no_ids(record, unread):
     assert found(record) == {} and set(READER.of(record)["unread"]) == unread

@@ -87,13 +87,11 @@ def wide_prefix(monkeypatch) -> list[int]:
         asked.append(first)
         found = [
             {
-                "Key": f"logs/2026/06/{number // 4000 + 1:02}/{number:07}.json",
-                "Size": 3000,
-                "ETag": f'"{number:032x}"',
+                "Key": f"logs/2026/06/{number // 4000 + 1:02}/{number:07}.json", "Size": 3000, "ETag": f'"{number:032x}"',
                 "LastModified": NOW + timedelta(seconds=number),
             }
             for number in range(first, min(first + MaxKeys, KEYS))
-        ]
+        ]  # fmt: skip
         more = first + MaxKeys < KEYS
         return {"Contents": found, "IsTruncated": more, **({"NextContinuationToken": str(first + MaxKeys)} if more else {})}
 

@@ -18,9 +18,7 @@ from resources.sources import listing as remote
 from resources.sources.sources import SourceError, SourceSettings, absolute_uri, is_local, list_objects, local_path, plain_path
 
 PAIR = {
-    "timestamp": 1780300000,
-    "workload_id": "w",
-    "client_id": "c",
+    "timestamp": 1780300000, "workload_id": "w", "client_id": "c",
     "request": {"model": "m", "messages": [{"role": "user", "content": "hello"}]},
     "response": {"id": "r1", "object": "chat.completion", "model": "m", "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi"}}]},
 }  # fmt: skip
@@ -132,10 +130,8 @@ def test_relative_paths_are_those_of_the_recipes_folder(home):
 
 
 @pytest.mark.parametrize("uri, listed", [
-    ("s3a://logs/x/", "s3://logs/x/"),
-    ("S3://Logs//x/../%20é", "s3://Logs//x/../%20é"),
-    ("https://host/a%20b", "https://host/a%20b"),
-    ("simplecache::s3://logs/x", "simplecache::s3://logs/x"),
+    ("s3a://logs/x/", "s3://logs/x/"), ("S3://Logs//x/../%20é", "s3://Logs//x/../%20é"),
+    ("https://host/a%20b", "https://host/a%20b"), ("simplecache::s3://logs/x", "simplecache::s3://logs/x"),
 ])  # fmt: skip
 def test_remote_uris_keep_their_keys(uri, listed):
     assert local_path(uri) is None and not is_local(uri) and absolute_uri(uri, Path("/srv")) == listed
