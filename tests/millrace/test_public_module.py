@@ -157,9 +157,8 @@ def test_what_is_not_there_is_one_sentence(lake, tmp_path):
 
 
 def recipe_of(more, base):
-    return millrace.load_recipe(
-        {"workload": "shop", "base_model": "tiny", "sources": {"gateway": {"uri": "logs"}}, **more}, base
-    )
+    return millrace.load_recipe({"workload": "shop", "base_model": "tiny", "sources": {"gateway": {"uri": "logs"}}, **more},
+            base)  # fmt: skip
 
 
 def test_a_wrong_recipe_says_each_problem(tmp_path):
@@ -218,10 +217,8 @@ def release(lake, number, answers, champion=None, beside=()):
         for name in ("config.json", "chat_template.jinja", "model.safetensors"):
             (home / name).write_text("{}")
 
-    rows = [
-        {"row_id": row, "turn": 0, "prompt_token_ids": tokens("draw a cat"), "answer_token_ids": tokens(said)}
-        for row, said in answers.items()
-    ]
+    rows = [{"row_id": row, "turn": 0, "prompt_token_ids": tokens("draw a cat"), "answer_token_ids": tokens(said)} for row,
+            said in answers.items()]  # fmt: skip
     target = finished("model", "sft_model", [], target_files)
     learnt = finished("dataset", "speculator_dataset", [target],
         lambda home: pq.write_table(pa.Table.from_pylist(rows), home / "train.parquet"))  # fmt: skip

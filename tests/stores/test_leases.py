@@ -149,9 +149,8 @@ WANTED = RetrainingRequest.of("tutor", Actor("ana", "test", "wrong prices"))
 
 
 def claim_of(window):
-    return Decision(
-        "tutor", decision_id("tutor", "new_logs", "", window), NOW, "new_logs", "rows came", {}, [], "nothing", "", False
-    )
+    return Decision("tutor", decision_id("tutor", "new_logs", "", window), NOW, "new_logs", "rows came", {}, [], "nothing", "",
+            False)  # fmt: skip
 
 
 def test_a_claim_whose_machine_was_killed_before_its_row_is_completed_on_another_machine(machine, monkeypatch):

@@ -119,9 +119,8 @@ def test_reading_a_lake_that_does_not_exist_creates_nothing(tmp_path):
 
 def test_a_digest_is_of_what_was_made_not_of_how_long_it_took(tmp_path):
     def train(lake, seconds):
-        draft = Registry(LakeLayout.open(tmp_path / lake), "tutor").draft(
-            "model", "sft_model", "sft", ("model_ops/jobs/job.py",), {}, []
-        )
+        draft = Registry(LakeLayout.open(tmp_path / lake), "tutor").draft("model", "sft_model", "sft",
+                ("model_ops/jobs/job.py",), {}, [])  # fmt: skip
         (draft.directory / "model.safetensors").write_bytes(b"weights")
         (draft.directory / "metrics.jsonl").write_text(f'{{"step": 1, "tokens_per_second": {seconds}}}\n')
         return draft.directory, Registry(LakeLayout.open(tmp_path / lake), "tutor").finish(draft, {"seconds": seconds})

@@ -70,16 +70,14 @@ def lake(tmp_path_factory):
     spec = DatasetSettings(test_share=0, validation_share=0)
     inputs = {}
     for version in ("d0", "d1"):
-        build_sft_dataset(
-            datasets / "curated_interactions" / "c1" / "curated.parquet", None, datasets / "sft_dataset" / version, spec, tables
-        )
+        build_sft_dataset(datasets / "curated_interactions" / "c1" / "curated.parquet", None,
+                datasets / "sft_dataset" / version, spec, tables)  # fmt: skip
         inputs[version] = finish(lake, "dataset", "sft_dataset", version, [curated])
     model = lake.artefacts("model") / "tutor" / "sft_model" / "abcdef123456"
     model.mkdir(parents=True)
     (model / "weights").write_text("w")
-    made = finish(
-        lake, "model", "sft_model", "abcdef123456", [inputs["d1"], Input(kind="external", name="Qwen/Qwen3", digest="e" * 64)]
-    )
+    made = finish(lake, "model", "sft_model", "abcdef123456",
+            [inputs["d1"], Input(kind="external", name="Qwen/Qwen3", digest="e" * 64)])  # fmt: skip
     release = lake.artefacts("release") / "tutor" / "r1"
     release.mkdir(parents=True)
     (release / "serve.json").write_text("{}")
@@ -129,10 +127,8 @@ def test_a_dataset_with_a_broken_file_is_listed_and_stops_no_other_view(lake, tm
     (broken.root / "datasets" / "tutor" / "sft_dataset" / "d1" / "train.parquet").write_bytes(b"PAR1 cut")
     rebuild(broken)
     found = query(broken, "select version, relation, row_count from datasets where name = 'tutor/sft_dataset' order by version")
-    assert found.to_pylist() == [
-        {"version": "d0", "relation": None, "row_count": 2},
-        {"version": "d1", "relation": None, "row_count": None},
-    ]
+    assert found.to_pylist() == [{"version": "d0", "relation": None, "row_count": 2},
+            {"version": "d1", "relation": None, "row_count": None}]  # fmt: skip
     assert query(broken, "from tutor_sft_dataset_versions").num_rows == 2
     assert query(broken, "from interactions").num_rows == 4
 
@@ -203,10 +199,8 @@ def test_what_an_evaluation_compared_with_is_not_in_a_releases_weights(lake, tmp
         made.append(finish(compared, kind, name, "v", inputs))
     home = compared.artefacts("release") / "tutor" / "r2"
     shutil.copytree(compared.artefacts("release") / "tutor" / "r1", home)
-    manifest = json.loads((home / "manifest.json").read_text()) | {
-        "version": "r2",
-        "inputs": [item.model_dump() for item in made],
-    }
+    manifest = json.loads((home / "manifest.json").read_text()) | {"version": "r2",
+            "inputs": [item.model_dump() for item in made]}  # fmt: skip
     (home / "manifest.json").write_text(json.dumps(manifest))
     write_json(home.parent / "current.json", {"version": "r2"})
     rebuild(compared)
@@ -298,10 +292,8 @@ def test_rows_of_a_dataset_are_its_own_and_not_those_of_the_dataset_that_gave_it
 
 def test_which_weights_hold_a_user(lake):
     rows = query(lake, "select artefact, interactions from weights_holding('ann')").to_pylist()
-    assert rows == [
-        {"artefact": "model:tutor/sft_model@abcdef123456", "interactions": 2},
-        {"artefact": "release:tutor/release@r1", "interactions": 2},
-    ]
+    assert rows == [{"artefact": "model:tutor/sft_model@abcdef123456", "interactions": 2},
+            {"artefact": "release:tutor/release@r1", "interactions": 2}]  # fmt: skip
     assert query(lake, "from weights_holding($who)", {"who": "i3"}).num_rows == 0  # an interaction that nothing was trained on
 
 

@@ -41,10 +41,8 @@ def read(tmp_path_factory):
     lines = [json.dumps(pair(1)), json.dumps(pair(2)), "", "{not json", json.dumps(pair(1)),
         json.dumps(pair(5, request={"n": 1}))]  # fmt: skip
     (logs / "gateway.jsonl").write_text("\n".join(lines) + "\n")
-    thumbs = [
-        {"response_id": "r2", "name": "thumbs", "value": "down", "comment": "SECRET WORDS"},
-        {"response_id": "nobody", "name": "thumbs", "value": "up"},
-    ]
+    thumbs = [{"response_id": "r2", "name": "thumbs", "value": "down", "comment": "SECRET WORDS"},
+            {"response_id": "nobody", "name": "thumbs", "value": "up"}]  # fmt: skip
     (logs / "thumbs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in thumbs))
     (logs / "picture.jsonl").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)))
     lake = LakeLayout.open(home / "lake")
@@ -185,12 +183,10 @@ def test_duplicates_dislikes_and_scores_are_steps_of_their_own(tmp_path):
     lake = LakeLayout.open(tmp_path / "lake")
     tables = Tables(lake)
     answer = " ".join(f"word{number}" for number in range(60))
-    rows = [
-        interaction(1, "what is a mill for, and who pays", answer),
-        interaction(2, "what is a mill for, and who pays", answer + " again", minutes=1),
-        interaction(3, "mail ann@example.org about bread", "it is baked", minutes=2),
-        interaction(4, "nobody likes this", "indeed", minutes=3),
-    ]
+    rows = [interaction(1, "what is a mill for, and who pays", answer),
+            interaction(2, "what is a mill for, and who pays", answer + " again", minutes=1),
+            interaction(3, "mail ann@example.org about bread", "it is baked", minutes=2),
+            interaction(4, "nobody likes this", "indeed", minutes=3)]  # fmt: skip
     store(tables, "interactions", rows)
     store(tables, "feedback", [thumb(-1, request_id="r4")])
     clean(tables, "tutor", days_of(rows), CurationSettings())

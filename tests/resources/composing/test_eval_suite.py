@@ -167,26 +167,23 @@ SAID = [{"role": "user", "content": "2 + 2?"}]
 SYSTEM = {"role": "system", "content": "Be brief."}
 
 
-@pytest.mark.parametrize(
-    ("record", "messages"),
-    [
-        ({"system": "Be brief.", "question": "2 + 2?", "answer": "4"}, [SYSTEM, *SAID]),
-        ({"system_prompt": "Be brief.", "question": "2 + 2?", "answer": "#### 4"}, [SYSTEM, *SAID]),
-        ({"prompt": [SYSTEM, *SAID], "answer": "4"}, [SYSTEM, *SAID]),
-        ({"prompt": SAID, "system": "Be brief.", "answer": "4"}, [SYSTEM, *SAID]),
-        ({"prompt": [SYSTEM, *SAID], "system": "Be brief.", "answer": "4"}, [SYSTEM, *SAID]),
-        ({"messages": [*SAID, {"role": "assistant", "content": "4"}], "system": "Be brief."}, [SYSTEM, *SAID]),
-        ({"prompt": [{"role": "system", "content": "Own."}, *SAID], "system": "Be brief.", "answer": "4"}, [{"role": "system", "content": "Be brief.\n\nOwn."}, *SAID]),
-        ({"input": [SYSTEM, *SAID], "ideal": "4"}, [SYSTEM, *SAID]),
-        ({"data_source": "d", "prompt": SAID, "reward_model": {"style": "rule", "ground_truth": "4"}}, SAID),
-        ({"prompt": [{"role": "user", "content": [{"type": "text", "text": "2 + 2?"}]}], "ground_truth": 4}, [{"role": "user", "content": [{"type": "text", "text": "2 + 2?"}]}]),
-        ({"context": "Ann has 2.", "question": "And 2 more?", "answer": "4"}, [{"role": "user", "content": "Ann has 2.\n\nAnd 2 more?"}]),
-        ({"question": "2 + 2?", "answer": "4", "history": [["a", "b"]]}, [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, *SAID]),
-        ({"question": "2 + 2?", "choices": ["3", "4"], "answer": "4"}, [{"role": "user", "content": "2 + 2?\nA. 3\nB. 4"}]),
-        ({"question": "2 + 2?", "options": ["A)3", "B)4"], "answer": "4"}, [{"role": "user", "content": "2 + 2?\nA)3\nB)4"}]),
-        ({"question": "2 + 2?", "choices": {"text": ["3", "4"], "label": ["1", "2"]}, "answer": "4"}, [{"role": "user", "content": "2 + 2?\n1. 3\n2. 4"}]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("record", "messages"), [
+    ({"system": "Be brief.", "question": "2 + 2?", "answer": "4"}, [SYSTEM, *SAID]),
+    ({"system_prompt": "Be brief.", "question": "2 + 2?", "answer": "#### 4"}, [SYSTEM, *SAID]),
+    ({"prompt": [SYSTEM, *SAID], "answer": "4"}, [SYSTEM, *SAID]),
+    ({"prompt": SAID, "system": "Be brief.", "answer": "4"}, [SYSTEM, *SAID]),
+    ({"prompt": [SYSTEM, *SAID], "system": "Be brief.", "answer": "4"}, [SYSTEM, *SAID]),
+    ({"messages": [*SAID, {"role": "assistant", "content": "4"}], "system": "Be brief."}, [SYSTEM, *SAID]),
+    ({"prompt": [{"role": "system", "content": "Own."}, *SAID], "system": "Be brief.", "answer": "4"}, [{"role": "system", "content": "Be brief.\n\nOwn."}, *SAID]),
+    ({"input": [SYSTEM, *SAID], "ideal": "4"}, [SYSTEM, *SAID]),
+    ({"data_source": "d", "prompt": SAID, "reward_model": {"style": "rule", "ground_truth": "4"}}, SAID),
+    ({"prompt": [{"role": "user", "content": [{"type": "text", "text": "2 + 2?"}]}], "ground_truth": 4}, [{"role": "user", "content": [{"type": "text", "text": "2 + 2?"}]}]),
+    ({"context": "Ann has 2.", "question": "And 2 more?", "answer": "4"}, [{"role": "user", "content": "Ann has 2.\n\nAnd 2 more?"}]),
+    ({"question": "2 + 2?", "answer": "4", "history": [["a", "b"]]}, [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, *SAID]),
+    ({"question": "2 + 2?", "choices": ["3", "4"], "answer": "4"}, [{"role": "user", "content": "2 + 2?\nA. 3\nB. 4"}]),
+    ({"question": "2 + 2?", "options": ["A)3", "B)4"], "answer": "4"}, [{"role": "user", "content": "2 + 2?\nA)3\nB)4"}]),
+    ({"question": "2 + 2?", "choices": {"text": ["3", "4"], "label": ["1", "2"]}, "answer": "4"}, [{"role": "user", "content": "2 + 2?\n1. 3\n2. 4"}]),
+])  # fmt: skip
 def test_every_part_of_a_prompt_is_asked(tmp_path, record, messages):
     uri = lines(tmp_path / "t.jsonl", record)
     build_eval_suite({"t": EvalSettings(uri=uri, task="number")}, tmp_path / "out")

@@ -85,10 +85,8 @@ def test_rows_are_repeated_only_as_often_as_stated():
 def test_bounds_on_sources_and_on_synthetic_rows():
     assert quotas({"a": 900, "b": 100}, limits={"a": {"max_rows": 50}}) == {"a": 50, "b": 100}
     assert quotas({"a": 900, "b": 100}, limits={"a": {"max_share": 0.5}}) == {"a": 100, "b": 100}
-    assert quotas({"a": 900, "b": 900}, mix={"a": 0.8, "b": 0.2}, max_rows=100, limits={"a": {"max_share": 0.5}}) == {
-        "a": 50,
-        "b": 50,
-    }
+    assert quotas({"a": 900, "b": 900}, mix={"a": 0.8, "b": 0.2}, max_rows=100, limits={"a": {"max_share": 0.5}}) == {"a": 50,
+            "b": 50}  # fmt: skip
     assert quotas({"a": 90, "synthetic": 900}, max_synthetic_share=0.1) == {"a": 90, "synthetic": 10}
     assert quotas({"a": 90, "synthetic": 900}, max_synthetic_share=0) == {"a": 90, "synthetic": 0}
 

@@ -51,9 +51,8 @@ def test_prompts_with_verifiers_from_logs_and_files_without_evaluation_items(tab
     )
     build_eval_suite({"e": EvalSettings(uri=str(tmp_path / "evals.jsonl"))}, tmp_path / "suite")
     settings = RlPromptSettings(tasks={"sums": EvalSettings(uri=str(tmp_path / "tasks.jsonl"), task="number")})
-    counts = build_rl_prompts(
-        tables, "tutor", tmp_path / "r", settings, ALL, tmp_path / "suite" / "items.parquet", Decontamination()
-    )
+    counts = build_rl_prompts(tables, "tutor", tmp_path / "r", settings, ALL, tmp_path / "suite" / "items.parquet",
+            Decontamination())  # fmt: skip
     found = {each["row_id"]: each for each in pq.read_table(tmp_path / "r" / "train.parquet").to_pylist()}
     assert set(found) == {"i1", "task:sums:1"} and counts["contaminated"] == 1
     assert json.loads(found["i1"]["verifier"]) == {"reference_answer": "42"} and found["i1"]["interaction_ids"] == ["i1"]
@@ -75,9 +74,8 @@ def test_prompts_with_verifiers_from_logs_and_files_without_evaluation_items(tab
     with pytest.raises(EvalSuiteError, match="nothing that verifies an answer as `task: auto`; set `task`"):
         build_rl_prompts(tables, "none", tmp_path / "auto", settings, ALL, items, Decontamination())
     with pytest.raises(DatasetError, match="no prompt with data to verify an answer for training"):
-        build_rl_prompts(
-            tables, "other", tmp_path / "s", RlPromptSettings(), ALL, tmp_path / "suite" / "items.parquet", Decontamination()
-        )
+        build_rl_prompts(tables, "other", tmp_path / "s", RlPromptSettings(), ALL, tmp_path / "suite" / "items.parquet",
+                Decontamination())  # fmt: skip
 
 
 def test_tasks_that_contradict_each_other_are_left_out_and_records_of_one_prompt_are_not(tables, tmp_path):
@@ -121,9 +119,8 @@ def test_a_session_that_strata_lend_to_a_held_out_split_gives_no_prompt_to_train
 
 def test_calibration_takes_training_rows_of_every_shape(tmp_path):
     rows = [row(n, f"question {n}", f"answer {n}", prompt_shape="rare" if n < 6 else "frequent") for n in range(100)]
-    _, found = built(
-        curated(tmp_path / "c.parquet", rows), tmp_path / "d", DatasetSettings(test_share=0.3, validation_share=0.1)
-    )
+    _, found = built(curated(tmp_path / "c.parquet", rows), tmp_path / "d",
+            DatasetSettings(test_share=0.3, validation_share=0.1))  # fmt: skip
     counts = build_calibration(tmp_path / "d", tmp_path / "k", CalibrationSettings(rows=8))
     chosen = pq.read_table(tmp_path / "k" / "train.parquet")
     shapes = chosen["prompt_shape"].to_pylist()

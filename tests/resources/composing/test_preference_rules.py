@@ -301,9 +301,8 @@ def show(lake, cli, tmp_path):
     (tmp_path / "recipe.yaml").write_text(
         json.dumps({"workload": "tutor", "base_model": "tiny", "sources": {"gateway": {"uri": "gateway"}}})
     )
-    return lambda *more, check=0: cli(
-        "show", tmp_path / "recipe.yaml", "--lake", lake[0].root, "--preference", *more, check=check
-    )
+    return lambda *more, check=0: cli("show", tmp_path / "recipe.yaml", "--lake", lake[0].root, "--preference", *more,
+            check=check)  # fmt: skip
 
 
 def test_pairs_are_shown_with_their_first_difference_in_80_columns(show, lake):

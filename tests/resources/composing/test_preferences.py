@@ -23,15 +23,13 @@ from resources.curating.judge_endpoint import JudgeSettings
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables
 
-CONTINUED = [
-    interaction(3, "again", "first try", session_id="c"),
+CONTINUED = [interaction(3, "again", "first try", session_id="c"),
     interaction(4, "again", "second try", session_id="c", minutes=1),
     interaction(5, [asked("again"), said("second try"), asked("more")], "and so on", session_id="c", minutes=2),
     interaction(6, "write", "my draft of it", session_id="d"),
     interaction(7, [asked("write"), said("what a person made of it"), asked("more")], "fine", session_id="d", minutes=1),
     interaction(8, "cut", "a long answer that a client cuts", session_id="e"),
-    interaction(9, [asked("cut"), said("long answer"), asked("more")], "fine too", session_id="e", minutes=1),
-]
+    interaction(9, [asked("cut"), said("long answer"), asked("more")], "fine too", session_id="e", minutes=1)]  # fmt: skip
 
 
 def test_pairs_of_cleaned_rows_by_ratings_regenerations_edits_and_lines(tables, tmp_path):
@@ -268,17 +266,15 @@ def teacher_of(tmp_path, pairs, logged, taught):
 
 def test_a_teacher_gives_pairs_of_its_own_answers_and_where_it_is_asked_for_of_the_logged_one(tmp_path):
     rows, feedback = line(1, "q", "left", "right")
-    taught = teacher_of(
-        tmp_path, [("right one", "wrong one")], ["the log's", "as the teacher"], ["the teacher's", "as the teacher"]
-    )
+    taught = teacher_of(tmp_path, [("right one", "wrong one")], ["the log's", "as the teacher"],
+            ["the teacher's", "as the teacher"])  # fmt: skip
     made = Made(tmp_path, rows, feedback, taught=taught)
     assert made.texts == [("graded", "right one", "wrong one"), ("ranked", "left", "right")]
     [graded] = [each for each in made.pairs if each["origin"] == "teacher"]
     assert graded["margin"] == 0.5 and graded["synthetic"] and graded["workload"] == "tutor"
     assert json.loads(graded["prompt"]) == [asked("q"), said("before"), asked("r")]  # nothing that only fine-tuning reads
-    made = Made(
-        tmp_path, tables=Tables(LakeLayout.open(tmp_path / "lake")), taught=taught, confidence={"strong": 0.6, "graded": 0}
-    )
+    made = Made(tmp_path, tables=Tables(LakeLayout.open(tmp_path / "lake")), taught=taught,
+            confidence={"strong": 0.6, "graded": 0})  # fmt: skip
     assert made.texts == [("ranked", "left", "right"), ("strong", "the teacher's", "the log's")]
 
 
@@ -321,9 +317,8 @@ def test_a_judge_reads_discontent_in_the_next_message_and_is_asked_once(tmp_path
         curation = CurationSettings(judge=JudgeSettings(base_url=f"{address}/v1", model="j"))
         kept = tmp_path / "kept.jsonl"
         made = Made(tmp_path, rows, [thumb(1, interaction_id="i5")], curation=curation, dissatisfaction=3, ratings=kept)
-        again = Made(
-            tmp_path, tables=Tables(LakeLayout.open(tmp_path / "lake")), curation=curation, dissatisfaction=3, ratings=kept
-        )
+        again = Made(tmp_path, tables=Tables(LakeLayout.open(tmp_path / "lake")), curation=curation, dissatisfaction=3,
+                ratings=kept)  # fmt: skip
     assert {(each["reason"], json.loads(each["answer"])[0]["content"], each["desirable"]) for each in made.answers} == {
         ("dissatisfied", "wrong thing", False),
         ("thumb", "thumb wins", True),
@@ -333,12 +328,9 @@ def test_a_judge_reads_discontent_in_the_next_message_and_is_asked_once(tmp_path
 
 
 def test_a_user_who_asks_again_several_times_gives_one_pair(tmp_path):
-    rows = [
-        interaction(1, "again", "first", session_id="c"),
-        interaction(2, "again", "second", session_id="c", minutes=1),
-        interaction(3, "again", "third", session_id="c", minutes=2),
-        interaction(4, [asked("again"), said("third"), asked("more")], "fine", session_id="c", minutes=3),
-    ]
+    rows = [interaction(1, "again", "first", session_id="c"), interaction(2, "again", "second", session_id="c", minutes=1),
+            interaction(3, "again", "third", session_id="c", minutes=2),
+            interaction(4, [asked("again"), said("third"), asked("more")], "fine", session_id="c", minutes=3)]  # fmt: skip
     made = Made(tmp_path, rows)
     assert made.texts == [("regenerated", "third", "second")] and made.dropped == {"earlier_vote": 1}
 

@@ -177,9 +177,8 @@ def test_a_judge_scores_once_and_its_best_is_learnt(tmp_path):
     ):
         settings = TeacherSettings(base_url=f"{address}/v1", model="big", licence="mit", answers=3, verify={"kind": "judge"})
         for _ in range(2):
-            report = build_teacher_answers(
-                dataset, tmp_path / "out", settings, kept, judge=JudgeSettings(base_url=f"{bench}/v1", model="critic")
-            )
+            report = build_teacher_answers(dataset, tmp_path / "out", settings, kept,
+                    judge=JudgeSettings(base_url=f"{bench}/v1", model="critic"))  # fmt: skip
     [learnt] = pq.read_table(tmp_path / "out" / "train.parquet").to_pylist()
     assert json.loads(learnt["messages"])[-1]["content"] == "great" and len(judged) == 3
     assert report.rejected_answers == 1 and report.preferences == 1

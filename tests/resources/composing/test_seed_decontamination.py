@@ -15,10 +15,8 @@ QUESTION = "How many loaves does the baker sell on a market day when each cart b
 
 @pytest.fixture
 def seeds(tmp_path):
-    told = {
-        "handmade": ["What is a mill?", f"Dear friend, {QUESTION.upper()}?", "What is a wheel?"],
-        "synthetic": ["Why does bread rise?"],
-    }
+    told = {"handmade": ["What is a mill?", f"Dear friend, {QUESTION.upper()}?", "What is a wheel?"],
+            "synthetic": ["Why does bread rise?"]}  # fmt: skip
     for name, questions in told.items():
         lines = [
             json.dumps({"messages": [{"role": "user", "content": text}, {"role": "assistant", "content": "Let me see."}]})

@@ -15,9 +15,8 @@ ALL = DatasetSettings(test_share=0.3, validation_share=0.1)
 
 def test_training_rows_of_another_dataset_become_seeds_with_their_interactions(tmp_path):
     rows = [row(n, f"question {n}", f"answer {n}") for n in range(40)]
-    report, old = built(
-        curated(tmp_path / "c.parquet", rows), tmp_path / "old", ALL, seeds(tmp_path, [example("seed", "told")], synthetic=True)
-    )
+    report, old = built(curated(tmp_path / "c.parquet", rows), tmp_path / "old", ALL,
+            seeds(tmp_path, [example("seed", "told")], synthetic=True))  # fmt: skip
     found = import_seeds({"old": SeedSettings(dataset="past/sft_dataset")}, tmp_path / "new", {"old": tmp_path / "old"})
     taken = pq.read_table(tmp_path / "new" / "seeds.parquet").to_pylist()
     assert found.rows == report.rows["train"] == len(taken)
@@ -26,9 +25,8 @@ def test_training_rows_of_another_dataset_become_seeds_with_their_interactions(t
     }
     assert [each["synthetic"] for each in taken].count(True) == 1 and {each["source"] for each in taken} == {"old"}
     later = [row(n, f"other {n}", f"more {n}") for n in range(100, 120)]
-    both, mixed = built(
-        curated(tmp_path / "d.parquet", [*later, *rows[:5]]), tmp_path / "mixed", ALL, tmp_path / "new" / "seeds.parquet"
-    )
+    both, mixed = built(curated(tmp_path / "d.parquet", [*later, *rows[:5]]), tmp_path / "mixed", ALL,
+            tmp_path / "new" / "seeds.parquet")  # fmt: skip
     again = {each["row_id"] for each in mixed if each["origin"] == "interaction"} & {f"i{n}" for n in range(5)}
     assert len(again) == 5 and both.by_rule["duplicate_of_traffic"] == sum(
         each["split"] == "train" for each in old if each["row_id"] in again

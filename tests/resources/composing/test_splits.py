@@ -199,9 +199,8 @@ def test_law_no_session_that_was_in_a_split_changes_it_while_strata_grow(tmp_pat
     before, reports, versions = {}, [], []
     for step, size in enumerate(sorted(chance.sample(range(15, 240), 4))):
         home = tmp_path / f"v{step}"
-        report, found = built(
-            curated(tmp_path / f"{step}.parquet", rows[:size]), home, STRATA, lent_before=lent_by(reports), earlier=versions
-        )
+        report, found = built(curated(tmp_path / f"{step}.parquet", rows[:size]), home, STRATA, lent_before=lent_by(reports),
+                earlier=versions)  # fmt: skip
         now = splits_of(found)
         assert {session: now.get(session, split) for session, split in before.items()} == before
         before |= now

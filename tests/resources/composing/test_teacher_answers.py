@@ -25,10 +25,8 @@ def short_pauses(monkeypatch):
 
 
 def completion(text, reason="stop", prompt=10, answer=5, **message):
-    return {
-        "choices": [{"message": {"role": "assistant", "content": text, **message}, "finish_reason": reason}],
-        "usage": {"prompt_tokens": prompt, "completion_tokens": answer},
-    }
+    return {"choices": [{"message": {"role": "assistant", "content": text, **message}, "finish_reason": reason}],
+            "usage": {"prompt_tokens": prompt, "completion_tokens": answer}}  # fmt: skip
 
 
 def echo(body, number):
@@ -126,10 +124,8 @@ def test_the_last_answer_is_the_teachers_and_alone_is_learnt(tmp_path):
     assert (body["model"], body["temperature"], body["seed"], body["max_tokens"]) == ("big", 0.3, 7, 2048)
     assert body["response_format"] == {"type": "json_object"} and "documents" not in body
     assert (tmp_path / "out" / "test.parquet").read_bytes() == (tmp_path / "sft" / "test.parquet").read_bytes()
-    assert {told["row_id"]: (told["kept"], told["interaction_ids"]) for told in built.told} == {
-        "a": (True, ["i-a"]),
-        "b": (True, ["i-b"]),
-    }
+    assert {told["row_id"]: (told["kept"], told["interaction_ids"]) for told in built.told} == {"a": (True, ["i-a"]),
+            "b": (True, ["i-b"])}  # fmt: skip
 
 
 def test_a_later_run_asks_for_nothing_again_and_equal_prompts_are_asked_once(tmp_path):
@@ -166,13 +162,10 @@ def test_an_endpoint_that_stays_bad_ends_the_stage_with_the_kind_and_leaves_noth
     assert len(built.seen) < 24  # it gives up before every row was tried
 
 
-@pytest.mark.parametrize(
-    ("reply", "failure"),
-    [
-        (completion("half a sen", "length"), "cut by max_tokens"),
-        ({"choices": [], "usage": {"completion_tokens": 3}}, "no choices"),
-    ],
-)
+@pytest.mark.parametrize(("reply", "failure"), [
+    (completion("half a sen", "length"), "cut by max_tokens"),
+    ({"choices": [], "usage": {"completion_tokens": 3}}, "no choices"),
+])  # fmt: skip
 def test_an_answer_that_cannot_be_used_is_left_out_counted_and_not_paid_twice(tmp_path, reply, failure):
     def answer(body, number):
         return (200, reply) if body["messages"][-1]["content"] == "bad" else echo(body, number)
@@ -211,12 +204,8 @@ def test_max_cost_is_not_passed_and_what_was_paid_is_kept(tmp_path):
 
 
 def test_an_answer_without_usage_counts_at_its_most(tmp_path):
-    built = Built(
-        tmp_path,
-        [asks("a", "q")],
-        lambda body, number: (200, {"choices": completion("x" * 50)["choices"]}),
-        price={"input": 0, "output": 1e6},
-    )
+    built = Built(tmp_path, [asks("a", "q")], lambda body, number: (200, {"choices": completion("x" * 50)["choices"]}),
+            price={"input": 0, "output": 1e6})  # fmt: skip
     assert built.report.answers_without_usage == 1 and 50 <= built.report.cost <= 150
 
 
@@ -283,17 +272,14 @@ def test_an_endpoint_without_log_probabilities_is_named_in_one_sentence(tmp_path
     assert (built.seen[0]["body"]["logprobs"], built.seen[0]["body"]["top_logprobs"]) == (True, 20)
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({"request": {"top_logprobs": 5}}, "request holds top_logprobs, which millrace sets itself"),
-        ({"max_cost": 3}, "price is not, so no cost can be counted"),
-        ({"licence": ""}, "at least 1 character"),
-        ({"request": {"messages": []}}, "request holds messages, which millrace sets itself"),
-        ({"api_key_env": "sk-1234"}, "not the name of an environment variable"),
-        ({"base_url": "localhost:1"}, "a server's address begins with"),
-    ],
-)
+@pytest.mark.parametrize(("values", "said"), [
+    ({"request": {"top_logprobs": 5}}, "request holds top_logprobs, which millrace sets itself"),
+    ({"max_cost": 3}, "price is not, so no cost can be counted"),
+    ({"licence": ""}, "at least 1 character"),
+    ({"request": {"messages": []}}, "request holds messages, which millrace sets itself"),
+    ({"api_key_env": "sk-1234"}, "not the name of an environment variable"),
+    ({"base_url": "localhost:1"}, "a server's address begins with"),
+])  # fmt: skip
 def test_settings_that_cannot_be_are_refused(values, said):
     with pytest.raises(ValidationError, match=said):
         TeacherSettings(**{"base_url": "http://localhost:1/v1", "model": "m", "licence": "mit", **values})

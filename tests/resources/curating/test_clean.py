@@ -58,10 +58,8 @@ def test_each_row_gets_a_status_and_one_decision(tables):
 def test_text_that_is_no_json_takes_its_own_row_only(tables):
     """A day must not fail for one such text."""
     broken = ["{not json", "", '"text"', "null", None, '[{"role":"user","content":"\\ud83d x"}]']
-    calling = {
-        "role": "assistant",
-        "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
-    }
+    calling = {"role": "assistant",
+            "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}  # fmt: skip
     rows = [interaction(n, TEXT, "Fine.", messages=messages, session_id=None) for n, messages in enumerate(broken)]
     rows += [interaction(6, TEXT, "Fine.", tools="{bad"), interaction(7, TEXT, calling, tools="{bad")]
     report, found = cleaned(tables, rows)

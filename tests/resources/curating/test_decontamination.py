@@ -185,9 +185,8 @@ def test_what_an_older_search_found_is_not_kept(tables, tmp_path, monkeypatch):
     cleaned(tables, [interaction(1, json.dumps({"q": QUESTION.replace(" ", "\n")}), "About nine hundred.")])
     with monkeypatch.context() as before:
         before.setattr(decontamination, "_VERSION", 1)
-        before.setattr(
-            decontamination, "stream", lambda connection, _: connection.sql("select '' as row_id, '' as text").to_arrow_reader()
-        )
+        before.setattr(decontamination, "stream", lambda connection,
+                _: connection.sql("select '' as row_id, '' as text").to_arrow_reader())  # fmt: skip
         assert found(tables, tmp_path / "v1", items)[0] == set()
     assert found(tables, tmp_path / "v2", items)[0] == {"i1"}
 
@@ -209,10 +208,8 @@ def test_a_message_full_of_items_is_read_whole(tables, tmp_path):
 def given(tables, *votes, rules=None):
     """The value of each row, for (name, value, label) or (name, value) about rows 1, 2, ..."""
     store(tables, "interactions", [interaction(n, f"question {n}", "a") for n in range(1, len(votes) + 1)])
-    rows = [
-        thumb(0, interaction_id=f"i{n}", name=vote[0], label=vote[2] if vote[2:] else None) | {"value": vote[1]}
-        for n, vote in enumerate(votes, 1)
-    ]
+    rows = [thumb(0, interaction_id=f"i{n}", name=vote[0], label=vote[2] if vote[2:] else None) | {"value": vote[1]} for n,
+            vote in enumerate(votes, 1)]  # fmt: skip
     store(tables, "feedback", rows)
     values = heard(tables, "tutor", rules or FeedbackRules())
     return [values.get(f"i{n}") for n in range(1, len(votes) + 1)]

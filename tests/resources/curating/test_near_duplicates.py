@@ -253,10 +253,8 @@ def test_law_signatures_and_sets_are_those_of_plain_python(texts, size):
     summands = [int(number) for number in generator.integers(0, 1 << 32, 6, dtype=np.uint32)]
     expected = []
     for row in runs:
-        least = [
-            min(((value >> 32) * factor + summand) % (1 << 32) for value in row) if row else 0
-            for factor, summand in zip(multipliers, summands, strict=True)
-        ]
+        least = [min(((value >> 32) * factor + summand) % (1 << 32) for value in row) if row else 0 for factor,
+                summand in zip(multipliers, summands, strict=True)]  # fmt: skip
         bands = []
         for band in range(3):
             value = band + 1

@@ -290,13 +290,11 @@ def test_lengths(judge):
 
 
 def test_refusals_in_words_only_where_asked_for(judge):
-    rows = [
-        interaction(1, TEXT, "I'm sorry, but I can't help with that."),
-        interaction(2, TEXT, "Sorry, I cannot assist with that request."),
-        interaction(3, TEXT, "I can't help but admire how it marks and sweeps."),
-        interaction(4, TEXT, "Sorry to hear that! Restart the collector."),
-        interaction(5, TEXT, "I\u2019m unable to provide legal advice."),
-    ]
+    rows = [interaction(1, TEXT, "I'm sorry, but I can't help with that."),
+            interaction(2, TEXT, "Sorry, I cannot assist with that request."),
+            interaction(3, TEXT, "I can't help but admire how it marks and sweeps."),
+            interaction(4, TEXT, "Sorry to hear that! Restart the collector."),
+            interaction(5, TEXT, "I\u2019m unable to provide legal advice.")]  # fmt: skip
     assert set(rules(judge(rows)).values()) == {"kept"}
     found = rules(judge(rows, {"status": {"drop_refused_in_words": True}}))
     assert {name for name, rule in found.items() if rule == "refused_in_words"} == {"i1", "i2", "i5"}

@@ -69,23 +69,20 @@ def test_the_files_that_an_operation_uses(project):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "old", "new", "changes"),
-    [
-        ("model_ops/training/loss.py", "# twice", "# two times", (False, False)),
-        ("model_ops/sft.py", "Trains.", "Trains a model.", (False, False)),
-        ("model_ops/planning.py", "1", "2", (False, False)),
-        ("sql/clean.sql", "-- one", "-- the one\n", (False, False)),
-        ("sql/clean.sql", "-- Texts.", "-- The texts.\n", (False, False)),
-        ("sql/clean.sql", "2", "3", (False, False)),
-        ("model_ops/training/loss.py", "x * 2", "x * 3", (True, False)),
-        ("model_ops/chat.jinja", "{{ message }}", "{{ message}}", (True, False)),
-        ("model_ops/sft.py", "def run", "REVISION = 1\ndef run", (True, False)),
-        ("sql/clean.sql", "1", "2", (False, True)),
-        ("sql/rules.sql", "a  b", "a b", (False, True)),
-        ("resources/sql.py", "...", "return name", (False, True)),
-    ],
-)
+@pytest.mark.parametrize(("name", "old", "new", "changes"), [
+    ("model_ops/training/loss.py", "# twice", "# two times", (False, False)),
+    ("model_ops/sft.py", "Trains.", "Trains a model.", (False, False)),
+    ("model_ops/planning.py", "1", "2", (False, False)),
+    ("sql/clean.sql", "-- one", "-- the one\n", (False, False)),
+    ("sql/clean.sql", "-- Texts.", "-- The texts.\n", (False, False)),
+    ("sql/clean.sql", "2", "3", (False, False)),
+    ("model_ops/training/loss.py", "x * 2", "x * 3", (True, False)),
+    ("model_ops/chat.jinja", "{{ message }}", "{{ message}}", (True, False)),
+    ("model_ops/sft.py", "def run", "REVISION = 1\ndef run", (True, False)),
+    ("sql/clean.sql", "1", "2", (False, True)),
+    ("sql/rules.sql", "a  b", "a b", (False, True)),
+    ("resources/sql.py", "...", "return name", (False, True)),
+])  # fmt: skip
 def test_what_changes_a_version(project, name, old, new, changes):
     before = digests(project)
     change(project, name, old, new)
@@ -244,11 +241,8 @@ def test_curation_depends_on_the_worker_that_embeds_where_it_embeds(tmp_path, se
     model.mkdir()
     (model / "config.json").write_text("{}")
     given = Input(kind="table", name="interactions", digest="0" * 12)
-    workshop = SimpleNamespace(
-        current=lambda *_: SimpleNamespace(as_input=lambda: given),
-        slice=lambda name: given,
-        build=lambda *_, **said: named.update(said) or (_ for _ in ()).throw(KeyError("built")),
-    )
+    workshop = SimpleNamespace(current=lambda *_: SimpleNamespace(as_input=lambda: given), slice=lambda name: given,
+            build=lambda *_, **said: named.update(said) or (_ for _ in ()).throw(KeyError("built")))  # fmt: skip
     if semantic:
         semantic = {**semantic, "model": str(model)}
     work = asset.curated_interactions.op.compute_fn.decorated_fn

@@ -30,12 +30,8 @@ def arrive(tables, *days):
 
 def leave(tables, *days):
     """What retention does."""
-    tables.replace(
-        "cleaned_interactions",
-        SCHEMAS["cleaned_interactions"].empty_table(),
-        workload="tutor",
-        dt=[FIRST + timedelta(day) for day in days],
-    )
+    tables.replace("cleaned_interactions", SCHEMAS["cleaned_interactions"].empty_table(), workload="tutor",
+            dt=[FIRST + timedelta(day) for day in days])  # fmt: skip
 
 
 def compared(tables, day, seen=None, **more):

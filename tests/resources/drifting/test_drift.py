@@ -141,13 +141,10 @@ def test_feedback_of_the_own_day_and_a_judge_s_scores_are_compared(tables):
     assert found["feedback_given"]["value"] == 0 and not found["errors"]["alarm"]
 
 
-@pytest.mark.parametrize(
-    ("rows", "said"),
-    [
-        ([], "no day of traffic that is over"),
-        (days_of_rows(3, generator(6), sessions=2), "the first 4 days of traffic (2026-06-01 on), of which 3 days are over"),
-    ],
-)
+@pytest.mark.parametrize(("rows", "said"), [
+    ([], "no day of traffic that is over"),
+    (days_of_rows(3, generator(6), sessions=2), "the first 4 days of traffic (2026-06-01 on), of which 3 days are over"),
+])  # fmt: skip
 def test_without_a_full_window_nothing_is_compared_and_the_report_says_so(tables, rows, said):
     if rows:
         store(tables, "cleaned_interactions", rows)
@@ -175,10 +172,8 @@ def test_a_day_with_one_session_and_one_of_tomorrow_are_named(tables):
 def test_rows_that_cannot_be_parsed_and_requests_without_a_session_are_counted(tables):
     odd = [cleaned(place, END, None, prompt=f"question {place % 30}") for place in range(60)]
     odd[0] |= {"messages": "{", "completion": "no json", "status": "unreadable", "session_id": None, "prompt_shape": None}
-    odd[1] |= {
-        "messages": json.dumps([{"role": "user", "content": [{"type": "text", "text": "look at this"}]}]),
-        "completion": None,
-    }
+    odd[1] |= {"messages": json.dumps([{"role": "user", "content": [{"type": "text", "text": "look at this"}]}]),
+            "completion": None}  # fmt: skip
     store(tables, "cleaned_interactions", [*days_of_rows(4, generator(8), sessions=25), *odd])
     report = compare_traffic(tables, "tutor", SETTINGS, DriftInputs(), now=NOW)
     assert by_test(report)["errors"]["sessions"] == 32  # 30 first messages, one list of parts, one unreadable row

@@ -36,17 +36,14 @@ def test_a_rise_has_a_direction_and_groups_without_counts_do_not_differ():
     assert rise(counts([0, 0]), counts([10, 90]))[0] == 0 and population_stability(counts([3, 4]), counts([0, 0]))[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("value", "above", "below", "tail"),
-    [
-        (4.9646, 1, 10, 0.05),
-        (3.3258, 5, 10, 0.05),
-        (10.044, 1, 10, 0.01),
-        (2.5379, 6, 24, 0.0482),  # printed tables
-        (2.0, 2, 4, 0.25),
-        (1.0, 2, 2, 0.5),  # (1 + x above / below) ** (-below / 2) for above = 2
-    ],
-)
+@pytest.mark.parametrize(("value", "above", "below", "tail"), [
+    (4.9646, 1, 10, 0.05),
+    (3.3258, 5, 10, 0.05),
+    (10.044, 1, 10, 0.01),
+    (2.5379, 6, 24, 0.0482),  # printed tables
+    (2.0, 2, 4, 0.25),
+    (1.0, 2, 2, 0.5),  # (1 + x above / below) ** (-below / 2) for above = 2
+])  # fmt: skip
 def test_the_tail_of_f_is_that_of_the_tables(value, above, below, tail):
     assert upper_tail(value, above, below) == pytest.approx(tail, rel=2e-2)
 
@@ -124,9 +121,8 @@ def test_a_quarter_of_short_sessions_among_long_ones_is_found_by_session_and_not
 
     window, reference = day(50), np.concatenate([day(0), day(2), day(1)])
     by_row = permutation_tests([window], [reference], [SHAPES], rng, 1e-4)[0]
-    by_session = permutation_tests(
-        [sessions_alike(window, [SHAPES])], [sessions_alike(reference, [SHAPES])], [SHAPES], rng, 1e-4
-    )[0]
+    by_session = permutation_tests([sessions_alike(window, [SHAPES])], [sessions_alike(reference, [SHAPES])], [SHAPES], rng,
+            1e-4)[0]  # fmt: skip
     assert by_session.value > 10 * by_row.value and by_session.p < 2e-4
 
 

@@ -113,9 +113,8 @@ def test_a_measure_never_looks_like_the_bound_that_it_misses(found, tokens_out, 
 
 
 def test_verdicts_follow_their_thresholds(found):
-    plenty = replace(
-        found, totals=found.totals | {"rows": 50_000, "different_rows": 49_000, "tokens_out": 50_000_000, "days": 2}
-    )
+    plenty = replace(found,
+            totals=found.totals | {"rows": 50_000, "different_rows": 49_000, "tokens_out": 50_000_000, "days": 2})  # fmt: skip
     assert [verdict.answer for verdict in verdicts_of(plenty)] == ["yes", "yes"]
     slow = replace(plenty, totals=plenty.totals | {"days": 300})
     assert [verdict.answer for verdict in verdicts_of(slow)] == ["possible", "possible"]

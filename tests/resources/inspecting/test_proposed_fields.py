@@ -20,51 +20,48 @@ ASKED = [{"role": "user", "content": "what is it?"}]
 ANSWER = {"choices": [{"message": {"role": "assistant", "content": "it is that"}}]}
 
 
-@pytest.mark.parametrize(
-    ("record", "fields"),
-    [
-        (
-            lambda n: {
-                "uuid": f"{UUID}{n}", "payload": json.dumps({"question": "what is it?", "reply": "it is that"}),
-                "created": f"2026-06-01T10:00:0{n}Z", "usr": {"email": "a@b"}, "stars": 5,
-            },
-            {
-                "prompt": "payload.question", "answer": "payload.reply", "id": "uuid", "time": "created", "user": "usr.email",
-                "feedback": "stars",
-            },
-        ),
-        (
-            lambda n: {"a": f"{UUID}{n}", "b": {"x": ASKED}, "c": {"d": f"it is that, for {n}"}, "e": 1780300000 + n},
-            {"request": "b.x", "answer": "c.d", "id": "a", "time": "e"},
-        ),
-        (
-            lambda n: {
-                "event_id": n, "body": json.dumps({"model": "m", "messages": ASKED}), "res": json.dumps(ANSWER),
-                "thumb": "up" if n == 2 else None,
-            },
-            {"request": "body", "response": "res", "id": "event_id", "feedback": "thumb"},
-        ),
-        (lambda n: {"ref": n, "thumbs_up": True, "request_id": f"r{n}"}, {"id": "request_id", "feedback": "thumbs_up"}),
-        (lambda n: {"k": f"what is this thing, {n}", "v": f"a longer text that answers {n}"}, {"prompt": "k", "answer": "v"}),
-        (lambda n: {"chat": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "ho"}]}, {"messages": "chat"}),
-        (
-            lambda n: {"User Message": "hi there", "Bot Reply": "yes ok", "user.id": "7"},
-            {"prompt": "User Message", "answer": "Bot Reply", "user": '["user.id"]'},
-        ),
-        (
-            lambda n: {
-                "timestamp": 1780300000 + n, "level": "info", "msg": "GET /health 200 is fine", "logger": "the access log",
-            },
-            {},
-        ),
-        (
-            lambda n: {"body": {"ask": {"text": f"what is it, {n}?"}, "reply": "it is that"}},
-            {"prompt": "body.ask.text", "answer": "body.reply"},
-        ),
-        (lambda n: {"level": "info", "event": "started"}, {}),
-        (lambda n: {"prompt_id": n, "score": n}, {"id": "prompt_id", "feedback": "score"}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("record", "fields"), [
+    (
+        lambda n: {
+            "uuid": f"{UUID}{n}", "payload": json.dumps({"question": "what is it?", "reply": "it is that"}),
+            "created": f"2026-06-01T10:00:0{n}Z", "usr": {"email": "a@b"}, "stars": 5,
+        },
+        {
+            "prompt": "payload.question", "answer": "payload.reply", "id": "uuid", "time": "created", "user": "usr.email",
+            "feedback": "stars",
+        },
+    ),
+    (
+        lambda n: {"a": f"{UUID}{n}", "b": {"x": ASKED}, "c": {"d": f"it is that, for {n}"}, "e": 1780300000 + n},
+        {"request": "b.x", "answer": "c.d", "id": "a", "time": "e"},
+    ),
+    (
+        lambda n: {
+            "event_id": n, "body": json.dumps({"model": "m", "messages": ASKED}), "res": json.dumps(ANSWER),
+            "thumb": "up" if n == 2 else None,
+        },
+        {"request": "body", "response": "res", "id": "event_id", "feedback": "thumb"},
+    ),
+    (lambda n: {"ref": n, "thumbs_up": True, "request_id": f"r{n}"}, {"id": "request_id", "feedback": "thumbs_up"}),
+    (lambda n: {"k": f"what is this thing, {n}", "v": f"a longer text that answers {n}"}, {"prompt": "k", "answer": "v"}),
+    (lambda n: {"chat": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "ho"}]}, {"messages": "chat"}),
+    (
+        lambda n: {"User Message": "hi there", "Bot Reply": "yes ok", "user.id": "7"},
+        {"prompt": "User Message", "answer": "Bot Reply", "user": '["user.id"]'},
+    ),
+    (
+        lambda n: {
+            "timestamp": 1780300000 + n, "level": "info", "msg": "GET /health 200 is fine", "logger": "the access log",
+        },
+        {},
+    ),
+    (
+        lambda n: {"body": {"ask": {"text": f"what is it, {n}?"}, "reply": "it is that"}},
+        {"prompt": "body.ask.text", "answer": "body.reply"},
+    ),
+    (lambda n: {"level": "info", "event": "started"}, {}),
+    (lambda n: {"prompt_id": n, "score": n}, {"id": "prompt_id", "feedback": "score"}),
+])  # fmt: skip
 def test_fields_are_found_by_name_and_shape(record, fields):
     found = proposed_fields([record(number) for number in range(5)])
     assert {name: path for name, path in found.items() if name in fields or not fields} == fields

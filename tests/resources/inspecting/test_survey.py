@@ -48,10 +48,8 @@ def test_a_folder_of_days_is_one_source_and_so_is_one_of_one_format(tmp_path):
         put(tmp_path / "gateway" / day / "part.jsonl", PAIR)
     for name in ("a", "b"):
         put(tmp_path / "same" / name / "part.jsonl", PAIR)
-    assert [found.uri for found in survey([str(tmp_path / "gateway"), str(tmp_path / "same")])] == [
-        str(tmp_path / "gateway"),
-        str(tmp_path / "same"),
-    ]
+    assert [found.uri for found in survey([str(tmp_path / "gateway"), str(tmp_path / "same")])] == [str(tmp_path / "gateway"),
+            str(tmp_path / "same")]  # fmt: skip
 
 
 def test_files_that_differ_in_their_day_alone_are_one_pattern(tmp_path):

@@ -309,14 +309,11 @@ def test_ids_do_not_depend_on_place(tables, tmp_path):
 
 
 def test_feedback_finds_its_interaction_whichever_comes_first(tables, tmp_path):
-    write(
-        tmp_path / "thumbs/a.jsonl",
-        {"trace_id": "t", "value": -1, "timestamp": 1780300001},
-        {"response_id": "1", "value": "up", "timestamp": 1780300002},
-        {"response_id": "1", "value": "down", "timestamp": 1780300003},
-        {"session_id": "s", "name": "solved", "value": 1, "timestamp": 1780300004},
-        {"response_id": "unknown", "value": 1, "timestamp": 1780300005},
-    )
+    write(tmp_path / "thumbs/a.jsonl", {"trace_id": "t", "value": -1, "timestamp": 1780300001},
+            {"response_id": "1", "value": "up", "timestamp": 1780300002},
+            {"response_id": "1", "value": "down", "timestamp": 1780300003},
+            {"session_id": "s", "name": "solved", "value": 1, "timestamp": 1780300004},
+            {"response_id": "unknown", "value": 1, "timestamp": 1780300005})  # fmt: skip
     thumbs = {"thumbs": SourceSettings(uri=str(tmp_path / "thumbs"))}
     ingest(tables, "w", thumbs)
     write(tmp_path / "logs/a.jsonl", pair("1", session_id="s"),
@@ -509,10 +506,8 @@ def test_one_id_with_two_contents_is_a_decision_of_its_own(tables, tmp_path):
     write(tmp_path / "logs/a.jsonl", pair("resp_67ccd2bed1ec8190"), pair("resp_67ccd2bed1ec8190"),
         pair("resp_67ccd2bed1ec8190", "another"))  # fmt: skip
     ingest(tables, "w", sources)
-    assert {(row["rule"], json.loads(row["detail"])["row"]) for row in content(tables)["decisions"]} == {
-        ("repeated_record", 2),
-        ("repeated_id", 3),
-    }
+    assert {(row["rule"], json.loads(row["detail"])["row"]) for row in content(tables)["decisions"]} == {("repeated_record", 2),
+            ("repeated_id", 3)}  # fmt: skip
     write(tmp_path / "logs/b.jsonl", pair("resp_67ccd2bed1ec8190", "another", ts=1780200000))  # beats them all
     ingest(tables, "w", sources)
     assert sorted((row["rule"], json.loads(row["detail"])["row"]) for row in content(tables)["decisions"]) == [

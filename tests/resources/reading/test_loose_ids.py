@@ -61,9 +61,8 @@ def test_two_records_with_a_weak_id_are_two(tmp_path):
 
 def test_weak_ids_that_restart_in_a_second_file(tmp_path):
     for name, at in (("a", 0), ("b", 9), ("a", 0)):
-        rows, *_ = read(
-            tmp_path, [told(f"{name} {place}", str(place), at=at + place) for place in range(3)], name=f"{name}.jsonl"
-        )
+        rows, *_ = read(tmp_path, [told(f"{name} {place}", str(place), at=at + place) for place in range(3)],
+                name=f"{name}.jsonl")  # fmt: skip
     assert len(rows) == len({row["interaction_id"] for row in rows}) == 6
 
 
@@ -132,18 +131,15 @@ def test_the_order_of_arrival_and_a_second_reading_change_nothing(tmp_path):
 def test_feedback_in_such_a_record_stays_with_it(tmp_path):
     records = [{"id": "constant-id", "ask": f"question {place}", "reply": f"answer {place}", "at": 1780300000 + place,
             "thumb": "up" if place == 1 else "down"} for place in range(3)]  # fmt: skip
-    rows, bad, thumbs, _ = read(
-        tmp_path, records, fields={"prompt": "ask", "answer": "reply", "id": "id", "time": "at", "feedback": "thumb"}
-    )
+    rows, bad, thumbs, _ = read(tmp_path, records,
+            fields={"prompt": "ask", "answer": "reply", "id": "id", "time": "at", "feedback": "thumb"})  # fmt: skip
     values = {row["interaction_id"]: row["value"] for row in thumbs}
     assert not bad and [values[row["interaction_id"]] for row in rows] == [-1, 1, -1]
 
 
 def long_pair(number, characters):
-    return pair(
-        request={"messages": [{"role": "user", "content": f"{number} " + "long words " * (characters // 11)}]},
-        response={"id": f"c{number}", "choices": [{"message": {"role": "assistant", "content": "ok"}}]},
-    )
+    return pair(request={"messages": [{"role": "user", "content": f"{number} " + "long words " * (characters // 11)}]},
+            response={"id": f"c{number}", "choices": [{"message": {"role": "assistant", "content": "ok"}}]})  # fmt: skip
 
 
 def test_long_contexts_are_read_in_bounded_memory(tmp_path, monkeypatch):
@@ -158,10 +154,8 @@ def test_long_contexts_are_read_in_bounded_memory(tmp_path, monkeypatch):
 def test_a_line_of_many_spans_is_read_in_bounded_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(staging, "MEMORY_MIB", 120)
     monkeypatch.setattr(extraction, "CALL_BYTES", 3 << 20)
-    said = [
-        {"key": "gen_ai.completion", "value": {"stringValue": "ok"}},
-        {"key": "gen_ai.prompt", "value": {"stringValue": "long words " * 2_000}},
-    ]
+    said = [{"key": "gen_ai.completion", "value": {"stringValue": "ok"}},
+            {"key": "gen_ai.prompt", "value": {"stringValue": "long words " * 2_000}}]  # fmt: skip
     call = [{"key": "gen_ai.operation.name", "value": {"stringValue": "chat"}}]
     lines = [traces(*[{**span(200 * line + number), "attributes": call + said} for number in range(100)]) for line in range(6)]
     rows, bad, _, _ = read(tmp_path, lines)

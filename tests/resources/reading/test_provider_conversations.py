@@ -25,10 +25,8 @@ def anthropic(thoughts=True):
         return [{"type": "thinking", "thinking": text, "signature": "s"}] if thoughts else []
 
     called = [{"type": "text", "text": "I look."}, *({"type": "tool_use", "id": i, "name": n, "input": a} for i, n, a in CALLS)]
-    results = [
-        {"type": "tool_result", "tool_use_id": i, "content": [{"type": "text", "text": text}]}
-        for (i, _, _), text in zip(CALLS, RESULTS, strict=True)
-    ]
+    results = [{"type": "tool_result", "tool_use_id": i, "content": [{"type": "text", "text": text}]} for (i, _, _),
+            text in zip(CALLS, RESULTS, strict=True)]  # fmt: skip
     talk = [{"role": "user", "content": QUESTION},
         {"role": "assistant", "content": [*thought("two"), *called]}, {"role": "user", "content": results},
         {"role": "assistant", "content": [*thought("hm"), {"type": "text", "text": ANSWER}]},

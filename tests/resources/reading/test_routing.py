@@ -83,10 +83,8 @@ def test_what_no_format_knows_is_said_so_with_its_keys(tmp_path, together):
 def test_a_records_own_fault_keeps_its_own_reason(tmp_path):
     broken = {**pair(1), "request": {"model": "m"}}
     found, _ = read(tmp_path, [*map(pair, range(2, 20)), broken, b'{"cut": '])
-    assert [(row["source_row"], row["error_code"]) for row in found["quarantine"]] == [
-        (19, "missing_field"),
-        (20, "malformed_json"),
-    ]
+    assert [(row["source_row"], row["error_code"]) for row in found["quarantine"]] == [(19, "missing_field"),
+            (20, "malformed_json")]  # fmt: skip
 
 
 def test_a_named_format_is_held_to_for_every_record(tmp_path):

@@ -21,10 +21,8 @@ from tests.resources.inspecting.test_survey import PAIR, put
 from tests.resources.records.test_formats import read
 
 ASKED = {"model": "m", "messages": [{"role": "user", "content": "hello there"}]}
-SAID = {
-    "id": "chatcmpl-abc1234567",
-    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi"}}],
-}
+SAID = {"id": "chatcmpl-abc1234567",
+    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi"}}]}  # fmt: skip
 OPENAI = {
     "time": "2026-06-01T12:00:00Z", "conversation_id": "c1", "user": "U2", "user_id": "U9", "duration_ms": 1200,
     "thumb": "up", "cost_usd": 0.01, "region": "eu", "request": ASKED, "response": SAID,
@@ -87,10 +85,8 @@ def test_attributes_of_spans(tmp_path):
     (row,), bad, (thumb,), report = read(tmp_path, [{"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}])
     assert (row["cost"], row["user_hash"], row["session_id"]) == (0.5, keyed_hash("U2"), None) and not bad
     assert (thumb["value"], thumb["name"], thumb["source"]) == (-1, "thumbs", "log")
-    assert [(key.path, key.field, key.records) for key in report.unread_keys["gateway"]] == [
-        ('["actor.login"]', "", 1),
-        ("metadata.tier", "", 1),
-    ]
+    assert [(key.path, key.field, key.records) for key in report.unread_keys["gateway"]] == [('["actor.login"]', "", 1),
+            ("metadata.tier", "", 1)]  # fmt: skip
     [said] = named_in_logs(LakeLayout.open(tmp_path / "lake"), "bob", False)
     assert said.startswith('source gateway: this user stands under ["actor.login"] in 1 record (')
 
@@ -121,9 +117,8 @@ def test_fields_beside_a_known_format_and_names_beside_fields(tmp_path):
     assert (row["cost"], row["user_hash"], row["session_id"]) == (0.5, keyed_hash("bob"), "c1")
     assert [key.path for key in report.unread_keys["gateway"]] == ["region", "user", "user_id"] and not report.clashes
     (tmp_path / "mapped").mkdir()
-    (row,), _, (stars,), report = read(
-        tmp_path / "mapped", [MAPPED], fields={"prompt": "q", "answer": "a", "prompt_tokens": "n_in"}
-    )
+    (row,), _, (stars,), report = read(tmp_path / "mapped", [MAPPED],
+            fields={"prompt": "q", "answer": "a", "prompt_tokens": "n_in"})  # fmt: skip
     assert (row["prompt_tokens"], row["cost"], row["latency_ms"]) == (4, 0.2, 1500.0)
     assert (stars["name"], stars["value"]) == ("rating", 4.0)
     assert [key.path for key in report.unread_keys["gateway"]] == ["squad"]
@@ -151,10 +146,8 @@ def test_a_user_is_found_in_the_logs_however_they_are_written(tmp_path, monkeypa
     monkeypatch.setattr(raw_keys, "Tables", lambda lake: SimpleNamespace(open=lambda name: table))
     monkeypatch.setattr(raw_keys, "unread_in", lambda tables: {("shop", "app"): []})
     said = list(named_in_logs(None, "Jörg", False))
-    assert [line.split(" (")[0] for line in said] == [
-        "source app: this user stands under tags.actor in 2 records",
-        "source app: this user stands under crew in 1 record",
-    ]
+    assert [line.split(" (")[0] for line in said] == ["source app: this user stands under tags.actor in 2 records",
+            "source app: this user stands under crew in 1 record"]  # fmt: skip
 
     assert all("No path of fields leads there" in line for line in said)
 
@@ -220,10 +213,8 @@ def test_a_run_counts_the_records_in_quarantine_beside_whole_objects(tmp_path):
     sources = {name: SourceSettings(uri=str(tmp_path / f"{name}.jsonl")) for name in ("a", "b")}
     report = ingest(Tables(LakeLayout.open(tmp_path / "lake")), "shop", sources)
     notes = [note for note in notes_on(report) if "quarantine" in note]
-    assert [note.split(" (")[0].split(":")[0] for note in notes] == [
-        "1 object went to quarantine as a whole",
-        "2 records went to quarantine",
-    ]
+    assert [note.split(" (")[0].split(":")[0] for note in notes] == ["1 object went to quarantine as a whole",
+            "2 records went to quarantine"]  # fmt: skip
 
 
 def asked(number, workload):

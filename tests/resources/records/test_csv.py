@@ -149,8 +149,6 @@ def test_other_columns_are_read_by_fields(tmp_path):
             {"No.": "2", "Question": "hé, all?", "Answer": "no", "meta": "", "Stars": ""}], ";").encode("utf-16")  # fmt: skip
     fields = {"prompt": "Question", "answer": "Answer", "id": '["No."]', "user": "meta.who", "feedback": "Stars"}
     rows, bad, (thumb,), _ = read(tmp_path, content, name="export.csv", fields=fields)
-    assert [(row["request_id"], row["source_row"], row["user_hash"] is None) for row in rows] == [
-        ("1", 2, False),
-        ("2", 3, True),
-    ]
+    assert [(row["request_id"], row["source_row"], row["user_hash"] is None) for row in rows] == [("1", 2, False),
+            ("2", 3, True)]  # fmt: skip
     assert not bad and thumb["value"] == -1

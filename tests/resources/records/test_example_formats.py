@@ -99,14 +99,11 @@ def test_every_dialect_of_preferences_gives_two_choices_and_what_was_preferred(t
 
 
 def test_a_preference_with_one_side_missing_keeps_the_other(tmp_path):
-    rows, bad, feedback, report = read(
-        tmp_path, [{"prompt": "q", "chosen": "yes", "rejected": None}, {"chosen": "no prompt", "rejected": "at all"}]
-    )
+    rows, bad, feedback, report = read(tmp_path,
+            [{"prompt": "q", "chosen": "yes", "rejected": None}, {"chosen": "no prompt", "rejected": "at all"}])  # fmt: skip
     assert [row["choice_index"] for row in rows] == [0] and [row["value"] for row in feedback] == [1]
-    assert [row["message"] for row in bad] == [
-        "the example has no rejected answer",
-        *["the example has no prompt before its answers"] * 2,
-    ]
+    assert [row["message"] for row in bad] == ["the example has no rejected answer",
+            *["the example has no prompt before its answers"] * 2]  # fmt: skip
     assert report.total.read == 4
 
 

@@ -82,9 +82,8 @@ def test_a_whole_conversation_has_a_row_for_each_answer_and_feedback_on_each(tmp
 
 
 def test_feedback_alone(tmp_path):
-    _, (bad,), found, report = read(
-        tmp_path, [{"msg": "r1", "vote": 1}, {"msg": "r2"}], fields={"id": "msg", "feedback": "vote"}
-    )
+    _, (bad,), found, report = read(tmp_path, [{"msg": "r1", "vote": 1}, {"msg": "r2"}],
+            fields={"id": "msg", "feedback": "vote"})  # fmt: skip
     assert [(row["request_id"], row["value"]) for row in found] == [("r1", 1)] and report.total.read == 2
     assert bad["source_row"] == 2 and "nothing at vote (fields: feedback)" in bad["message"]
 
@@ -113,16 +112,13 @@ def test_request_and_response_under_other_names_are_a_chat_with_its_columns(tmp_
     assert (said(named), named["session_id"]) == (said(row), "U2")
 
 
-@pytest.mark.parametrize(
-    ("record", "is_feedback"),
-    [
-        ({"session_id": "s", "thumb": 1}, True),
-        ({"session_id": "s", "thumb": 1, "input": "hé", "output": "yes"}, False),
-        ({"response_id": "r", "thumb": 1, "input": "hé", "output": "yes"}, True),  # about a call that is logged elsewhere
-        ({"session_id": "s", "thumb": 1, "payload": {"req": {"messages": ASKED}, "resp": ANSWER}}, False),
-        ({"session_id": "s", "score": 1, "input": {"ticket": 7}, "output": {"grade": 3}}, True),
-    ],
-)
+@pytest.mark.parametrize(("record", "is_feedback"), [
+    ({"session_id": "s", "thumb": 1}, True),
+    ({"session_id": "s", "thumb": 1, "input": "hé", "output": "yes"}, False),
+    ({"response_id": "r", "thumb": 1, "input": "hé", "output": "yes"}, True),  # about a call that is logged elsewhere
+    ({"session_id": "s", "thumb": 1, "payload": {"req": {"messages": ASKED}, "resp": ANSWER}}, False),
+    ({"session_id": "s", "score": 1, "input": {"ticket": 7}, "output": {"grade": 3}}, True),
+])  # fmt: skip
 def test_a_chat_with_a_thumb_is_no_feedback(record, is_feedback):
     assert FORMATS["feedback"].recognises(record) is is_feedback
     assert FORMATS["feedback"].accepts(record)
@@ -162,9 +158,8 @@ def test_a_streamed_answer_is_joined_and_broken_lines_keep_their_reason(tmp_path
 
 
 def test_a_text_that_is_json_is_a_text_where_it_is_called_prompt_or_answer(tmp_path):
-    (row,), *_ = read(
-        tmp_path, [{"q": '[{"role":"user","content":"x"}]', "a": '{"content": "y"}'}], fields={"prompt": "q", "answer": "a"}
-    )
+    (row,), *_ = read(tmp_path, [{"q": '[{"role":"user","content":"x"}]', "a": '{"content": "y"}'}],
+            fields={"prompt": "q", "answer": "a"})  # fmt: skip
     assert said(row) == ([("user", '[{"role":"user","content":"x"}]')], '{"content": "y"}')
 
 
@@ -279,10 +274,8 @@ def test_a_path_of_the_user_that_no_record_has_is_said(tmp_path):
 
 def test_a_user_beside_chunks_alone_is_the_answers(tmp_path):
     piece = {"id": "c7x7f", "object": "chat.completion.chunk", "who": "Ann@Mill.example"}
-    chunks = [
-        {"id": "c7x7f", "request": {"messages": [{"role": "user", "content": "why"}]}},
-        piece | {"choices": [{"index": 0, "delta": {"content": "so"}}]},
-        piece | {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
-    ]
+    chunks = [{"id": "c7x7f", "request": {"messages": [{"role": "user", "content": "why"}]}},
+            piece | {"choices": [{"index": 0, "delta": {"content": "so"}}]},
+            piece | {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}]  # fmt: skip
     [row], *_ = read(tmp_path, chunks, fields={"user": "who"})
     assert row["user_hash"] == keyed_hash("ann@mill.example") and '"so"' in row["completion"]

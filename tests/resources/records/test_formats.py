@@ -107,10 +107,8 @@ def test_what_vllm_says_of_a_request_is_kept(tmp_path, streamed):
     record["response"]["metrics"] = METRICS
     if streamed:  # the metrics come with the usage, in a chunk without choices
         same = {"id": "r1", "object": "chat.completion.chunk", "model": "m-1"}
-        chunks = [
-            {**same, "choices": [{"index": 0, "delta": {"content": "yes"}, "finish_reason": "stop"}]},
-            {**same, "choices": [], "usage": {"completion_tokens": 2}, "metrics": METRICS},
-        ]
+        chunks = [{**same, "choices": [{"index": 0, "delta": {"content": "yes"}, "finish_reason": "stop"}]},
+                {**same, "choices": [], "usage": {"completion_tokens": 2}, "metrics": METRICS}]  # fmt: skip
         record = pair(ttft_ms=25.0, release="3f2a91c0d4e5",
             response="".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n")  # fmt: skip
     (row,), bad, _, _ = read(tmp_path, [record])
@@ -326,10 +324,8 @@ def test_litellm_calls_of_the_responses_api(tmp_path):
     assert [message["role"] for message in talk] == ["system", "user", "assistant", "tool"] and talk[0][
         "content"
     ] == "Be brief."
-    assert talk[1]["content"] == [
-        {"type": "text", "text": "weather?"},
-        {"type": "image_url", "image_url": {"url": "https://x.test/a.png"}},
-    ]
+    assert talk[1]["content"] == [{"type": "text", "text": "weather?"},
+            {"type": "image_url", "image_url": {"url": "https://x.test/a.png"}}]  # fmt: skip
     assert [each["id"] for each in talk[2]["tool_calls"]] == ["c1", "c2"] and talk[3]["tool_call_id"] == "c1"
     assert json.loads(first["completion"]) == {"role": "assistant", "content": "7 degrees"} and first["reasoning"] == "hm"
     assert (first["finish_reason"], first["reasoning_tokens"], first["cached_tokens"]) == ("stop", 4, 2)

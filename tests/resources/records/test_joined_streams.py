@@ -69,10 +69,8 @@ def test_a_stream_that_does_not_end_well_says_so(tmp_path, end, status, finish):
 
 
 def test_streams_are_joined_where_fields_name_them(tmp_path):
-    lines = [
-        {"ask": {"model": "m", "input": "A canal?"}, "got": _sse(STREAMS["items"])},
-        {"ask": {"model": "m", "input": "A canal?"}, "got": STREAMS["deltas"]},
-    ]
+    lines = [{"ask": {"model": "m", "input": "A canal?"}, "got": _sse(STREAMS["items"])},
+            {"ask": {"model": "m", "input": "A canal?"}, "got": STREAMS["deltas"]}]  # fmt: skip
     rows, bad, _, _ = read(tmp_path, lines, fields={"request": "ask", "response": "got"})
     assert not bad and {json.loads(row["completion"])["content"] for row in rows} == {"The Suez canal."}
 

@@ -93,37 +93,34 @@ def test_an_element_that_is_too_long_is_passed_over_and_the_rest_is_read(small):
     assert records(content) == ([(1, '{"a":1}'), (3, '{"a":2}')], [(2, "line_too_long")])
 
 
-@pytest.mark.parametrize(
-    "content, rows, problems",
-    [
-        (b'[{"a":1},{"a" 2},{"a":3}]', [1, 2, 3], []),  # SQL tells that the second is no JSON
-        (b'[{"a":1},{"a":2},{"a"', [1, 2], [(3, "malformed_json")]),  # it breaks off
-        (b'[{"a":1}] {"b":2}', [1, 2], []),  # more behind its end
-        (b'[{"a":1}] x', [1], [(2, "malformed_json")]),
-        (b'[{"a":1},{"a":2}]\n[{"a":3}]\n', [1, 2, 3], []),  # a page a line
-        (b'[{"a":1}][]\n[\n{"a":2}\n]', [1, 2], []),
-        (b'[]\n[{"a":1}]', [1], []),
-        (b"[]", [], []),
-        (b" [\n ]\n", [], []),
-        (b"[", [], [(0, "malformed_json")]),
-        ('{"a":"h\u00e9"}\n'.encode("latin-1") * 3, [], [(0, "invalid_utf8")]),
-        ('{"a":"h\u00e9"}\n'.encode("latin-1") + b'{"a":2}', [2], [(1, "invalid_utf8")]),
-        ('{"a":1}\n{"a":2}'.encode("utf-16"), [], [(0, "invalid_utf8")]),
-        ('[{"a":1}]'.encode("utf-16-be"), [], [(0, "invalid_utf8")]),
-        (b'[{"a":1},\xff,{"a":3}]', [1, 3], [(2, "invalid_utf8")]),
-        (b"[1,2,3]", [], [(0, "malformed_json")]),
-        (b'[1,2]\n{"a":1}\n', [1, 2], []),  # lines; SQL tells that the first is no object
-        (b'[broken\n{"a":1}\n', [1, 2], []),
-        (b'{"a":1\n{"a":2}\n', [1, 2], []),
-        (b'{\n"a":1\n}\n{\n"a":', [1], [(2, "malformed_json")]),
-        (b'\xef\xbb\xbf{"a":1}\n\n \r\n{"a":2}', [1, 4], []),
-        (b"", [], []),
-        (b"\n" * 500, [], []),
-        (b"\n" * 500 + b'{"a":1}', [501], []),
-        (b"\x00\xff\xfe" * 50, [], [(0, "invalid_utf8")]),
-        (b"plain words\n", [], [(0, "unknown_format")]),
-    ],
-)
+@pytest.mark.parametrize("content, rows, problems", [
+    (b'[{"a":1},{"a" 2},{"a":3}]', [1, 2, 3], []),  # SQL tells that the second is no JSON
+    (b'[{"a":1},{"a":2},{"a"', [1, 2], [(3, "malformed_json")]),  # it breaks off
+    (b'[{"a":1}] {"b":2}', [1, 2], []),  # more behind its end
+    (b'[{"a":1}] x', [1], [(2, "malformed_json")]),
+    (b'[{"a":1},{"a":2}]\n[{"a":3}]\n', [1, 2, 3], []),  # a page a line
+    (b'[{"a":1}][]\n[\n{"a":2}\n]', [1, 2], []),
+    (b'[]\n[{"a":1}]', [1], []),
+    (b"[]", [], []),
+    (b" [\n ]\n", [], []),
+    (b"[", [], [(0, "malformed_json")]),
+    ('{"a":"h\u00e9"}\n'.encode("latin-1") * 3, [], [(0, "invalid_utf8")]),
+    ('{"a":"h\u00e9"}\n'.encode("latin-1") + b'{"a":2}', [2], [(1, "invalid_utf8")]),
+    ('{"a":1}\n{"a":2}'.encode("utf-16"), [], [(0, "invalid_utf8")]),
+    ('[{"a":1}]'.encode("utf-16-be"), [], [(0, "invalid_utf8")]),
+    (b'[{"a":1},\xff,{"a":3}]', [1, 3], [(2, "invalid_utf8")]),
+    (b"[1,2,3]", [], [(0, "malformed_json")]),
+    (b'[1,2]\n{"a":1}\n', [1, 2], []),  # lines; SQL tells that the first is no object
+    (b'[broken\n{"a":1}\n', [1, 2], []),
+    (b'{"a":1\n{"a":2}\n', [1, 2], []),
+    (b'{\n"a":1\n}\n{\n"a":', [1], [(2, "malformed_json")]),
+    (b'\xef\xbb\xbf{"a":1}\n\n \r\n{"a":2}', [1, 4], []),
+    (b"", [], []),
+    (b"\n" * 500, [], []),
+    (b"\n" * 500 + b'{"a":1}', [501], []),
+    (b"\x00\xff\xfe" * 50, [], [(0, "invalid_utf8")]),
+    (b"plain words\n", [], [(0, "unknown_format")]),
+])  # fmt: skip
 @pytest.mark.parametrize("size", [3, 10_000])
 def test_odd_content(content, rows, problems, size):
     found, wrong = records(content, size)
@@ -276,14 +273,11 @@ def test_a_rotated_log_is_joined_whichever_part_arrives_first(tmp_path):
     assert len(rows) == 4 and {row["request_id"] for row in rows} == {name(1), name(2), "cmpl-c52d", name(8)}
 
 
-@pytest.mark.parametrize(
-    "prompts",
-    [
-        [chatml("a question that is longer than the limit")[:40], chatml("b")],  # its template is not closed
-        [f"{n}: an untemplated text that is much longer than the limit of the log, which is here"[:64] for n in range(4)]
-        + ["short"],
-    ],
-)
+@pytest.mark.parametrize("prompts", [
+    [chatml("a question that is longer than the limit")[:40], chatml("b")],  # its template is not closed
+    [f"{n}: an untemplated text that is much longer than the limit of the log, which is here"[:64] for n in range(4)]
+    + ["short"],
+])  # fmt: skip
 def test_cut_prompts_are_quarantined_and_the_others_stay(tmp_path, prompts):
     lines = [line for n, prompt in enumerate(prompts) for line in (request(n, prompt), response(n, f"answer {n}"))]
     rows, bad, _, _ = read(tmp_path, "\n".join(lines).encode(), name="server.log")
@@ -313,9 +307,8 @@ def test_several_answers_to_a_request_are_choices_and_the_year_is_the_objects(tm
 
 
 def test_a_line_that_is_not_utf_8_costs_only_itself():
-    content = "\n".join([request(1, "a"), response(1, "Muller").replace("Mu", "M\udcfc"), request(2, "b")]).encode(
-        "utf-8", "surrogateescape"
-    )
+    content = "\n".join([request(1, "a"), response(1, "Muller").replace("Mu", "M\udcfc"), request(2, "b")]).encode("utf-8",
+            "surrogateescape")  # fmt: skip
     problem, found = list(read_object(io.BytesIO(content), "a.log", plain_text=False))
     assert (problem.row, problem.error_code, found.rows.to_pylist()) == (2, "invalid_utf8", [1, 3])
 

@@ -67,10 +67,8 @@ def test_streamed_tool_calls_thoughts_token_ids_and_choices(tmp_path):
     rows, bad, _, report = read(tmp_path, [pair(response=pieces)])
     assert not bad and report.total.read == 2 and [row["finish_reason"] for row in rows] == ["tool_calls", "length"]
     called, other = completions(rows)
-    assert [each["function"] for each in called["tool_calls"]] == [
-        {"name": "f", "arguments": '{"x": 1}'},
-        {"name": "g", "arguments": "{}"},
-    ]
+    assert [each["function"] for each in called["tool_calls"]] == [{"name": "f", "arguments": '{"x": 1}'},
+            {"name": "g", "arguments": "{}"}]  # fmt: skip
     assert [each["id"] for each in called["tool_calls"]] == ["t", "u"] and called["content"] is None
     assert rows[0]["reasoning"] == "Let me see." and "reasoning" not in rows[0]["completion"]
     assert rows[0]["completion_token_ids"] == [0, 1, 3, 4, 5, 6, 7] and rows[0]["prompt_token_ids"] == [1, 2]
@@ -130,14 +128,12 @@ PICTURE = bytes(range(256)) * 40
 
 def test_inline_media_become_references_and_urls_stay(tmp_path):
     encoded = base64.b64encode(PICTURE).decode()
-    parts = [
-        {"type": "text", "text": "what is this? data:image/png;base64,AAAA"},
-        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{encoded}", "detail": "low"}},
-        {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
-        {"type": "input_audio", "input_audio": {"data": encoded, "format": "wav"}},
-        {"type": "file", "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{encoded}"}},
-        {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": encoded}},
-    ]
+    parts = [{"type": "text", "text": "what is this? data:image/png;base64,AAAA"},
+            {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{encoded}", "detail": "low"}},
+            {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
+            {"type": "input_audio", "input_audio": {"data": encoded, "format": "wav"}},
+            {"type": "file", "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{encoded}"}},
+            {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": encoded}}]  # fmt: skip
     record = pair(request={"messages": [{"role": "user", "content": parts}]})
     (row,), bad, _, _ = read(tmp_path, [record])
     found = json.loads(row["messages"])[0]["content"]
@@ -217,9 +213,8 @@ def test_thoughts_are_kept_apart(tmp_path):
     for record, (message, _, _) in zip(records, cases, strict=True):
         record["response"]["choices"] = [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", **message}}]
     rows, bad, _, _ = read(tmp_path, records)
-    assert not bad and [json.loads(row["completion"]) for row in rows] == [
-        {"role": "assistant", "content": content} for _, content, _ in cases
-    ]
+    assert not bad and [json.loads(row["completion"]) for row in rows] == [{"role": "assistant", "content": content} for _,
+            content, _ in cases]  # fmt: skip
     assert [row["reasoning"] for row in rows] == [thought for *_, thought in cases]
 
 
@@ -280,9 +275,8 @@ def test_parquet_of_a_log_and_a_damaged_one(tmp_path):
 
 
 def test_parquet_is_read_in_batches_of_bounded_size(monkeypatch):
-    content = as_parquet(
-        [{"text": f"{number} {'x' * 1000}"} for number in range(2000)], compression="none", use_dictionary=False
-    )
+    content = as_parquet([{"text": f"{number} {'x' * 1000}"} for number in range(2000)], compression="none",
+            use_dictionary=False)  # fmt: skip
     monkeypatch.setattr(parquet_reader, "BATCH_BYTES", 100_000)
     parts = list(read_parquet(io.BytesIO(content)))
     assert len(parts) > 10 and sum(len(part.raw) for part in parts) == 2000
@@ -321,10 +315,8 @@ def test_a_text_file_is_text_only_where_the_recipe_says_so(tmp_path):
 
 def test_texts_of_people_that_are_json_stay_texts_in_parquet(tmp_path):
     said = '{"b": [1,\n 2]}'
-    examples = [
-        {"instruction": "Sort", "input": said, "response": said},
-        {"instruction": "Sort", "context": said, "response": "[]"},
-    ]
+    examples = [{"instruction": "Sort", "input": said, "response": said},
+            {"instruction": "Sort", "context": said, "response": "[]"}]  # fmt: skip
     rows, bad, _, _ = read(tmp_path, as_parquet(examples), name="a.parquet")
     assert not bad and [json.loads(row["completion"])["content"] for row in rows] == [said, "[]"]
     assert all(json.loads(row["messages"])[0]["content"] == f"Sort\n\n{said}" for row in rows)
@@ -372,9 +364,8 @@ def test_calls_in_a_row_are_one_turn_and_results_answer_them_in_order(tmp_path, 
     called, last = json.loads(rows[0]["completion"]), json.loads(rows[1]["messages"])
     assert [json.loads(call["function"]["arguments"])["city"] for call in called["tool_calls"]] == ["Oslo", "Rome"]
     assert rows[0]["finish_reason"] == "tool_calls" and json.loads(rows[1]["completion"])["content"] == "9 and 24."
-    assert [(message["tool_call_id"], message["content"]) for message in last[2:]] == [
-        (call["id"], said) for call, said in zip(called["tool_calls"], ["9 C", "24 C"], strict=True)
-    ]
+    assert [(message["tool_call_id"], message["content"]) for message in last[2:]] == [(call["id"], said) for call,
+            said in zip(called["tool_calls"], ["9 C", "24 C"], strict=True)]  # fmt: skip
 
 
 def test_a_second_round_of_calls_has_ids_of_its_own_and_a_text_before_a_call_is_in_its_turn(tmp_path):

@@ -58,13 +58,10 @@ def test_placeholders_of_loggers_are_no_text(tmp_path):
 
 
 def test_structures_in_a_text_are_not_what_somebody_said(tmp_path):
-    refused = [
-        pair(json.dumps([{"lc": 1, "type": "constructor", "id": ["langchain"], "kwargs": {}}]), "a"),
-        pair("q", "[AIMessage(content='x')]"),
-        pair("[{'role': 'user', 'content': 'hi'}]", "a"),
-        pair("q", "content='x' additional_kwargs={} response_metadata={}"),
-        pair(json.dumps({"messages": [{"role": "user", "content": "hi"}]}), "a"),
-    ]
+    refused = [pair(json.dumps([{"lc": 1, "type": "constructor", "id": ["langchain"], "kwargs": {}}]), "a"),
+            pair("q", "[AIMessage(content='x')]"), pair("[{'role': 'user', 'content': 'hi'}]", "a"),
+            pair("q", "content='x' additional_kwargs={} response_metadata={}"),
+            pair(json.dumps({"messages": [{"role": "user", "content": "hi"}]}), "a")]  # fmt: skip
     meant = [pair("q", json.dumps(answer)) for answer in ({"candidates": [{"name": "Ann", "score": 7}]},
             {"candidates": ["Ann"]}, {"choices": ["a", "b"]},
             {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]})]  # fmt: skip
@@ -142,9 +139,8 @@ def test_a_body_that_is_none_is_no_text(text):
     "{name}, thank you", '{"candidates": ["Ann", "Bob"]}',
 ])  # fmt: skip
 def test_texts_of_people_and_models_stay(text):
-    assert not unread(text) and not isinstance(
-        mapped_format({"q": text, "a": text}, FieldMapping(request="q", response="a")), str
-    )
+    assert not unread(text) and not isinstance(mapped_format({"q": text, "a": text}, FieldMapping(request="q", response="a")),
+            str)  # fmt: skip
 
 
 def test_a_body_behind_a_byte_order_mark_is_read():
@@ -157,9 +153,8 @@ def test_bodies_that_were_encoded_twice_are_read():
         {"messages": [{"role": "user", "content": "hi"}]},
         {"choices": [{"message": {"role": "assistant", "content": "yes"}}]},
     )
-    _, found = mapped_format(
-        {"q": json.dumps(json.dumps(asked)), "a": json.dumps(json.dumps(said))}, FieldMapping(request="q", response="a")
-    )
+    _, found = mapped_format({"q": json.dumps(json.dumps(asked)), "a": json.dumps(json.dumps(said))},
+            FieldMapping(request="q", response="a"))  # fmt: skip
     assert found["request"]["messages"] == asked["messages"] and found["response"]["choices"] == said["choices"]
 
 

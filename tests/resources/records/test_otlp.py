@@ -134,28 +134,25 @@ def call_of(item):
     return json.loads(model_call_of(json.dumps(item), Reader(frozenset())))
 
 
-@pytest.mark.parametrize(
-    "item",
-    [
-        span(json.dumps(TEXT), json.dumps(SAID)),
-        span(json.dumps(json.dumps(TEXT)), json.dumps(json.dumps(SAID))),
-        span(json.dumps("Why?"), json.dumps("Because.")),
-        span("Why?", "Because."),
-        span(TEXT, SAID),
-        span(json.dumps(TEXT), json.dumps(SAID), dict),
-        span(TEXT, SAID, dict),
-        span(TEXT, SAID, lambda told: {key: pair(key, value)["value"] for key, value in told.items()}),
-        span(*(json.dumps([{"role": role, "parts": [{"type": "text", "text": text}]}]) for role, text in (("user", "Why?"), ("assistant", "Because.")))),
-        span(*(json.dumps([{"role": role, "parts": [{"text": text}]}]) for role, text in (("user", "Why?"), ("assistant", "Because.")))),
-        span(*(json.dumps([{"role": role, "parts": [text]}]) for role, text in (("user", "Why?"), ("assistant", "Because.")))),
-        span(*(json.dumps([{"role": role, "parts": json.dumps([{"type": "text", "content": text}])}])
-               for role, text in (("user", "Why?"), ("assistant", "Because.")))),
-        span(*(json.dumps([{"role": role, "content": [{"type": "text", "content": text}]}])
-               for role, text in (("user", "Why?"), ("assistant", "Because.")))),
-        span(*(json.dumps({"messages": [{"role": role, "content": text}]}) for role, text in (("user", "Why?"), ("assistant", "Because.")))),
-        span(json.dumps(["Why?"]), json.dumps(["Because."])),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("item", [
+    span(json.dumps(TEXT), json.dumps(SAID)),
+    span(json.dumps(json.dumps(TEXT)), json.dumps(json.dumps(SAID))),
+    span(json.dumps("Why?"), json.dumps("Because.")),
+    span("Why?", "Because."),
+    span(TEXT, SAID),
+    span(json.dumps(TEXT), json.dumps(SAID), dict),
+    span(TEXT, SAID, dict),
+    span(TEXT, SAID, lambda told: {key: pair(key, value)["value"] for key, value in told.items()}),
+    span(*(json.dumps([{"role": role, "parts": [{"type": "text", "text": text}]}]) for role, text in (("user", "Why?"), ("assistant", "Because.")))),
+    span(*(json.dumps([{"role": role, "parts": [{"text": text}]}]) for role, text in (("user", "Why?"), ("assistant", "Because.")))),
+    span(*(json.dumps([{"role": role, "parts": [text]}]) for role, text in (("user", "Why?"), ("assistant", "Because.")))),
+    span(*(json.dumps([{"role": role, "parts": json.dumps([{"type": "text", "content": text}])}])
+           for role, text in (("user", "Why?"), ("assistant", "Because.")))),
+    span(*(json.dumps([{"role": role, "content": [{"type": "text", "content": text}]}])
+           for role, text in (("user", "Why?"), ("assistant", "Because.")))),
+    span(*(json.dumps({"messages": [{"role": role, "content": text}]}) for role, text in (("user", "Why?"), ("assistant", "Because.")))),
+    span(json.dumps(["Why?"]), json.dumps(["Because."])),
+])  # fmt: skip
 def test_texts_are_read(item):
     call = call_of(item)
     assert call["kind"] == "call" and call["messages"] == [{"role": "user", "content": "Why?"}]

@@ -73,10 +73,8 @@ def test_anthropic_tools_thoughts_and_results(tmp_path):
     first, second = found["msg_01"], found["msg_02"]
     assert said(first["messages"])[0] == ("system", "Be brief.") and first["reasoning"] == "Two places: two calls."
     assert first["completion"]["content"] == "I'll check the current weather in both cities."
-    assert arguments(first["completion"]) == [
-        ("toolu_01A", "get_weather", {"location": "San Francisco, CA"}),
-        ("toolu_01B", "get_weather", {"location": "New York, NY"}),
-    ]
+    assert arguments(first["completion"]) == [("toolu_01A", "get_weather", {"location": "San Francisco, CA"}),
+            ("toolu_01B", "get_weather", {"location": "New York, NY"})]  # fmt: skip
     assert "reasoning_content" not in first["completion"] and first["finish_reason"] == "tool_calls"
     assert tokens(first) == [17, 7, 5, 3] and first["latency_ms"] == 812.5 and first["workload_name"] == "w"
     assert [tool["function"]["name"] for tool in first["tools"]] == ["get_weather"]
@@ -88,10 +86,8 @@ def test_anthropic_tools_thoughts_and_results(tmp_path):
     assert [message["role"] for message in second["messages"]] == ["system", "user", "assistant", "tool", "tool", "user"]
     assert second["messages"][2]["reasoning_content"] == first["reasoning"]
     assert {**second["messages"][2], "reasoning_content": None} == {**first["completion"], "reasoning_content": None}
-    assert [(each["tool_call_id"], each["content"]) for each in second["messages"][3:5]] == [
-        ("toolu_01A", "15 degrees"),
-        ("toolu_01B", "20 degrees"),
-    ]
+    assert [(each["tool_call_id"], each["content"]) for each in second["messages"][3:5]] == [("toolu_01A", "15 degrees"),
+            ("toolu_01B", "20 degrees")]  # fmt: skip
     assert second["completion"]["content"] == "New York: 20 degrees." and second["finish_reason"] == "stop"
 
 
@@ -225,10 +221,8 @@ def test_bedrock_converse_and_its_streams(tmp_path):
     found = {row["request_id"]: row for row in rows}
     first, streamed, logged = found["conv-1"], found["conv-2"], found["req-3"]
     assert first["completion"]["content"] == "Let me look." and first["reasoning"] == "Two stations."
-    assert arguments(first["completion"]) == [
-        ("tooluse_1", "top_song", {"sign": "WZPZ"}),
-        ("tooluse_2", "top_song", {"sign": "WKRP"}),
-    ]
+    assert arguments(first["completion"]) == [("tooluse_1", "top_song", {"sign": "WZPZ"}),
+            ("tooluse_2", "top_song", {"sign": "WKRP"})]  # fmt: skip
     assert (
         tokens(first)[:3] == [37, 9, 5] and first["latency_ms"] == 1275 and first["session_id"] == "s1" and first["user_hash"]
     )
@@ -237,10 +231,8 @@ def test_bedrock_converse_and_its_streams(tmp_path):
     }  # fmt: skip
     assert first["tools"][0]["function"]["parameters"]["required"] == ["sign"]
     assert streamed["completion"]["content"] == "Let me look." and streamed["reasoning"] == "A station."
-    assert arguments(streamed["completion"]) == [("tooluse_3", "top_song", {"sign": "WZPZ"})] and tokens(streamed)[:2] == [
-        47,
-        20,
-    ]
+    assert arguments(streamed["completion"]) == [("tooluse_3", "top_song", {"sign": "WZPZ"})] and tokens(streamed)[:2] == [47,
+            20]  # fmt: skip
     assert {**logged["messages"][2], "reasoning_content": None} == {**first["completion"], "reasoning_content": None}
     assert json.loads(logged["messages"][3]["content"])["song"] == "Elemental Hotel"
     assert (logged["messages"][4]["tool_call_id"], logged["messages"][4]["content"]) == ("tooluse_2", "Station not found.")
@@ -296,10 +288,8 @@ def test_gemini_batches_are_pairs(tmp_path):
     assert rows[2]["status"] == "failure" and "token count" in rows[2]["error"] and report.total.read == 3
     (tmp_path / "alone").mkdir()
     lone, bad, _, _ = read(tmp_path / "alone", jsonl("gemini_batch.jsonl")[2:4])
-    assert not lone and sorted(row["message"] for row in bad) == [
-        "no request for the key request-2 in this folder",
-        "no response for the key request-3 in this folder",
-    ]
+    assert not lone and sorted(row["message"] for row in bad) == ["no request for the key request-2 in this folder",
+            "no response for the key request-3 in this folder"]  # fmt: skip
 
 
 def test_a_line_of_vertex_ais_batch_output_has_its_request(tmp_path):
@@ -309,10 +299,8 @@ def test_a_line_of_vertex_ais_batch_output_has_its_request(tmp_path):
         {"status": "", "processed_time": "2026-06-02T08:00:00.000+00:00", "request": asked, "response": said_back},
         {"status": "Bad Request: {...}", "processed_time": "2026-06-02T08:00:01.000+00:00", "request": asked, "response": {}},
     ])  # fmt: skip
-    assert [(row["status"], str(row["dt"]), row["error"]) for row in rows] == [
-        ("success", "2026-06-02", None),
-        ("failure", "2026-06-02", "Bad Request: {...}"),
-    ] and not bad
+    assert [(row["status"], str(row["dt"]), row["error"]) for row in rows] == [("success", "2026-06-02", None),
+            ("failure", "2026-06-02", "Bad Request: {...}")] and not bad  # fmt: skip
 
 
 @pytest.mark.parametrize(("form", "change", "code", "words"), [
@@ -339,10 +327,8 @@ def test_litellm_calls_of_other_apis(tmp_path):
     first, second = jsonl("anthropic.jsonl")[:2]
     party = jsonl("gemini.jsonl")[1]
     radio = jsonl("bedrock.jsonl")[2]["input"]["inputBodyJson"]
-    answer = {
-        "id": "chatcmpl-1",
-        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "a"}}],
-    }
+    answer = {"id": "chatcmpl-1",
+            "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "a"}}]}  # fmt: skip
     parameters = {key: first["request"][key] for key in ("system", "tools", "max_tokens")}
 
     def passed(number, body, response):
@@ -392,10 +378,8 @@ def test_litellm_calls_of_other_apis(tmp_path):
         json.loads(found["l2", 0]["completion"])["content"] == "New York: 20 degrees."
         and found["l2", 0]["request_id"] == "msg_02"
     )
-    assert [json.loads(found["l5", place]["completion"])["content"] for place in (0, 1)] == [
-        "Let's get this party started!",
-        "Party!",
-    ]
+    assert [json.loads(found["l5", place]["completion"])["content"] for place in (0, 1)] == ["Let's get this party started!",
+            "Party!"]  # fmt: skip
     assert (
         json.loads(found["l1", 0]["params"])["left_out"] == ["web_search_20250305"] and found["l9", 0]["error"] == "overloaded"
     )

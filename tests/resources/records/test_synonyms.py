@@ -112,30 +112,27 @@ def test_the_styles_of_a_product_s_own_logger(record):
     assert found(record) == OWN
 
 
-@pytest.mark.parametrize(
-    ("record", "columns", "unread"),
-    [
-        ({"user": "Can you help me?", "user_agent": "curl"}, {}, {"user", "user_agent"}),  # what was said, a program
-        ({"user": {"plan": "pro", "tier": 2}}, {}, {"user.plan", "user.tier"}),
-        ({"time": 0.81, "timestamp": "soon"}, {}, {"time", "timestamp"}),  # a duration
-        ({"thumb": "https://cdn.example.org/t.png", "rating": "The tone was off"}, {}, {"thumb", "rating"}),
-        ({"latency": 1.2}, {}, {"latency"}),  # seconds, or a fast millisecond
-        ({"latency": "1.2s"}, {"latency": 1200.0}, set()),
-        ({"time_ms": 1780300000000}, {}, {"time_ms"}),
-        ({"cost": 0.2, "cost_currency": "EUR"}, {}, {"cost_currency"}),
-        ({"cost_eur": 0.2}, {}, {"cost_eur"}),
-        ({"status": "streaming", "tokens_in": 1.5}, {}, {"status", "tokens_in"}),
-        ({"thumbs_up": False, "thumbs_down": True}, {"feedback": "down"}, set()),
-        ({"thumbs_up": False}, {}, set()),
-        ({"user": "anonymous", "session": None, "model": ""}, {}, {"user"}),
-        ({"product": {"id": "p1"}, "date_of_birth": "2001-01-01"}, {}, {"product.id", "date_of_birth"}),
-        (
-            {"messages": [{"user": "u"}], "prompt": {"user": "u"}, "request": {"store": True, "metadata": {"squad": "x"}}},
-            {},
-            {"request.metadata.squad"},
-        ),
-    ],
-)
+@pytest.mark.parametrize(("record", "columns", "unread"), [
+    ({"user": "Can you help me?", "user_agent": "curl"}, {}, {"user", "user_agent"}),  # what was said, a program
+    ({"user": {"plan": "pro", "tier": 2}}, {}, {"user.plan", "user.tier"}),
+    ({"time": 0.81, "timestamp": "soon"}, {}, {"time", "timestamp"}),  # a duration
+    ({"thumb": "https://cdn.example.org/t.png", "rating": "The tone was off"}, {}, {"thumb", "rating"}),
+    ({"latency": 1.2}, {}, {"latency"}),  # seconds, or a fast millisecond
+    ({"latency": "1.2s"}, {"latency": 1200.0}, set()),
+    ({"time_ms": 1780300000000}, {}, {"time_ms"}),
+    ({"cost": 0.2, "cost_currency": "EUR"}, {}, {"cost_currency"}),
+    ({"cost_eur": 0.2}, {}, {"cost_eur"}),
+    ({"status": "streaming", "tokens_in": 1.5}, {}, {"status", "tokens_in"}),
+    ({"thumbs_up": False, "thumbs_down": True}, {"feedback": "down"}, set()),
+    ({"thumbs_up": False}, {}, set()),
+    ({"user": "anonymous", "session": None, "model": ""}, {}, {"user"}),
+    ({"product": {"id": "p1"}, "date_of_birth": "2001-01-01"}, {}, {"product.id", "date_of_birth"}),
+    (
+        {"messages": [{"user": "u"}], "prompt": {"user": "u"}, "request": {"store": True, "metadata": {"squad": "x"}}},
+        {},
+        {"request.metadata.squad"},
+    ),
+])  # fmt: skip
 def test_what_only_looks_like_a_column_is_not_read_and_listed(record, columns, unread):
     assert found(record) == columns and {each.split("\t")[0] for each in READER.of(record)["unread"]} == unread
 
@@ -147,14 +144,11 @@ def test_of_two_names_the_more_specific_is_read_and_it_is_said():
     assert READER.of({"user_id": "U9", "user": "U9", "user_email": "a@b.c"})["clashes"] == []
 
 
-@pytest.mark.parametrize(
-    ("record", "own", "clashes"),
-    [
-        ({"user": "U2", "user_id": "U9"}, {"user"}, ["user\tuser\tuser_id"]),
-        ({"user": "U2", "user_id": "U9"}, {"user_id"}, ["user\tuser_id\tuser"]),
-        ({"user": "U2", "user_id": "U9"}, {"user", "user_id"}, []),  # which of them, the format decides
-    ],
-)
+@pytest.mark.parametrize(("record", "own", "clashes"), [
+    ({"user": "U2", "user_id": "U9"}, {"user"}, ["user\tuser\tuser_id"]),
+    ({"user": "U2", "user_id": "U9"}, {"user_id"}, ["user\tuser_id\tuser"]),
+    ({"user": "U2", "user_id": "U9"}, {"user", "user_id"}, []),  # which of them, the format decides
+])  # fmt: skip
 def test_what_the_format_reads_itself_comes_first_where_names_contradict(record, own, clashes):
     assert Reader(frozenset(own)).of(record)["clashes"] == clashes
 
@@ -169,21 +163,18 @@ def test_a_cost_in_another_currency_is_told(record, is_foreign):
     assert ("cost" in READER.of(record)["found"]) is not is_foreign
 
 
-@pytest.mark.parametrize(
-    ("record", "unread"),
-    [
-        ({"votes": {"alice@corp.com": 1, "bob@corp.com": 2}}, ["votes.*\t"]),
-        ({"faq": {"How do I cancel, Bob?": 0.9}}, ["faq.*\t"]),
-        ({"by": {"3f2504e0-4f89-11d3-9a0c-0305e82c3301": {"email": "x"}}}, ["by.*.email\t"]),
-        ({"4915112345678": "x"}, ["*\t"]),
-        ({"x-amzn-RequestId": {"Größe.cm": 1}}, ['x-amzn-RequestId["Größe.cm"]\t']),
-        ({"k" * 41: 1}, ["*\t"]),
-        ({"tags": [{"key": "actor", "value": "alice"}]}, ["tags.actor\t"]),
-        ({"actor": ["alice"]}, ["actor\t"]),  # no path leads there
-        ({"ctx": '{"actor": "alice"}'}, ["ctx.actor\tuser"]),
-        ({"user_id": "U1", "user_email": "alice@x.com", "user": "U1"}, ["user_email\t"]),
-    ],
-)
+@pytest.mark.parametrize(("record", "unread"), [
+    ({"votes": {"alice@corp.com": 1, "bob@corp.com": 2}}, ["votes.*\t"]),
+    ({"faq": {"How do I cancel, Bob?": 0.9}}, ["faq.*\t"]),
+    ({"by": {"3f2504e0-4f89-11d3-9a0c-0305e82c3301": {"email": "x"}}}, ["by.*.email\t"]),
+    ({"4915112345678": "x"}, ["*\t"]),
+    ({"x-amzn-RequestId": {"Größe.cm": 1}}, ['x-amzn-RequestId["Größe.cm"]\t']),
+    ({"k" * 41: 1}, ["*\t"]),
+    ({"tags": [{"key": "actor", "value": "alice"}]}, ["tags.actor\t"]),
+    ({"actor": ["alice"]}, ["actor\t"]),  # no path leads there
+    ({"ctx": '{"actor": "alice"}'}, ["ctx.actor\tuser"]),
+    ({"user_id": "U1", "user_email": "alice@x.com", "user": "U1"}, ["user_email\t"]),
+])  # fmt: skip
 def test_keys_that_a_person_wrote_are_stars_and_each_proposal_leads_somewhere(record, unread):
     assert READER.of(record)["unread"] == unread
 

@@ -158,29 +158,26 @@ RESPONSE = {
 U, S, A = ("user", "Why?"), ("system", "Be kind."), "Because."
 
 
-@pytest.mark.parametrize(
-    ("inputs", "outputs", "asked"),
-    [
-        ({"messages": USER}, {"output": A}, [U]),
-        ({"messages": USER}, A, [U]),
-        ({"input": "Why?"}, {"answer": A}, [U]),
-        ({"question": "Why?"}, {"output": {"role": "assistant", "content": A}}, [U]),
-        ({"question": "Why?", "system_prompt": "Be kind."}, {"response": A}, [S, U]),
-        ({"input": "Why?", "history": [["Hi", "Hello"]]}, {"text": A}, [("user", "Hi"), ("assistant", "Hello"), U]),
-        ({"inputs": {"messages": [[lc("SystemMessage", "Be kind."), lc("HumanMessage", "Why?")]]}},
-         {"generations": [[{"text": A, "message": lc("AIMessage", A)}]]}, [S, U]),
-        ({"inputs": {"inputs": {"input": "Why?"}}}, {"outputs": {"output": A}}, [U]),
-        ({"messages": [lc("HumanMessage", "Why?")]}, {"output": lc("AIMessage", A)}, [U]),
-        ({"input": [lc("HumanMessage", "Why?")]}, {"messages": [lc("HumanMessage", "Why?"), lc("AIMessage", A)]}, [U]),
-        ({"input": [{"type": "human", "content": "Why?"}]}, {"generations": [[{"text": A}]]}, [U]),
-        ({"prompts": ["Why?"]}, {"generations": [[{"text": A}]]}, [U]),
-        ({"prompt": "Why?"}, {"choices": [{"text": A, "finish_reason": "stop"}]}, [U]),
-        ({"model": "gpt-5", "input": "Why?", "instructions": "Be kind."}, RESPONSE, [S, U]),
-        ({"model": "gpt-5", "input": [{"role": "user", "content": [{"type": "input_text", "text": "Why?"}]}]}, RESPONSE, [U]),
-        (json.dumps({"messages": USER}), json.dumps({"output": A}), [U]),  # bulk export
-        ({"messages": USER, "temperature": 0.1}, {"content": A}, [U]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("inputs", "outputs", "asked"), [
+    ({"messages": USER}, {"output": A}, [U]),
+    ({"messages": USER}, A, [U]),
+    ({"input": "Why?"}, {"answer": A}, [U]),
+    ({"question": "Why?"}, {"output": {"role": "assistant", "content": A}}, [U]),
+    ({"question": "Why?", "system_prompt": "Be kind."}, {"response": A}, [S, U]),
+    ({"input": "Why?", "history": [["Hi", "Hello"]]}, {"text": A}, [("user", "Hi"), ("assistant", "Hello"), U]),
+    ({"inputs": {"messages": [[lc("SystemMessage", "Be kind."), lc("HumanMessage", "Why?")]]}},
+     {"generations": [[{"text": A, "message": lc("AIMessage", A)}]]}, [S, U]),
+    ({"inputs": {"inputs": {"input": "Why?"}}}, {"outputs": {"output": A}}, [U]),
+    ({"messages": [lc("HumanMessage", "Why?")]}, {"output": lc("AIMessage", A)}, [U]),
+    ({"input": [lc("HumanMessage", "Why?")]}, {"messages": [lc("HumanMessage", "Why?"), lc("AIMessage", A)]}, [U]),
+    ({"input": [{"type": "human", "content": "Why?"}]}, {"generations": [[{"text": A}]]}, [U]),
+    ({"prompts": ["Why?"]}, {"generations": [[{"text": A}]]}, [U]),
+    ({"prompt": "Why?"}, {"choices": [{"text": A, "finish_reason": "stop"}]}, [U]),
+    ({"model": "gpt-5", "input": "Why?", "instructions": "Be kind."}, RESPONSE, [S, U]),
+    ({"model": "gpt-5", "input": [{"role": "user", "content": [{"type": "input_text", "text": "Why?"}]}]}, RESPONSE, [U]),
+    (json.dumps({"messages": USER}), json.dumps({"output": A}), [U]),  # bulk export
+    ({"messages": USER, "temperature": 0.1}, {"content": A}, [U]),
+])  # fmt: skip
 def test_a_run_is_read_in_any_form(tmp_path, inputs, outputs, asked):
     run = {**RUN, "inputs": inputs, "outputs": outputs}
     rows, bad, _, report = read(tmp_path, [run, {"run": {**run, "id": "a1b3"}}])

@@ -88,10 +88,8 @@ def test_json_holds_the_same_values(text):
 
 
 texts = st.text(st.characters() | st.sampled_from("\ud83d\ude00\udfff"), max_size=6)
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | texts,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
-)
+values = st.recursive(st.none() | st.booleans() | st.integers() | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4))  # fmt: skip
 
 
 @given(values)

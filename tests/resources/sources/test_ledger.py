@@ -43,10 +43,8 @@ def test_new_and_changed_objects_are_told_from_known_ones_across_pages(tables, m
         ledger.save()
     with Ledger.open(tables, "w") as ledger:
         assert ledger.notice("g", [*listed("a", "b"), *listed("c", etag="2"), *listed("d", "e", "f")]) == (6, 2)
-        assert [(entry.uri[-1], entry.etag, entry.rows) for entry in next(ledger.portions(["g"]))] == [
-            ("c", "2", None),
-            ("f", "1", None),
-        ]
+        assert [(entry.uri[-1], entry.etag, entry.rows) for entry in next(ledger.portions(["g"]))] == [("c", "2", None),
+                ("f", "1", None)]  # fmt: skip
         assert ledger.days() == [date(2026, 6, 1)] and ledger.unread()[0] == 2
         assert not list(ledger.portions(["other"])) and not list(ledger.portions(["g"], days=[date(2026, 6, 1)]))
 

@@ -20,11 +20,9 @@ blocks = st.lists(st.tuples(st.just("text"), words) | st.tuples(st.just("thought
 
 
 def anthropic(said):
-    kinds = {
-        "text": lambda place, text: {"type": "text", "text": text},
-        "thought": lambda place, text: {"type": "thinking", "thinking": text},
-        "call": lambda place, call: {"type": "tool_use", "id": f"t{place}", "name": call[0], "input": call[1]},
-    }
+    kinds = {"text": lambda place, text: {"type": "text", "text": text}, "thought": lambda place,
+            text: {"type": "thinking", "thinking": text}, "call": lambda place,
+            call: {"type": "tool_use", "id": f"t{place}", "name": call[0], "input": call[1]}}  # fmt: skip
     content = [kinds[kind](place, value) for place, (kind, value) in enumerate(said)]
     return anthropic_api.chat({"messages": [{"role": "user", "content": "q"}]}, {"content": content, "stop_reason": "end_turn"})
 
@@ -37,16 +35,12 @@ def gemini(said):
 
 
 def converse(said):
-    kinds = {
-        "text": lambda place, text: {"text": text},
-        "thought": lambda place, text: {"reasoningContent": {"reasoningText": {"text": text}}},
-        "call": lambda place, call: {"toolUse": {"toolUseId": f"t{place}", "name": call[0], "input": call[1]}},
-    }
+    kinds = {"text": lambda place, text: {"text": text}, "thought": lambda place,
+            text: {"reasoningContent": {"reasoningText": {"text": text}}}, "call": lambda place,
+            call: {"toolUse": {"toolUseId": f"t{place}", "name": call[0], "input": call[1]}}}  # fmt: skip
     content = [kinds[kind](place, value) for place, (kind, value) in enumerate(said)]
-    return converse_chat(
-        {"messages": [{"role": "user", "content": [{"text": "q"}]}]},
-        {"output": {"message": {"content": content}}, "stopReason": "end_turn"},
-    )
+    return converse_chat({"messages": [{"role": "user", "content": [{"text": "q"}]}]},
+            {"output": {"message": {"content": content}}, "stopReason": "end_turn"})  # fmt: skip
 
 
 @pytest.mark.parametrize("api", [anthropic, gemini, converse])
@@ -58,9 +52,8 @@ def test_nothing_of_an_answer_is_lost_and_every_call_has_an_id_of_its_own(api, s
     assert chat["messages"] == [{"role": "user", "content": "q"}]
     assert (message["content"] or "") == "".join(value for kind, value in said if kind == "text")
     assert message.get("reasoning_content", "") == "\n".join(value for kind, value in said if kind == "thought")
-    assert [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in calls] == [
-        value for kind, value in said if kind == "call"
-    ]
+    assert [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in calls] == [value for kind,
+            value in said if kind == "call"]  # fmt: skip
     assert len({call["id"] for call in calls}) == len(calls)
     assert choice["finish_reason"] == ("tool_calls" if calls else "stop")
 
@@ -117,9 +110,8 @@ def test_no_stream_raises_whatever_it_holds(found):
 
 def test_results_of_one_name_answer_the_calls_of_that_name_in_their_order():
     calls = [{"functionCall": {"name": name, "args": {"n": number}}} for number, name in enumerate("fgf")]
-    results = [
-        {"functionResponse": {"name": name, "response": {"n": number}}} for number, name in ((1, "g"), (0, "f"), (2, "f"))
-    ]
+    results = [{"functionResponse": {"name": name, "response": {"n": number}}} for number,
+            name in ((1, "g"), (0, "f"), (2, "f"))]  # fmt: skip
     contents = [{"role": "model", "parts": calls[:2]}, {"role": "function", "parts": results[:2]},
         {"role": "model", "parts": calls[2:]}, {"role": "user", "parts": results[2:]}]  # fmt: skip
     messages = gemini_api.chat({"contents": [{"parts": [{"text": "q"}]}, *contents]}, {})["messages"]
@@ -143,11 +135,9 @@ def test_a_message_with_results_and_texts_is_several_messages_and_a_system_block
     content = [{"type": "tool_result", "tool_use_id": "a", "content": "1"}, {"type": "text", "text": "one"},
         {"type": "text", "text": "two"},
         {"type": "mid_conv_system", "content": [{"type": "text", "text": "now be kind"}]}]  # fmt: skip
-    assert anthropic_api.turn("user", content).messages() == [
-        {"role": "tool", "tool_call_id": "a", "content": "1"},
-        {"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]},
-        {"role": "system", "content": "now be kind"},
-    ]
+    assert anthropic_api.turn("user", content).messages() == [{"role": "tool", "tool_call_id": "a", "content": "1"},
+            {"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]},
+            {"role": "system", "content": "now be kind"}]  # fmt: skip
 
 
 @pytest.mark.parametrize("part", [{"type": "hologram"}, {"type": None}, {}])
