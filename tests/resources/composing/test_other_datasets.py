@@ -127,10 +127,8 @@ def test_calibration_takes_training_rows_of_every_shape(tmp_path):
     rare = sum(each["split"] == "train" and each["prompt_shape"] == "rare" for each in found)
     assert len(shapes) == 8 and shapes.count("rare") == min(4, rare) and counts["notes"] == []
     assert set(chosen["row_id"].to_pylist()) <= {each["row_id"] for each in found if each["split"] == "train"}
-    assert (
-        chosen.schema.names == pq.read_schema(tmp_path / "d" / "train.parquet").names
-        and (tmp_path / "k" / "rendering.json").exists()
-    )
+    assert chosen.schema.names == pq.read_schema(tmp_path / "d" / "train.parquet").names
+    assert (tmp_path / "k" / "rendering.json").exists()
     [note] = build_calibration(tmp_path / "d", tmp_path / "l", CalibrationSettings(rows=900))["notes"]
     assert note.startswith("datasets.calibration asks for 900 rows, and sft_dataset has")
 

@@ -264,10 +264,8 @@ def test_no_row_that_a_dataset_holds_out_is_learnt_and_one_with_other_splits_is_
     assert held_out_in_training(place, model_of(place, inputs, "sft_dataset", "preference_dataset")) == []
     leaks = held_out_in_training(place, model_of(place, inputs, "sft_dataset", "other_preferences"))
     learnt = {(leak.learnt.partition("@")[0], leak.held.partition("@")[0]) for leak in leaks}
-    assert ("tutor/other_preferences", "tutor/sft_dataset") in learnt and (
-        "tutor/sft_dataset",
-        "tutor/other_preferences",
-    ) in learnt
+    assert ("tutor/other_preferences", "tutor/sft_dataset") in learnt
+    assert ("tutor/sft_dataset", "tutor/other_preferences") in learnt
     directory = place.artefacts("dataset") / "tutor" / "other_preferences" / inputs["other_preferences"].version
     pairs, answers = (pq.read_table(directory / f"{name}train.parquet").num_rows for name in ("", "unpaired_"))
     found = sum(leak.rows for leak in leaks if leak.learnt.startswith("tutor/other") and leak.held.startswith("tutor/sft"))
@@ -283,9 +281,8 @@ def test_both_kinds_of_rows_are_views_with_splits_and_comments(lake):
     place, _ = lake
     for relation, rows in (("tutor_preference_dataset", 30), ("tutor_preference_dataset_unpaired", 60)):
         found = query(place, f"select split, count(*) as rows from {relation} group by split").to_pylist()
-        assert {each["split"] for each in found} == {"train", "validation", "test"} and sum(
-            each["rows"] for each in found
-        ) == rows
+        assert {each["split"] for each in found} == {"train", "validation", "test"}
+        assert sum(each["rows"] for each in found) == rows
         told = query(place, f"select column_name, comment from relation_columns where relation = '{relation}'").to_pydict()
         assert all(told["comment"]) and {"confidence", "weight", "reason"} <= set(told["column_name"])
     answers = query(place, "select count(*) as rows from tutor_preference_dataset_unpaired where split = 'train'")

@@ -300,9 +300,8 @@ def test_prompt_shapes_are_what_many_people_ask_for_and_stay_so(tables, monkeypa
         shapes[row["prompt_shape"].split("#")[0]].add("refund" if "broken" in row["messages"] else "password")
     assert all(len(name.split()) == 3 and len(kinds) == 1 for name, kinds in shapes.items()) and 2 <= len(shapes) <= 6
     kept = stored_topics(tables.lake, "tutor")
-    assert kept is not None and not {"hello", "morning", "the"} & {
-        word for name in kept["name"].to_pylist() for word in name.split()
-    }
+    assert kept is not None
+    assert not {"hello", "morning", "the"} & {word for name in kept["name"].to_pylist() for word in name.split()}
     _, later = cleaned(tables, [
         interaction(900, "please translate the refund letter", "Gern.", session_id="x"),
         interaction(901, "something about boats", "Boats float.", session_id="y"),

@@ -101,10 +101,8 @@ def test_a_window_that_was_counted_otherwise_is_replaced_and_every_report_says_s
     arrive(tables, 5)
     other = DriftInputs(scales={"stars": FeedbackScale(1, 3.0)})
     report = compared(tables, 5, other)
-    assert (
-        report.reference.start == FIRST + timedelta(1)
-        and "the reference window was 2026-06-01 to 2026-06-04" in report.notes[0]
-    )
+    assert report.reference.start == FIRST + timedelta(1)
+    assert "the reference window was 2026-06-01 to 2026-06-04" in report.notes[0]
     arrive(tables, 6)
     leave(tables, 1)
     again = compared(tables, 6, other)

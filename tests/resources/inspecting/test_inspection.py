@@ -43,9 +43,8 @@ def test_what_was_planted_is_found(found, traffic):
     assert {item["format"] for item in found.formats} >= {"openai_pairs", "litellm", "feedback"}
     assert {item["name"] for item in found.workloads} == {"code-chat", "code-completion"}
     assert sum(item["rows"] for item in found.days) == sum(item["rows"] for item in found.workloads) == found.totals["rows"]
-    assert (
-        sum(decision["rows"] for decision in found.decisions) == found.sample_rows == found.totals["rows"] and not found.sampled
-    )
+    assert sum(decision["rows"] for decision in found.decisions) == found.sample_rows == found.totals["rows"]
+    assert not found.sampled
     assert {item["kind"] for item in found.pii} >= {"EMAIL"}
     assert 0 < found.usable_share < 1 and 0 < found.dropped("near_duplicate", "exact_duplicate") < 0.3
     dropped = {decision["rule"]: decision["rows"] for decision in found.decisions if decision["rule"] != "kept"}
@@ -97,9 +96,8 @@ def test_shares_of_languages_are_of_all_answers_also_of_unknown_ones(found):
     assert None in {item["language"] for item in found.languages}
     assert [item["share"] for item in found.languages] == [item["rows"] / healthy for item in found.languages]
     [table] = [section for section in sections(found) if section.title == "Languages"]
-    assert table.rows[-1][0] == "(unknown)" and sum(float(row[2].rstrip("%")) for row in table.rows) == pytest.approx(
-        100, abs=1
-    )
+    assert table.rows[-1][0] == "(unknown)"
+    assert sum(float(row[2].rstrip("%")) for row in table.rows) == pytest.approx(100, abs=1)
 
 
 @pytest.mark.parametrize(

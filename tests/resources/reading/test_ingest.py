@@ -493,9 +493,8 @@ def test_data_sets_whose_ids_begin_anew_in_each_file_keep_all_their_rows(tables,
     total = ingest(tables, "w", {"sets": SourceSettings(uri=str(tmp_path / "logs"))}).total
     rows = content(tables)["interactions"]
     assert total.rows == len(rows) == 2 * answers and total.repeated == answers
-    assert len({row["session_id"] for row in rows}) == 2 and {row["rule"] for row in content(tables)["decisions"]} == {
-        "repeated_record"
-    }
+    assert len({row["session_id"] for row in rows}) == 2
+    assert {row["rule"] for row in content(tables)["decisions"]} == {"repeated_record"}
     if "reward" in one:
         rewards = heard(tables, "w")
         assert {row["source_uri"][-7:]: rewards[row["interaction_id"]] for row in rows} == {"a.jsonl": 1, "b.jsonl": -1}

@@ -111,11 +111,8 @@ def test_sharegpt_gives_an_interaction_for_each_answer(tmp_path):
     rows, bad, _, report = fixture(tmp_path, "sharegpt.jsonl")
     assert not bad and [row["source_row"] for row in rows] == [1, 1, 2, 2, 3, 3, 3, 4] and report.total.read == 8
     assert said(rows[1]["messages"]) == [("user", "Who are you?"), ("assistant", "A model."), ("user", "Since when?")]
-    assert (
-        rows[0]["session_id"] == rows[1]["session_id"]
-        and rows[0]["session_id"].startswith("identity_0:")
-        and rows[0]["request_id"] != rows[1]["request_id"]
-    )
+    assert rows[0]["session_id"] == rows[1]["session_id"] and rows[0]["session_id"].startswith("identity_0:")
+    assert rows[0]["request_id"] != rows[1]["request_id"]
     call, final = rows[2], rows[3]
     assert call["completion"]["tool_calls"][0]["function"] == {
         "name": "weather",
@@ -236,9 +233,8 @@ def test_every_fixture_is_recognised_as_its_own_format_only():
 @pytest.mark.parametrize("name", ["messages", "preferences", "sharegpt", "alpaca", "tokens", "stored_completions"])
 def test_a_wrong_format_named_in_the_recipe_is_one_sentence(tmp_path, name):
     rows, (bad,), _, _ = fixture(tmp_path, "text.jsonl", format=name)
-    assert not rows and bad["message"].startswith(
-        f"none of the first 2 records is of the format {name}; the first one's keys: "
-    )
+    assert not rows
+    assert bad["message"].startswith(f"none of the first 2 records is of the format {name}; the first one's keys: ")
 
 
 def test_labels_of_unpaired_preferences_are_feedback_on_their_answer(tmp_path):

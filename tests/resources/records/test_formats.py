@@ -321,9 +321,8 @@ def test_litellm_calls_of_the_responses_api(tmp_path):
     ])  # fmt: skip
     first, second = rows
     talk = json.loads(first["messages"])
-    assert [message["role"] for message in talk] == ["system", "user", "assistant", "tool"] and talk[0][
-        "content"
-    ] == "Be brief."
+    assert [message["role"] for message in talk] == ["system", "user", "assistant", "tool"]
+    assert talk[0]["content"] == "Be brief."
     assert talk[1]["content"] == [{"type": "text", "text": "weather?"},
             {"type": "image_url", "image_url": {"url": "https://x.test/a.png"}}]  # fmt: skip
     assert [each["id"] for each in talk[2]["tool_calls"]] == ["c1", "c2"] and talk[3]["tool_call_id"] == "c1"

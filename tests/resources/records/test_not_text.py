@@ -183,11 +183,8 @@ def test_the_input_of_a_custom_tool_of_the_responses_api_is_an_argument(tmp_path
         tmp_path, [answered(0, {"type": "custom_tool_call", "call_id": "c1", "name": "run", "input": text})]
     )
     call = json.loads(row["completion"])["tool_calls"][0]["function"]
-    assert (
-        not bad
-        and json.loads(call["arguments"]) == {"input": text}
-        and json.loads(row["tools"])[0]["function"]["name"] == "run"
-    )
+    assert not bad and json.loads(call["arguments"]) == {"input": text}
+    assert json.loads(row["tools"])[0]["function"]["name"] == "run"
     history = json.loads(chat_of(json.dumps({"input": [{"type": "function_call", "name": "f", "arguments": '{"a": 1}'}]})))[
         "messages"
     ]

@@ -322,9 +322,8 @@ def test_a_copy_beside_its_original_is_read_and_its_records_are_repeated(tables,
     shutil.copytree(tmp_path / "here/traffic/dt=2026-06-01", tmp_path / "here/traffic/copy")
     again = read(tables, place)
     assert again.moved_objects == 0 and again.total.objects == 1
-    assert (
-        len(tables.open("interactions").to_pyarrow_table()) == 4 and len(tables.open("decisions").to_pyarrow_table()) == 2 + 3
-    )
+    assert len(tables.open("interactions").to_pyarrow_table()) == 4
+    assert len(tables.open("decisions").to_pyarrow_table()) == 2 + 3
 
 
 def test_another_content_of_the_same_name_and_size_is_no_move(tables, tmp_path):
