@@ -10,7 +10,8 @@ from resources.reading import batches as staging_module
 from resources.reading.ingestion import ingest
 from resources.records.objects import decompress, log_reader
 from resources.sources.sources import SourceSettings
-from tests.resources.records.test_openai_batch import read_batch, request, response
+from tests.resources.records.test_openai_batch import read as read_batch
+from tests.resources.records.test_openai_batch import request, response
 from tests.thorough_cases import thorough_except
 
 SAID, ANSWER = [{"role": "user", "content": "hi"}], {"role": "assistant", "content": "hello"}
