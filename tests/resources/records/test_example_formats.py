@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from test_formats import read
+from test_formats import read, read_each
 
 from resources.records.formats import FORMATS, detect
 from resources.records.providers.streams import with_joined_events
@@ -47,14 +47,16 @@ def test_a_page_of_stored_completions_is_one_record_for_each(tmp_path):
     assert bad["error_code"] == "missing_field" and "messages" in bad["message"]
 
 
-@pytest.mark.parametrize(("page", "words"), [
+PAGES = [
     ({"object": "list", "data": []}, "lists no completions"),
     ({"object": "list", "data": [{"id": "chatcmpl-1-0", "role": "user", "content": "q"}]}, "into its completion"),
     ({"object": "chat.completion", "id": "x", "choices": [], "messages": [{"role": "user", "content": "q"}]}, "choices"),
-])  # fmt: skip
-def test_pages_without_completions_say_so(tmp_path, page, words):
-    rows, (bad,), _, _ = read(tmp_path, [page])
-    assert not rows and words in bad["message"]
+]  # fmt: skip
+
+
+def test_pages_without_completions_say_so(tmp_path):
+    for (rows, (bad,), _), (_, words) in zip(read_each(tmp_path, [page for page, _ in PAGES])[0], PAGES, strict=True):
+        assert not rows and words in bad["message"]
 
 
 def test_sft_lines_with_the_older_functions(tmp_path):
@@ -124,16 +126,19 @@ def test_sharegpt_gives_an_interaction_for_each_answer(tmp_path):
     assert [row["completion"]["content"] for row in rows[4:]] == ["b", "d", "f", "works"]
 
 
-@pytest.mark.parametrize(("turns", "words"), [
+UNREADABLE_TURNS = [
     ([{"from": "king", "value": "q"}, {"from": "gpt", "value": "a"}], "speaker"),
     ([{"from": "human", "value": "q"}, {"from": "function_call", "value": "call f"}], "no JSON"),
     ([{"from": "gpt", "value": "a"}], "answer"),
     ([], "not a list"),
     ([{"from": "human", "value": "q"}, {"from": "gpt", "value": 5}], "content"),
-])  # fmt: skip
-def test_sharegpt_that_cannot_be_read_is_one_quarantine_row(tmp_path, turns, words):
-    rows, (bad,), _, _ = read(tmp_path, [{"conversations": turns}])
-    assert not rows and words in bad["message"]
+]  # fmt: skip
+
+
+def test_sharegpt_that_cannot_be_read_is_one_quarantine_row(tmp_path):
+    each, _ = read_each(tmp_path, [{"conversations": turns} for turns, _ in UNREADABLE_TURNS])
+    for (rows, (bad,), _), (_, words) in zip(each, UNREADABLE_TURNS, strict=True):
+        assert not rows and words in bad["message"]
 
 
 def test_alpaca_and_its_relatives(tmp_path):
@@ -291,17 +296,19 @@ SAID = {"role": "assistant", "content": "Bern."}
 CHOICES = [{"index": 0, "message": SAID, "finish_reason": "stop"}, {"index": 1, "message": {**SAID, "content": "It is Bern."}}]
 
 
-@pytest.mark.parametrize(("beside", "answers"), [
+BESIDE = [
     ({"model": "m", "temperature": 1, "choices": CHOICES}, ["Bern.", "It is Bern."]),
     ({"choices": CHOICES[:1], "session_id": "s1", "usage": {"completion_tokens": 3}}, ["Bern."]),
     ({"response": {"id": "r", "choices": CHOICES}}, ["Bern.", "It is Bern."]),
     ({"llm_response": {"choices": CHOICES[:1]}, "model": "m"}, ["Bern."]),
-])  # fmt: skip
-def test_messages_beside_a_response_are_asked_and_answered(tmp_path, beside, answers):
-    asked = [{"role": "user", "content": "The capital?"}]
-    rows, bad, _, _ = read(tmp_path, [{"messages": asked, **beside}])
-    assert [json.loads(row["completion"])["content"] for row in rows] == answers and not bad
-    assert all(json.loads(row["messages"]) == asked and row["status"] == "success" for row in rows)
+]  # fmt: skip
+
+
+def test_messages_beside_a_response_are_asked_and_answered(tmp_path):
+    lines = [{"messages": [{"role": "user", "content": f"The capital, {n}?"}], **more} for n, (more, _) in enumerate(BESIDE)]
+    for (rows, bad, _), line, (_, answers) in zip(read_each(tmp_path, lines)[0], lines, BESIDE, strict=True):
+        assert [json.loads(row["completion"])["content"] for row in rows] == answers and not bad
+        assert all(json.loads(row["messages"]) == line["messages"] and row["status"] == "success" for row in rows)
 
 
 def test_choices_of_a_question_or_of_an_answer_that_is_among_the_messages_are_no_response(tmp_path):

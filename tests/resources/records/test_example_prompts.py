@@ -4,7 +4,7 @@ import json
 
 import pytest
 from test_example_formats import fixture, jsonl, said
-from test_formats import read
+from test_formats import read, read_each
 
 from resources.records.example_prompts import prompt_of
 from resources.records.field_mapping import FieldMapping
@@ -23,7 +23,7 @@ def chat(*turns):
     return [{"role": role, "content": said} for role, said in turns]
 
 
-@pytest.mark.parametrize(("line", "asked"), [
+WHOLE = [
     ({"system": S[1], "input": U[1], **PAIR}, [S, U]),  # distilabel
     ({"system_prompt": S[1], "question": U[1], **PAIR}, [S, U]),
     ({"system": S[1], "prompt": U[1], **PAIR}, [S, U]),
@@ -67,17 +67,19 @@ def chat(*turns):
     ({"system": S[1], "messages": chat(U, A)}, [S, U]),  # Bedrock's Claude
     ({"prompt": U[1], "messages": chat(U, A)}, [U]),
     ({"system_prompt": S[1], "conversations": [{"from": "human", "value": U[1]}, {"from": "gpt", "value": "Because."}]}, [S, U]),
-])  # fmt: skip
-def test_the_prompt_has_every_part(tmp_path, line, asked):
-    rows, bad, _, _ = read(tmp_path, [line])
-    assert not bad
-    for row in rows:
-        assert [(each["role"], each["content"]) for each in json.loads(row["messages"])] == asked
-        assert json.loads(row["completion"])["content"] in ("yes", "yes it is", "no it is not", "Because.")
-    assert len(rows) == 1 + ("chosen" in line or "rejected_response" in line)
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("line", "key"), [
+def test_the_prompt_has_every_part(tmp_path):
+    each, _ = read_each(tmp_path, [{"id": f"row-{number}", **line} for number, (line, _) in enumerate(WHOLE)])
+    for (rows, bad, _), (line, asked) in zip(each, WHOLE, strict=True):
+        assert not bad and len(rows) == 1 + ("chosen" in line or "rejected_response" in line), line
+        for row in rows:
+            assert [(each["role"], each["content"]) for each in json.loads(row["messages"])] == asked
+            assert json.loads(row["completion"])["content"] in ("yes", "yes it is", "no it is not", "Because.")
+
+
+WITHOUT_PLACE = [
     ({"prompt": "Say it.", "question": U[1], **PAIR}, "question"),
     ({"prompt": [ASKED], "context": "The sky is blue.", **PAIR}, "context"),
     ({"prompt": U[1], "input": "It rains.", "context": "The sky is blue.", **DONE}, "context"),
@@ -91,10 +93,13 @@ def test_the_prompt_has_every_part(tmp_path, line, asked):
     ({"instruction": U[1], "history": "We spoke before.", **PAIR}, "history"),
     ({"system": "Be rude.", "prompt": chat(S, U), **PAIR}, "system"),
     ({**SFT, "question": U[1]}, "question"),
-])  # fmt: skip
-def test_a_part_without_a_place_goes_to_quarantine_by_name(tmp_path, line, key):
-    rows, bad, _, _ = read(tmp_path, [line])
-    assert not rows and bad[0]["error_code"] == "wrong_type" and key in bad[0]["message"]
+]  # fmt: skip
+
+
+def test_a_part_without_a_place_goes_to_quarantine_by_name(tmp_path):
+    each, _ = read_each(tmp_path, [line for line, _ in WITHOUT_PLACE])
+    for (rows, bad, _), (line, key) in zip(each, WITHOUT_PLACE, strict=True):
+        assert not rows and bad[0]["error_code"] == "wrong_type" and key in bad[0]["message"], line
 
 
 def test_unread_keys_of_a_preference_line_are_named(tmp_path):
@@ -102,20 +107,24 @@ def test_unread_keys_of_a_preference_line_are_named(tmp_path):
     assert [key.path for key in report.unread_keys["gateway"]] == ["grader", "rating"]
 
 
-@pytest.mark.parametrize(("scores", "learnt", "rules"), [
+SCORES = [
     ({"score_chosen": 8.0, "score_rejected": 4}, {"yes it is": 1, "no it is not": -1}, {}),
     ({"score_chosen": 8.0, "score_rejected": 8}, {"yes it is": None}, {"equal_scores": 1}),
     ({"chosen_rating": "5", "rejected_rating": "5.0"}, {"yes it is": None}, {"equal_scores": 1}),
     ({"chosen_score": 9, "rejected_score": 9, "status": "tie"}, {"yes it is": None}, {"equal_scores": 1}),
     ({"status": "tie"}, {"yes it is": None}, {"equal_scores": 1}),
     ({"score_chosen": 4, "score_rejected": 10}, {}, {"contradictory_scores": 2}),
-])  # fmt: skip
-def test_answers_that_the_scores_do_not_tell_apart_are_no_pair(tmp_path, scores, learnt, rules):
-    rows, bad, feedback, report = read(tmp_path, [{"prompt": "Why is it so?", **PAIR, **scores}])
-    values = {each["interaction_id"]: each["value"] for each in feedback}
-    assert not bad
-    assert {json.loads(row["completion"])["content"]: values.get(row["interaction_id"]) for row in rows} == learnt
-    assert report.total.skipped == sum(rules.values())
+]  # fmt: skip
+
+
+def test_answers_that_the_scores_do_not_tell_apart_are_no_pair(tmp_path):
+    lines = [{"prompt": f"Why is it so, {number}?", **PAIR, **scores} for number, (scores, *_) in enumerate(SCORES)]
+    each, report = read_each(tmp_path, lines)
+    for (rows, bad, feedback), (_, learnt, _) in zip(each, SCORES, strict=True):
+        values = {said["interaction_id"]: said["value"] for said in feedback}
+        assert {json.loads(row["completion"])["content"]: values.get(row["interaction_id"]) for row in rows} == learnt
+        assert not bad
+    assert report.total.skipped == sum(sum(rules.values()) for *_, rules in SCORES)
 
 
 @pytest.mark.parametrize("more", [
@@ -175,15 +184,18 @@ def test_runs_of_langsmith(tmp_path):
     assert wrapped["completion"]["content"] == "Hello." and wrapped["completion_tokens"] == 3
 
 
-@pytest.mark.parametrize(("record", "words"), [
+PARTIAL = [
     ({"request": {"prompt": "a", "context": [1, 2]}, "response": {"response": "b", "done": True}}, "the whole prompt"),
     ({"request": {"prompt": ["a", "b"]}, "response": {"object": "text_completion", "choices": [{"text": "c"}]}}, "the whole prompt"),
     ({"request": {"prompt": "def f(", "suffix": "return"}, "response": {"choices": [{"text": "c"}]}}, "the whole prompt"),
     ({"id": "1", "run_type": "llm", "trace_id": "1", "inputs": {"messages": ["a"]}, "outputs": {"text": "b"}}, "langsmith"),
-])  # fmt: skip
-def test_a_request_that_does_not_hold_the_prompt_is_not_learnt(tmp_path, record, words):
-    rows, [bad], _, _ = read(tmp_path, [record])
-    assert not rows and words in bad["message"]
+]  # fmt: skip
+
+
+def test_a_request_that_does_not_hold_the_prompt_is_not_learnt(tmp_path):
+    each, _ = read_each(tmp_path, [record for record, _ in PARTIAL])
+    for (rows, [bad], _), (_, words) in zip(each, PARTIAL, strict=True):
+        assert not rows and words in bad["message"]
 
 
 def test_an_ollama_stream_that_was_cut_is_a_failed_request(tmp_path):

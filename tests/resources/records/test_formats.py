@@ -61,6 +61,18 @@ def read(tmp_path, content, name="log.jsonl", **source):
     return *found, report
 
 
+def read_each(tmp_path, contents, **source):
+    """What `read` gives of each content (a record, or bytes) in a file of its own, with one ingest: rows, quarantine, feedback."""
+    for number, content in enumerate(contents[1:], 1):
+        content = content if isinstance(content, bytes) else json.dumps(content).encode()
+        (tmp_path / f"logs/{number:03}.jsonl").parent.mkdir(exist_ok=True)
+        (tmp_path / f"logs/{number:03}.jsonl").write_bytes(content)
+    first = contents[0] if isinstance(contents[0], bytes) else [contents[0]]
+    *tables, report = read(tmp_path, first, name="000.jsonl", **source)
+    names = [f"{number:03}.jsonl" for number in range(len(contents))]
+    return [[[row for row in rows if row["source_uri"].endswith(name)] for rows in tables] for name in names], report
+
+
 def numbered(records):
     """Each with a question and an id of its own, so that many cases are read at once."""
     for number, record in enumerate(records):
@@ -460,15 +472,16 @@ def test_a_cut_gzip_gives_its_readable_rows_and_one_quarantine_row(tmp_path):
     assert bad[0]["error_code"] == "damaged_file" and bad[0]["source_row"] == 0
 
 
-@pytest.mark.parametrize(("content", "code"), [
-    (bytes(range(128, 256)) * 50, "invalid_utf8"), (b"ts,prompt\n1,hi\n", "unknown_format"),
-    (b'{"a": 1}\n{"a": 2}\n', "unknown_format"), (b'{"request": {', "malformed_json"),
-    (gzip.compress(b"x" * 999, mtime=0)[:12], "damaged_file"), (b"\x28\xb5\x2f\xfd1234", "damaged_file"),
-    (json.dumps([pair()])[:-1].encode(), "malformed_json"),
-])  # fmt: skip
-def test_a_file_that_is_no_log_is_one_quarantine_row(tmp_path, content, code):
-    rows, (bad,), _, _ = read(tmp_path, content)
-    assert bad["error_code"] == code and len(bad["raw"]) <= 4096 and len(rows) == (content[:1] == b"[")
+def test_a_file_that_is_no_log_is_one_quarantine_row(tmp_path):
+    cases = [
+        (bytes(range(128, 256)) * 50, "invalid_utf8"), (b"ts,prompt\n1,hi\n", "unknown_format"),
+        (b'{"a": 1}\n{"a": 2}\n', "unknown_format"), (b'{"request": {', "malformed_json"),
+        (gzip.compress(b"x" * 999, mtime=0)[:12], "damaged_file"), (b"\x28\xb5\x2f\xfd1234", "damaged_file"),
+        (json.dumps([pair()])[:-1].encode(), "malformed_json"),
+    ]  # fmt: skip
+    each, _ = read_each(tmp_path, [content for content, _ in cases])
+    for (rows, (bad,), _), (content, code) in zip(each, cases, strict=True):
+        assert bad["error_code"] == code and len(bad["raw"]) <= 4096 and len(rows) == (content[:1] == b"[")
 
 
 def test_a_declared_format_is_held_to(tmp_path):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from test_example_formats import FIXTURES, fixture, said
-from test_formats import heard, read
+from test_formats import heard, read, read_each
 
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
@@ -158,7 +158,7 @@ RESPONSE = {
 U, S, A = ("user", "Why?"), ("system", "Be kind."), "Because."
 
 
-@pytest.mark.parametrize(("inputs", "outputs", "asked"), [
+RUNS = [
     ({"messages": USER}, {"output": A}, [U]),
     ({"messages": USER}, A, [U]),
     ({"input": "Why?"}, {"answer": A}, [U]),
@@ -177,15 +177,19 @@ U, S, A = ("user", "Why?"), ("system", "Be kind."), "Because."
     ({"model": "gpt-5", "input": [{"role": "user", "content": [{"type": "input_text", "text": "Why?"}]}]}, RESPONSE, [U]),
     (json.dumps({"messages": USER}), json.dumps({"output": A}), [U]),  # bulk export
     ({"messages": USER, "temperature": 0.1}, {"content": A}, [U]),
-])  # fmt: skip
-def test_a_run_is_read_in_any_form(tmp_path, inputs, outputs, asked):
-    run = {**RUN, "inputs": inputs, "outputs": outputs}
-    rows, bad, _, report = read(tmp_path, [run, {"run": {**run, "id": "a1b3"}}])
-    assert not bad and [row["request_id"] for row in rows] == ["a1b2", "a1b3"]
-    for row in rows:
-        assert [(each["role"], each["content"]) for each in json.loads(row["messages"])] == asked
-        answer = json.loads(row["completion"])
-        assert (answer["role"], answer["content"], row["finish_reason"] or "stop") == ("assistant", A, "stop")
+]  # fmt: skip
+
+
+def test_a_run_is_read_in_any_form(tmp_path):
+    runs = [{**RUN, "inputs": inputs, "outputs": outputs, "id": f"run-{n}"} for n, (inputs, outputs, _) in enumerate(RUNS)]
+    contents = [f"{json.dumps(run)}\n{json.dumps({'run': {**run, 'id': run['id'] + '-b'}})}".encode() for run in runs]
+    each, report = read_each(tmp_path, contents)
+    for (rows, bad, _), run, (*_, asked) in zip(each, runs, RUNS, strict=True):
+        assert not bad and [row["request_id"] for row in rows] == [run["id"], f"{run['id']}-b"]
+        for row in rows:
+            assert [(turn["role"], turn["content"]) for turn in json.loads(row["messages"])] == asked
+            answer = json.loads(row["completion"])
+            assert (answer["role"], answer["content"], row["finish_reason"] or "stop") == ("assistant", A, "stop")
     assert "gateway" not in report.unread_keys
 
 
