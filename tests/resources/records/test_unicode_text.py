@@ -5,6 +5,7 @@ import base64
 import io
 import json
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,28 +14,30 @@ from test_normalised import chunk, events
 
 from model_ops.chat_apis.blocks import json_text, mended
 from resources.curating.personal_data.placeholders import Redactor
+from resources.records.extraction import LINES
 from resources.records.formats import FORMATS
 from resources.records.normal_messages import without_leak
 from resources.records.objects.decompress import utf8, utf16_of
 from resources.records.objects.object_reader import read_object
 from resources.records.plain_text import escaped_json, page_environment, visible
+from resources.records.repeated_keys import with_last_values
 from tests.thorough_cases import thorough_except
 
-LINES = "".join(json.dumps({"id": n, "text": "Müller, 水車の粉屋は 🎡"}, ensure_ascii=False) + "\r\n" for n in range(300))
+MILL_LINES = "".join(json.dumps({"id": n, "text": "Müller, 水車の粉屋は 🎡"}, ensure_ascii=False) + "\r\n" for n in range(300))
 CODES = ["utf-16", "utf-16-le", "utf-16-be"]
 
 
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("size", [2, 3, 4096])
 def test_chunks_of_any_size_become_utf_8(code, size):
-    content = LINES.encode(code)
+    content = MILL_LINES.encode(code)
     chunks = [content[:64], *(content[place : place + size] for place in range(64, len(content), size))]
-    assert b"".join(utf8(iter(chunks))).decode() == LINES
+    assert b"".join(utf8(iter(chunks))).decode() == MILL_LINES
 
 
 @pytest.mark.parametrize("code", CODES)
 def test_records_of_utf_16_have_their_lines(code):
-    [found] = read_object(io.BytesIO(LINES.encode(code)), "a.jsonl", plain_text=False)
+    [found] = read_object(io.BytesIO(MILL_LINES.encode(code)), "a.jsonl", plain_text=False)
     assert found.rows.to_pylist() == list(range(1, 301)) and json.loads(found.raw[299].as_py())["text"].startswith(
         "Müller, 水車"
     )
@@ -53,7 +56,7 @@ def test_whole_texts_and_lone_surrogates():
 
 
 @pytest.mark.parametrize("content", [
-    b"", b"{", LINES.encode(), LINES.encode("utf-32"), LINES.encode("utf-32-le"), "ü".encode("latin-1") * 50, bytes(200),
+    b"", b"{", MILL_LINES.encode(), MILL_LINES.encode("utf-32"), MILL_LINES.encode("utf-32-le"), "ü".encode("latin-1") * 50, bytes(200),
     bytes(range(256)) * 4, b"\xff\xfe\x0bv\xc9\xcd\x1e\x8c\n" + b'{"request": {}, "response": {"id": "resp_1"}}\n' * 9,
     b"\x01\0\x02\0\x03\0" * 50, b"PK\x03\x04" + bytes(60),
 ])  # fmt: skip
@@ -247,3 +250,33 @@ def test_an_answer_ends_at_control_text_that_leaked(answer, kept):
 ])  # fmt: skip
 def test_text_about_control_text_stays(answer):
     assert without_leak(answer) == answer
+
+
+def lines(*texts):
+    return pa.table([[0] * len(texts), list(range(len(texts))), list(texts)], LINES)
+
+
+@pytest.mark.parametrize(("text", "meant"), [
+    ('{"a": 1, "a": 2}', {"a": 2}),
+    ('{"a": {"b": "x", "c": [1], "b": "y"}}', {"a": {"b": "y", "c": [1]}}),
+    ('[{"a": 1}, {"a": 2, "b": {"a": 3}, "a": 4}]', [{"a": 1}, {"a": 4, "b": {"a": 3}}]),
+    ('{"q\\"": [], "q\\"": [{}], "k": "\\\\"}', {'q"': [{}], "k": "\\"}),
+])  # fmt: skip
+def test_the_last_of_two_values_counts(text, meant):
+    assert json.loads(text) == meant
+    [given] = with_last_values(lines(text))["raw"].to_pylist()
+    assert json.loads(given, object_pairs_hook=list) == json.loads(json.dumps(meant), object_pairs_hook=list)
+
+
+@pytest.mark.parametrize("text", [
+    '{"a": {"a": {"a": "a"}}, "b": [{"a": 1}, {"a": 1}, ["a", "a"]]}', '{"a": "\\", \\"a\\": 2", "b": "a"}', '{"a": 1, "a": ',
+    "", "null", '{"a": "b", "b": ["a,", ",", "a"], "c": {"a": 1}, "d": {"b": 1}}', "[" * 300 + "]" * 300, "a, b, a",
+])  # fmt: skip
+def test_other_texts_stay_as_they_are(text):
+    assert with_last_values(lines("{}", text))["raw"].to_pylist() == ["{}", text]
+
+
+def test_a_record_with_two_contents_is_the_one_that_its_client_read(tmp_path):
+    twice = json.dumps(pair()).replace('"messages":', '"messages": [{"role": "user", "content": "first"}], "messages":', 1)
+    [row], bad, _, _ = read(tmp_path, twice.encode())
+    assert not bad and [message["content"] for message in json.loads(row["messages"])] == ["hé"]
