@@ -174,8 +174,7 @@ def test_a_changed_parent_makes_its_children_stale_and_theirs():
     assert list(stale) == ["sft_dataset", "sft_model"]
     [changed] = stale["sft_dataset"]
     assert (changed.reason, changed.name, changed.version, changed.current_version) == (
-        "changed", "tutor/curated", "v-rows-1", "v-rows-2",
-    )  # fmt: skip
+        "changed", "tutor/curated", "v-rows-1", "v-rows-2")  # fmt: skip
     assert str(changed) == "made from curated v-rows-1, current is v-rows-2"
     [parent] = stale["sft_model"]
     assert (parent.reason, parent.kind, parent.digest) == ("stale", "dataset", "d1")
@@ -271,7 +270,6 @@ def test_only_what_is_behind_an_artefact_is_read(tmp_path, monkeypatch):
     make("unrelated")
     read, original = [], current.read_manifest
     monkeypatch.setattr(
-        current, "read_manifest", lambda directory: (read.append(directory.parent.name), original(directory))[1]
-    )
+        current, "read_manifest", lambda directory: (read.append(directory.parent.name), original(directory))[1])  # fmt: skip
     assert current.up_to_date(registry, "model", "sft_model") == sft
     assert read == ["base_model"]

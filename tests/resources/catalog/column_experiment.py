@@ -35,8 +35,7 @@ CURATED: list[pa.Schema] = []
 JUDGED = CurationSettings(judge={"base_url": "http://localhost:1", "model": "judge"})
 
 TOOLS = json.dumps(
-    [{"type": "function", "function": {"name": "alpha_tool", "parameters": {"type": "object", "properties": {}}}}]
-)
+    [{"type": "function", "function": {"name": "alpha_tool", "parameters": {"type": "object", "properties": {}}}}])  # fmt: skip
 
 
 def interactions() -> list[dict[str, Any]]:

@@ -140,8 +140,7 @@ def test_versions_whose_types_differ_are_not_read_as_one(tmp_path):
         (home / version).mkdir(parents=True)
         pq.write_table(pa.table({"item": values}), home / version / "items.parquet")
         (home / version / "manifest.json").write_text(
-            json.dumps({"kind": "dataset", "name": "tutor/eval_suite", "version": version})
-        )
+            json.dumps({"kind": "dataset", "name": "tutor/eval_suite", "version": version}))  # fmt: skip
     write_json(home / "current.json", {"version": "v2"})
     rebuild(lake)
     assert query(lake, "select item, version from tutor_eval_suite_versions").to_pylist() == [{"item": 2, "version": "v2"}]
@@ -166,8 +165,7 @@ def test_answers_that_a_model_gave_while_it_trained_are_rows(lake, tmp_path, rel
     before = query(measured, columns).to_pylist()
     rebuild(measured)
     assert query(measured, f"select * replace (parts['brief'] as parts) from {relation}").to_pylist() == [
-        {"node": "model:tutor/sft_model@abcdef123456", **row, "parts": 0.5}
-    ]
+        {"node": "model:tutor/sft_model@abcdef123456", **row, "parts": 0.5}]  # fmt: skip
     assert query(measured, columns).to_pylist() == before
 
 
@@ -208,15 +206,13 @@ def test_what_an_evaluation_compared_with_is_not_in_a_releases_weights(lake, tmp
     assert query(compared, "from log_lines_in('tutor/release')").num_rows == 0
     assert query(compared, "from log_lines_in('tutor/release@r1')").num_rows == 3
     assert query(compared, "from weights_holding('ann') where artefact like 'release:%'")["artefact"].to_pylist() == [
-        "release:tutor/release@r1"
-    ]
+        "release:tutor/release@r1"]  # fmt: skip
     assert query(compared, "from why('r1') where stage = 'release'")["version"].to_pylist() == ["r1"]
 
 
 def test_models_are_a_view(lake):
     assert query(lake, "select name, version, is_current from models").to_pylist() == [
-        {"name": "tutor/sft_model", "version": "abcdef123456", "is_current": True}
-    ]
+        {"name": "tutor/sft_model", "version": "abcdef123456", "is_current": True}]  # fmt: skip
 
 
 def test_ancestors_and_descendants_of_any_node(lake):
@@ -285,8 +281,7 @@ def test_rows_of_a_dataset_are_its_own_and_not_those_of_the_dataset_that_gave_it
     assert of("tutor/best") == of("tutor/second_sft_model") == [{"dataset": "dataset:tutor/best@v", "lines": 3}]
     assert of("tutor/sft_dataset") == of("tutor/sft_model") == [{"dataset": "dataset:tutor/sft_dataset@d1", "lines": 3}]
     assert query(named, "select dataset from weights_holding('ann') where artefact like '%second_sft%'").to_pylist() == [
-        {"dataset": "dataset:tutor/best@v"}
-    ]
+        {"dataset": "dataset:tutor/best@v"}]  # fmt: skip
     assert query(named, "from ancestors('tutor/best')").num_rows == 3  # the splits' dataset is an ancestor all the same
 
 
@@ -382,8 +377,7 @@ def test_an_empty_lake_and_odd_names(tmp_path):
         (home / "v").mkdir(parents=True)
         pq.write_table(pa.table({"of": [workload]}), home / "v" / "items.parquet")
         (home / "v" / "manifest.json").write_text(
-            json.dumps({"kind": "dataset", "name": f"{workload}/eval_suite", "version": "v"})
-        )
+            json.dumps({"kind": "dataset", "name": f"{workload}/eval_suite", "version": "v"}))  # fmt: skip
         write_json(home / "current.json", {"version": "v"})
     (lake.artefacts("dataset") / "a-b" / "eval_suite" / "broken").mkdir()
     (lake.artefacts("dataset") / "a-b" / "eval_suite" / "broken" / "manifest.json").write_text("{")

@@ -238,8 +238,7 @@ def test_tool_calling_conversations_become_one_row_each(tables, tmp_path):
     found = [row for split in splits.values() for row in split]
     exact = sum(row["rule"] == "exact_duplicate" for row in read(tables, "decisions"))
     assert sorted(name for row in found for name in row["interaction_ids"]) == sorted(
-        row["interaction_id"] for row in read(tables, "decisions") if row["stage"] == "curate" and row["kept"]
-    )
+        row["interaction_id"] for row in read(tables, "decisions") if row["stage"] == "curate" and row["kept"])  # fmt: skip
     assert set(last.values()) <= {row["row_id"] for row in found}
     assert report.by_rule["kept"] == len(found) and len(found) <= len(last) + exact
     assert all(weights(row)[-1] == 1 and json.loads(row["messages"])[-1]["role"] == "assistant" for row in found)

@@ -83,8 +83,7 @@ def test_public_suites(tmp_path):
 
 def test_a_byte_order_mark_and_half_a_character_are_no_mistake(tmp_path):
     (tmp_path / "suite.jsonl").write_bytes(
-        b'\xef\xbb\xbf{"id": "a\\ud83d", "prompt": "what \\ud83d is it", "answer": "it \\ud83d is"}\n'
-    )
+        b'\xef\xbb\xbf{"id": "a\\ud83d", "prompt": "what \\ud83d is it", "answer": "it \\ud83d is"}\n')  # fmt: skip
     assert build_eval_suite({"s": EvalSettings(uri=str(tmp_path / "suite.jsonl"))}, tmp_path / "out") == {"s": 1}
     [item] = pq.read_table(tmp_path / "out" / "items.parquet").to_pylist()
     assert item == {"suite": "s", "item_id": "a\ufffd", "prompt": "what \ufffd is it", "answer": "it \ufffd is"}

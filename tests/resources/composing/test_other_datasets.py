@@ -47,8 +47,7 @@ def test_prompts_with_verifiers_from_logs_and_files_without_evaluation_items(tab
         )
     )
     (tmp_path / "evals.jsonl").write_text(
-        json.dumps({"question": "how many legs has the dog of the neighbour of the miller", "answer": "4"})
-    )
+        json.dumps({"question": "how many legs has the dog of the neighbour of the miller", "answer": "4"}))  # fmt: skip
     build_eval_suite({"e": EvalSettings(uri=str(tmp_path / "evals.jsonl"))}, tmp_path / "suite")
     settings = RlPromptSettings(tasks={"sums": EvalSettings(uri=str(tmp_path / "tasks.jsonl"), task="number")})
     counts = build_rl_prompts(tables, "tutor", tmp_path / "r", settings, ALL, tmp_path / "suite" / "items.parquet",

@@ -296,8 +296,7 @@ def test_both_kinds_of_rows_are_views_with_splits_and_comments(lake):
 @pytest.fixture
 def show(lake, cli, tmp_path):
     (tmp_path / "recipe.yaml").write_text(
-        json.dumps({"workload": "tutor", "base_model": "tiny", "sources": {"gateway": {"uri": "gateway"}}})
-    )
+        json.dumps({"workload": "tutor", "base_model": "tiny", "sources": {"gateway": {"uri": "gateway"}}}))  # fmt: skip
     return lambda *more, check=0: cli("show", tmp_path / "recipe.yaml", "--lake", lake[0].root, "--preference", *more,
             check=check)  # fmt: skip
 
@@ -320,8 +319,7 @@ def test_pairs_are_shown_with_their_first_difference_in_80_columns(show, lake):
 
 def test_a_lake_without_preferences_is_a_sentence(cli, tmp_path):
     (tmp_path / "recipe.yaml").write_text(
-        json.dumps({"workload": "helper", "base_model": "tiny", "sources": {"gateway": {"uri": "gateway"}}})
-    )
+        json.dumps({"workload": "helper", "base_model": "tiny", "sources": {"gateway": {"uri": "gateway"}}}))  # fmt: skip
     LakeLayout.open(tmp_path / "lake")
     done = cli("show", tmp_path / "recipe.yaml", "--lake", tmp_path / "lake", "--preference", check=2)
     assert "give the recipe `datasets: {preference: {}}`" in done.stderr

@@ -48,8 +48,7 @@ def test_pairs_of_cleaned_rows_by_ratings_regenerations_edits_and_lines(tables, 
     of = {each["reason"]: each for each in made.pairs}
     assert made.dropped == {"only_length": 1}  # the client's part of an answer
     assert {reason: each["confidence"] for reason, each in of.items()} == {
-        reason: getattr(SourceConfidence(), reason) for reason in of
-    }
+        reason: getattr(SourceConfidence(), reason) for reason in of}  # fmt: skip
     assert (of["rated"]["margin"], of["ranked"]["margin"], of["edited"]["margin"]) == (1, 1, None)
     assert json.loads(of["rated"]["chosen"]) == [{**said("the good answer"), "reasoning_content": "it is good"}]
     assert json.loads(of["rated"]["prompt"]) == [asked("rate me")] and of["rated"]["interaction_ids"] == ["i1", "i2"]
@@ -136,8 +135,7 @@ def test_votes_count_once_for_each_user_and_prompt_as_by_hand(tmp_path, seed):
     verdicts = {(each["prompt"], json.loads(each["answer"])[0]["content"]): each for each in made.answers}
     wanted = {key: each for key, each in single.items() if each[0]}
     assert {key: each["value"] for key, each in verdicts.items()} == pytest.approx(
-        {key: mean for key, (mean, _) in wanted.items()}
-    )
+        {key: mean for key, (mean, _) in wanted.items()})  # fmt: skip
     mean = sum(votes for _, votes in wanted.values()) / max(1, len(wanted))
     assert all(verdicts[key]["weight"] == pytest.approx(votes / mean) for key, (_, votes) in wanted.items())
     assert made.counts["dropped"]["verdicts"].get("neutral", 0) == len(single) - len(wanted)
@@ -154,11 +152,9 @@ def test_votes_weigh_by_the_share_of_sessions_that_was_kept(tmp_path):
     mean = sum(weights.values()) / len(weights)
     made = Made(tmp_path, rows, thumbs, propensity_clip=10)
     assert {each["rejected_id"][1:]: each["weight"] for each in made.pairs} == pytest.approx(
-        {name: weight / mean for name, weight in weights.items()}
-    )
+        {name: weight / mean for name, weight in weights.items()})  # fmt: skip
     assert {each["interaction_ids"][0][1:]: each["weight"] for each in made.answers} == pytest.approx(
-        {name: weight / mean for name, weight in weights.items()}
-    )
+        {name: weight / mean for name, weight in weights.items()})  # fmt: skip
     assert {each["weight"] for each in Made(tmp_path, tables=Tables(LakeLayout.open(tmp_path / "lake"))).pairs} == {1}
 
 
@@ -380,8 +376,7 @@ def test_an_answer_that_a_person_corrected_is_not_wanted_whoever_liked_it(tables
     made = Made(tmp_path, tables=tables)
     assert made.texts == [("edited", "what a person wrote", "the model's answer")] and not made.dropped
     assert [(json.loads(each["answer"])[0]["content"], each["desirable"]) for each in made.answers] == [
-        ("the model's answer", False)
-    ]
+        ("the model's answer", False)]  # fmt: skip
 
 
 def test_a_correction_is_chosen_over_the_answer_and_takes_no_verdict_of_it(tables, tmp_path):
@@ -402,5 +397,4 @@ def test_a_correction_is_chosen_over_the_answer_and_takes_no_verdict_of_it(table
     assert not made.dropped and {pair["chosen_id"] for pair in made.pairs} == {None}
     assert {pair["confidence"] for pair in made.pairs} == {0.95}
     assert [(json.loads(each["answer"])[0]["content"], each["desirable"]) for each in made.answers] == [
-        ("the model's first answer", False)
-    ]
+        ("the model's first answer", False)]  # fmt: skip

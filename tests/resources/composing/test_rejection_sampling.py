@@ -286,8 +286,7 @@ def test_rejection_sampling_in_process(tmp_path):
     }
     assert learnt["a"] == "that makes 42" and "b" not in learnt and "c" in learnt
     assert (report.answered, report.reused, report.rejected_rows, report.rejected_answers, report.preferences) == (
-        2, 0, 1, 5, 1,
-    )  # fmt: skip
+        2, 0, 1, 5, 1)  # fmt: skip
     assert report.cost == 0 and report.prompt_tokens == 60
     told = pq.read_table(tmp_path / "out" / "requests.parquet").to_pylist()
     assert {row["model"] for row in told} == {"big"} and sum(row["failure"] == "cut by max_tokens" for row in told) == 3

@@ -24,16 +24,14 @@ def test_training_rows_of_another_dataset_become_seeds_with_their_interactions(t
     taken = pq.read_table(tmp_path / "new" / "seeds.parquet").to_pylist()
     assert found.rows == report.rows["train"] == len(taken)
     assert {name for each in taken for name in each["interaction_ids"]} == {
-        each["row_id"] for each in old if each["split"] == "train" and each["origin"] == "interaction"
-    }
+        each["row_id"] for each in old if each["split"] == "train" and each["origin"] == "interaction"}  # fmt: skip
     assert [each["synthetic"] for each in taken].count(True) == 1 and {each["source"] for each in taken} == {"old"}
     later = [row(n, f"other {n}", f"more {n}") for n in range(100, 120)]
     both, mixed = built(curated(tmp_path / "d.parquet", [*later, *rows[:5]]), tmp_path / "mixed", ALL,
             tmp_path / "new" / "seeds.parquet")  # fmt: skip
     again = {each["row_id"] for each in mixed if each["origin"] == "interaction"} & {f"i{n}" for n in range(5)}
     assert len(again) == 5 and both.by_rule["duplicate_of_traffic"] == sum(
-        each["split"] == "train" for each in old if each["row_id"] in again
-    ), "an interaction is learnt once"
+        each["split"] == "train" for each in old if each["row_id"] in again), "an interaction is learnt once"  # fmt: skip
 
 
 def test_a_dataset_without_conversations_is_refused(tmp_path):

@@ -143,8 +143,7 @@ def test_seeds_that_repeat_traffic_are_left_out_with_a_decision(tmp_path):
         each["interaction_id"]: each for each in report.decisions.to_pylist() if each["interaction_id"].startswith("seed:")
     }
     assert Counter(each["rule"] for each in decided.values()) == {
-        "duplicate_of_traffic": 2, "near_duplicate_of_traffic": 1, "near_duplicate_of_seed": 1, "kept": 2,
-    }  # fmt: skip
+        "duplicate_of_traffic": 2, "near_duplicate_of_traffic": 1, "near_duplicate_of_seed": 1, "kept": 2}  # fmt: skip
     assert {each["kept_id"] for each in decided.values()} >= {"i3", "i4", "i5"}
     assert len([each for each in found if each["origin"] == "seed"]) == 2
     report, _ = built(path, tmp_path / "b", HALF, seeds(tmp_path, lines), near=OFF)

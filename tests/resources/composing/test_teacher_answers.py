@@ -114,8 +114,7 @@ def test_the_last_answer_is_the_teachers_and_alone_is_learnt(tmp_path):
     assert built.said_last["a"] == "teacher: one" and [each["row_id"] for each in built.rows] == ["a", "b", "c"]
     messages = json.loads(built.rows[1]["messages"])
     assert [(said["role"], said.get("weight")) for said in messages] == [
-        ("user", None), ("assistant", 0), ("tool", None), ("user", None), ("assistant", 1),
-    ]  # fmt: skip
+        ("user", None), ("assistant", 0), ("tool", None), ("user", None), ("assistant", 1)]  # fmt: skip
     assert messages[-1]["content"] == "teacher: second" and built.rows[1]["interaction_ids"] == ["i-b"]
     assert built.rows[2]["text"] == "plain text" and built.report.as_metrics()["kept_as_they_are"] == 1
     [body] = [request["body"] for request in built.seen if "tools" in request["body"]]

@@ -127,8 +127,7 @@ def test_feedback_by_its_most_telling_id_newest_first(tables):
         {**thumb(0.2, interaction_id="i5"), "name": "quality"}]  # fmt: skip
     _, found = cleaned(tables, rows, feedback=feedback)
     assert {name: row["feedback"] for name, row in found.items()} == {
-        "i1": 1, "i2": -1, "i3": 1, "i4": 1, "i5": 0.2, "i6": None,
-    }  # fmt: skip
+        "i1": 1, "i2": -1, "i3": 1, "i4": 1, "i5": 0.2, "i6": None}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -234,8 +233,7 @@ def test_prompt_shapes_tell_products_and_intents_apart(tables):
 
 def test_prompt_shapes_tell_tools_and_their_results_apart(tables):
     tools = json.dumps(
-        [{"type": "function", "function": {"name": "weather"}}, {"type": "function", "function": {"name": "sum"}}]
-    )
+        [{"type": "function", "function": {"name": "weather"}}, {"type": "function", "function": {"name": "sum"}}])  # fmt: skip
     call = {"role": "assistant", "content": None,
         "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}]}  # fmt: skip
     ask = {"role": "user", "content": "How is it outside?"}

@@ -155,8 +155,7 @@ def test_a_session_goes_with_the_first_user_that_its_requests_name(tables, tmp_p
             interaction(4, "Go", prose(23), session_id="b")]  # fmt: skip
     _, _, kept = curated(tables, rows, tmp_path / "v1")
     assert {row["interaction_id"]: row["user_hash"] for row in kept.values()} == {
-        "i1": "later", "i2": "later", "i3": "later", "i4": None,
-    }  # fmt: skip
+        "i1": "later", "i2": "later", "i3": "later", "i4": None}  # fmt: skip
     assert all(row["signature"] for row in kept.values())
 
 

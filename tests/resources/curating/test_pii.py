@@ -95,8 +95,7 @@ def test_json_stays_json_whatever_stands_before_the_value():
     text = json.dumps([{"content": 'line\na@b.org\t"a@b.org"', "n": 1, "tool_calls": [{"arguments": '{"to": "a@b.org"}'}]}])
     redactor = Redactor()
     assert json.loads(redactor.redact_json(text)) == [
-        {"content": 'line\n<EMAIL_1>\t"<EMAIL_1>"', "n": 1, "tool_calls": [{"arguments": '{"to": "<EMAIL_1>"}'}]}
-    ]
+        {"content": 'line\n<EMAIL_1>\t"<EMAIL_1>"', "n": 1, "tool_calls": [{"arguments": '{"to": "<EMAIL_1>"}'}]}]  # fmt: skip
     assert redactor.counts == {"EMAIL": 3}
     assert Redactor().redact_json("not json a@b.org") == "not json <EMAIL_1>"
 

@@ -125,8 +125,7 @@ def test_languages_are_told_and_dropped_only_where_some_are_allowed(judge):
         interaction(7, TEXT, calling('{"where": "on the table behind the door"}'))]  # fmt: skip
     found = judge(rows)
     assert {name: row["language"] for name, (_, _, row) in found.items()} == {
-        "i1": "en", "i2": "de", "i3": "fr", "i4": None, "i5": None, "i6": "ja", "i7": None,
-    }  # fmt: skip
+        "i1": "en", "i2": "de", "i3": "fr", "i4": None, "i5": None, "i6": "ja", "i7": None}  # fmt: skip
     assert set(rules(found).values()) == {"kept"}
     assert dict(found["i2"][2]["quality"])["language_confidence"] > 0.9
     found = judge(rows, {"language": {"allow": ["en", "de"]}})
@@ -233,8 +232,7 @@ def test_a_loop_is_judged_by_what_repeats_and_not_by_the_brackets_around_it(judg
     ]
     found = judge([interaction(n, TEXT, answer) for n, answer in enumerate(loops + fine)])
     assert {name: rule for name, (rule, _, _) in found.items()} == {
-        f"i{n}": "repeated_pattern" if n < len(loops) else "kept" for n in range(len(loops + fine))
-    }
+        f"i{n}": "repeated_pattern" if n < len(loops) else "kept" for n in range(len(loops + fine))}  # fmt: skip
     assert found["i3"][1] == "5 words 80 times in a row"
 
 
@@ -247,8 +245,7 @@ VILLANELLE = "\n".join(line for stanza in range(6) for line in (f"The evening nu
         "And all the lamps are lit along the bay;",
         "We shall not see the ships come any more.", ""))  # fmt: skip
 TABLE = "| city | people | river |\n|---|---|---|\n" + "\n".join(
-    f"| town {n} | {n * 1000} people live there | the same river as before |" for n in range(120)
-)
+    f"| town {n} | {n * 1000} people live there | the same river as before |" for n in range(120))  # fmt: skip
 CODE = (
     "```python\n"
     + "\n".join(f"    self.assertEqual(double({n}), {2 * n})\n    self.assertTrue(is_even(double({n})))" for n in range(150))

@@ -62,11 +62,9 @@ def change(project: Path, name: str, old: str, new: str) -> None:
 
 def test_the_files_that_an_operation_uses(project):
     assert files_used("model_ops/sft.py", project=project) == [
-        "model_ops/chat.jinja", "model_ops/sft.py", "model_ops/training/__init__.py", "model_ops/training/loss.py",
-    ]  # fmt: skip
+        "model_ops/chat.jinja", "model_ops/sft.py", "model_ops/training/__init__.py", "model_ops/training/loss.py"]  # fmt: skip
     assert files_used("resources/clean.py", project=project) == [
-        "resources/clean.py", "resources/sql.py", "sql/clean/texts", "sql/rules/length",
-    ]  # fmt: skip
+        "resources/clean.py", "resources/sql.py", "sql/clean/texts", "sql/rules/length"]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "old", "new", "changes"), [

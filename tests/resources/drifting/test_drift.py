@@ -48,8 +48,7 @@ def test_a_change_alarms_in_every_test_that_sees_it_and_a_quiet_day_in_none(tabl
     assert report.days == [END, END + timedelta(1)] and report.notes == []
     assert not any(row["alarm"] for row in report.rows if row["dt"] == END)
     assert {row["test"] for row in report.alarms} == {
-        "prompt_shapes", "novelty", "language", "tools", "errors", "refusals", "prompt_length",
-    }  # fmt: skip
+        "prompt_shapes", "novelty", "language", "tools", "errors", "refusals", "prompt_length"}  # fmt: skip
     row = next(row for row in report.alarms if row["test"] == "errors")
     assert row["value"] > 0.2 and row["p"] <= row["level"] < 0.01 and row["sessions"] == 40 and row["reference_sessions"] == 120
     assert "nothing to count" in by_test(report)["quality"]["problem"] and by_test(report)["bad_feedback"]["value"] is None

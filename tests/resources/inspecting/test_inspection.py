@@ -266,12 +266,10 @@ def test_sentences_are_folded_between_words_on_a_terminal(tmp_path, width):
     print_inspection(found, whole)
     assert "Each value of stars above 0 counts as a thumb up" in whole.file.getvalue()
     assert whole.file.getvalue().endswith(
-        f"\nnext: millrace init {tmp_path} --base-model MODEL writes a recipe for these logs\n"
-    )
+        f"\nnext: millrace init {tmp_path} --base-model MODEL writes a recipe for these logs\n")  # fmt: skip
 
 
 def test_the_tenth_uri_is_not_the_first():
     uris = [f"logs/{number}" for number in range(1, 13)]
     assert [_uri_of(name, uris) for name in ("input-1", "input-1-10", "input-10", "input-12-1")] == [
-        "logs/1", "logs/1", "logs/10", "logs/12",
-    ]  # fmt: skip
+        "logs/1", "logs/1", "logs/10", "logs/12"]  # fmt: skip

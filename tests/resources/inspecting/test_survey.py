@@ -81,8 +81,7 @@ def test_files_of_no_known_format_are_sources_with_the_fields_that_each_needs(tm
         put(tmp_path / f"{name}.jsonl", *({ask: f"what is {n}?", say: f"it is {n}"} for n in range(4)))
     found = survey([str(tmp_path)])
     assert [(each.kind, each.look.proposed["prompt"]) for each in found] == [
-        ("logs", "asked"), ("logs", "asked"), ("logs", "user_message"),
-    ]  # fmt: skip
+        ("logs", "asked"), ("logs", "asked"), ("logs", "user_message")]  # fmt: skip
     (tmp_path / "c.jsonl").unlink()
     [whole] = survey([str(tmp_path)])
     assert whole.uri == str(tmp_path) and whole.look.proposed == {"prompt": "asked", "answer": "reply"}

@@ -243,8 +243,7 @@ def test_a_touched_object_is_not_read_again_and_a_changed_one_of_the_same_size_i
     after = content(tables)
     assert {row["request_id"] for row in after["interactions"]} == {"1", "3"}
     assert [row for row in before["interactions"] if row["request_id"] == "1"] == [
-        row for row in after["interactions"] if row["request_id"] == "1"
-    ]
+        row for row in after["interactions"] if row["request_id"] == "1"]  # fmt: skip
     assert {row["modified"].timestamp() for row in after["objects"]} == {5}  # so that their content is compared only once
     assert ingest(tables, "w", sources).total.objects == 0
 
@@ -293,8 +292,7 @@ def test_workloads_are_the_records_own_where_the_recipe_maps_them(tables, tmp_pa
     ingest(tables, "w", sources)
     ingest(tables, "w", sources)
     assert {row["request_id"]: row["workload"] for row in content(tables)["interactions"]} == {
-        "1": "other's", "2": "w", "3": "w",
-    }  # fmt: skip
+        "1": "other's", "2": "w", "3": "w"}  # fmt: skip
 
 
 def test_ids_do_not_depend_on_place(tables, tmp_path):

@@ -91,8 +91,7 @@ def test_the_whole_record_of_an_id_stays(tmp_path, order):
     for number, records in enumerate(files):
         rows, *_ = read(tmp_path, records, name=f"{number}.jsonl")
     assert sorted(json.loads(row["completion"])["content"] for row in rows) == [
-        f"answer {number}" for number in range(len(kinds))
-    ]
+        f"answer {number}" for number in range(len(kinds))]  # fmt: skip
 
 
 def test_an_id_that_comes_back_with_many_contents_identifies_none(tmp_path):

@@ -149,12 +149,10 @@ def test_a_turn_that_later_requests_repeat_is_learnt_once_and_in_its_place(tmp_p
     assert not bad and len(rows) == 3 and {row["session_id"] for row in rows} == {"s"}
     (chat,) = conversations(rows)
     assert [message["role"] for message in chat] == [
-        "system", "user", "assistant", "tool", "tool", "assistant", "user", "assistant",
-    ]  # fmt: skip
+        "system", "user", "assistant", "tool", "tool", "assistant", "user", "assistant"]  # fmt: skip
     assert [message["weight"] for message in chat if message["role"] == "assistant"] == [1, 1, 1]
     assert [message.get("reasoning_content") for message in chat if message["role"] == "assistant"] == (
-        [None] * 3 if form == "without thoughts" else ["two", "hm", None]
-    )
+        [None] * 3 if form == "without thoughts" else ["two", "hm", None])  # fmt: skip
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -99,8 +99,7 @@ def test_records_behind_others_that_no_format_knows_are_found(tmp_path, junk):
     found, total = read(tmp_path, lines)
     assert (total.rows, total.feedback, total.quarantined) == (20, 1, junk)
     assert [row["source_row"] for row in sorted(found["quarantine"], key=lambda row: row["source_row"])] == list(
-        range(1, junk + 1)
-    )
+        range(1, junk + 1))  # fmt: skip
     assert {row["error_code"] for row in found["quarantine"]} == {"unknown_format"}
 
 

@@ -174,8 +174,7 @@ def test_nothing_that_a_product_says_is_lost(tmp_path, kind):
     report = ingest(tables, "support", {"bot": SourceSettings(uri=str(tmp_path / "logs"))})
     rows = tables.open("interactions").to_pyarrow_table()
     assert {column: rows[column].null_count for column in KEYS[kind] if column != "feedback"} == dict.fromkeys(
-        list(KEYS[kind])[:-1], 0
-    )
+        list(KEYS[kind])[:-1], 0)  # fmt: skip
     assert rows.num_rows == CHATS and len(set(rows["ts"].to_pylist())) == CHATS
     assert len(set(rows["user_hash"].to_pylist())) == 40
     assert set(tables.open("feedback").to_pyarrow_table()["value"].to_pylist()) == {-1.0, 1.0}
@@ -198,8 +197,7 @@ def test_a_word_a_currency_and_a_workload_beside_whole_answers(tmp_path):
     )
     rows = {row["request_id"]: row for row in tables.open("interactions").to_pyarrow_table().to_pylist()}
     assert [(rows[f"r{n}"]["status"], rows[f"r{n}"]["cost"], rows[f"r{n}"]["workload"]) for n in range(4)] == [
-        ("success", None, "shop"), ("success", None, "shop"), ("success", 0.2, "math"), ("failure", None, "shop"),
-    ]  # fmt: skip
+        ("success", None, "shop"), ("success", None, "shop"), ("success", 0.2, "math"), ("failure", None, "shop")]  # fmt: skip
 
 
 def test_a_run_counts_the_records_in_quarantine_beside_whole_objects(tmp_path):

@@ -145,8 +145,7 @@ def test_alpaca_and_its_relatives(tmp_path):
     rows, bad, _, _ = fixture(tmp_path, "alpaca.jsonl")
     assert not bad and [row["completion"]["content"] for row in rows] == ["Red, green, blue.", "3", "A fruit.", "Then d."]
     assert [row["messages"][-1]["content"] for row in rows] == [
-        "Name three colours.", "Add.\n\n1 and 2", "What is it?\n\nA plum.", "And then?",
-    ]  # fmt: skip
+        "Name three colours.", "Add.\n\n1 and 2", "What is it?\n\nA plum.", "And then?"]  # fmt: skip
     assert said(rows[3]["messages"]) == [
         ("system", "Tell."), ("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d"), ("user", "And then?"),
     ]  # fmt: skip
@@ -267,8 +266,7 @@ def test_a_label_of_any_key_is_feedback_but_not_the_class_that_a_short_answer_na
     rows, bad, feedback, report = read(tmp_path, lines)
     assert not bad and len(rows) == 9 and report.unread_keys == {}
     assert [(row["source_row"], row["value"]) for row in sorted(feedback, key=lambda row: row["source_row"])] == [
-        (6, -1), (7, -1), (8, -1), (9, 1),
-    ]  # fmt: skip
+        (6, -1), (7, -1), (8, -1), (9, 1)]  # fmt: skip
 
 
 def test_labels_of_any_spelling_are_read_in_each_form_of_a_data_set_and_only_those(tmp_path):

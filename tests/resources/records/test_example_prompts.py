@@ -151,8 +151,7 @@ def test_every_record_of_a_fixture_is_its_formats_and_no_others(name):
 def test_ollama_chat_generate_and_streams(tmp_path):
     rows, bad, _, _ = fixture(tmp_path, "ollama.jsonl")
     assert not bad and [row["completion"]["content"] for row in rows] == [
-        "Because of Rayleigh scattering.", "", "Rayleigh.", "Hello.",
-    ]  # fmt: skip
+        "Because of Rayleigh scattering.", "", "Rayleigh.", "Hello."]  # fmt: skip
     assert [row["finish_reason"] for row in rows] == ["stop", "tool_calls", "length", "stop"]
     first, called, generated, _ = rows
     assert first["params"] == {"stream": False, "temperature": 0.2, "max_tokens": 64} and first["model"] == "llama3.2"

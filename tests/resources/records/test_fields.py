@@ -24,8 +24,7 @@ ASKED = [{"role": "user", "content": "hé"}]
 
 def said(row):
     return [(message["role"], message["content"]) for message in json.loads(row["messages"])], json.loads(row["completion"])[
-        "content"
-    ]
+        "content"]  # fmt: skip
 
 
 @pytest.mark.parametrize(("record", "fields"), [
@@ -242,8 +241,7 @@ def check(tmp_path, names):
     assert {row["source"] for row in rows if "ID-" not in f"{row['request_id']} {row['alias_id']}"} == set()
     rated = {thumb[name] for thumb in thumbs if thumb["value"] == 1 for name in ("given_id", "request_id")}
     assert {row["source"] for row in rows} == {
-        row["source"] for row in rows if {row["interaction_id"], row["request_id"]} & rated - {None}
-    }
+        row["source"] for row in rows if {row["interaction_id"], row["request_id"]} & rated - {None}}  # fmt: skip
 
 
 def test_fields_hold_in_formats_of_data_sets_batches_and_spans(tmp_path):

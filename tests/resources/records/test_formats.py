@@ -266,8 +266,7 @@ def litellm(**changes):
 @pytest.mark.parametrize("indent", [None, 2])
 def test_litellm_one_object_a_file(tmp_path, indent):
     (row,), bad, _, _ = read(
-        tmp_path, json.dumps(litellm(), indent=indent).encode(), name="x.json", workloads={"chat": "other"}
-    )
+        tmp_path, json.dumps(litellm(), indent=indent).encode(), name="x.json", workloads={"chat": "other"})  # fmt: skip
     assert not bad and row["source_format"] == "litellm" and row["workload"] == "other"
     assert row["ttft_ms"] == pytest.approx(250, abs=0.01) and row["latency_ms"] == 1500 and row["cost"] == 0.01
     assert json.loads(row["tools"])[0]["function"]["name"] == "f" and json.loads(row["params"]) == {"temperature": 0}
@@ -547,8 +546,7 @@ def test_linked_folders_are_listed_once_and_circles_end(tmp_path):
     assert listed == wanted
     for place, name in enumerate(wanted):
         assert [item.uri.removeprefix(f"{logs}/") for item in objects_after("s", source, f"{logs}/{name}")] == wanted[
-            place + 1 :
-        ]
+            place + 1 :]  # fmt: skip
 
 
 def test_a_file_name_that_is_no_text_is_named(tmp_path):

@@ -177,8 +177,7 @@ def test_spans_of_calls_are_interactions_and_every_other_span_is_counted(tmp_pat
     found, bad, _, report = found_in(tmp_path, "otlp_traces.jsonl")
     assert set(found) == {("resp-1", 0), ("003", 0), ("003", 1), ("004", 0), *((f"00{n}", 0) for n in (6, 7, 8, 9))}
     assert not bad and decided(tmp_path) == {
-        "otlp_other": 1, "otlp_execute_tool": 1, "otlp_call_without_content": 1, "otlp_no_span_or_event": 1,
-    }  # fmt: skip
+        "otlp_other": 1, "otlp_execute_tool": 1, "otlp_call_without_content": 1, "otlp_no_span_or_event": 1}  # fmt: skip
     assert (report.total.read, report.total.rows, report.total.skipped) == (12, 8, 4)
 
 
@@ -218,8 +217,7 @@ def test_older_conventions_and_other_instrumentations(tmp_path):
     numbered = found["006", 0]
     assert said(numbered["messages"]) == [("system", "S"), ("user", "Q")] and numbered["prompt_tokens"] == 4
     assert numbered["completion"]["tool_calls"] == [
-        {"id": "c3", "type": "function", "function": {"name": "g", "arguments": "{}"}}
-    ]
+        {"id": "c3", "type": "function", "function": {"name": "g", "arguments": "{}"}}]  # fmt: skip
     inference = found["007", 0]
     assert said(inference["messages"]) == [("user", "oi")] and inference["completion"]["content"] == "ok"
     assert (inference["model"], inference["session_id"], inference["prompt_tokens"]) == ("m", "s9", 1)

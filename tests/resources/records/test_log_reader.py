@@ -191,8 +191,7 @@ def test_records_behind_a_prefix_are_read_and_other_lines_counted(tmp_path, pref
         prefix + json.dumps(_logged(4))[:60]]  # fmt: skip
     rows, bad, _, report = read(tmp_path, "\n".join(lines).encode(), name="2026-06-01.log")
     assert [row["request_id"] for row in rows] == ["req_0", "req_1", "req_2"] and [row["source_row"] for row in rows] == [
-        2, 3, 4,
-    ]  # fmt: skip
+        2, 3, 4]  # fmt: skip
     assert report.total.skipped == 1 and [row["error_code"] for row in bad] == ["malformed_json"]
     dated = prefix.startswith(("2026", "[2026"))
     assert {row["ts"] for row in rows} == {NOON if dated else NOON.replace(hour=0)}
@@ -253,8 +252,7 @@ def test_requests_and_responses_of_several_versions(tmp_path):
     assert said(found["cmpl-c52d"]["messages"]) == [("user", "How to make pizza")] and found["cmpl-c52d"]["params"]["templated"]
     assert found[name(8)]["completion"]["content"] == " hello" and str(found[name(8)]["ts"]).startswith("2026-06-01 10:00:10")
     assert {row["source_row"]: row["error_code"] for row in bad} == {
-        14: "missing_field", 16: "missing_field", 17: "unpaired", 18: "truncated_log",
-    }  # fmt: skip
+        14: "missing_field", 16: "missing_field", 17: "unpaired", 18: "truncated_log"}  # fmt: skip
     assert "VLLM_LOGGING_LEVEL=DEBUG" in bad[0]["message"] and "--enable-log-outputs" in bad[2]["message"]
     assert decided(tmp_path) == {"vllm_chatter": 6, "vllm_delta": 1, "vllm_params": 1}
     assert (report.total.rows, report.total.quarantined, report.total.skipped, report.total.read) == (4, 4, 8, 16)

@@ -180,14 +180,12 @@ def answered(number, output, **response):
 @pytest.mark.parametrize("text", ["print(1)", "*** Begin Patch\n*** End Patch", '{"a": 1}', ""])
 def test_the_input_of_a_custom_tool_of_the_responses_api_is_an_argument(tmp_path, text):
     [row], bad, _, _ = read(
-        tmp_path, [answered(0, {"type": "custom_tool_call", "call_id": "c1", "name": "run", "input": text})]
-    )
+        tmp_path, [answered(0, {"type": "custom_tool_call", "call_id": "c1", "name": "run", "input": text})])  # fmt: skip
     call = json.loads(row["completion"])["tool_calls"][0]["function"]
     assert not bad and json.loads(call["arguments"]) == {"input": text}
     assert json.loads(row["tools"])[0]["function"]["name"] == "run"
     history = json.loads(chat_of(json.dumps({"input": [{"type": "function_call", "name": "f", "arguments": '{"a": 1}'}]})))[
-        "messages"
-    ]
+        "messages"]  # fmt: skip
     assert history[0]["tool_calls"][0]["function"]["arguments"] == '{"a": 1}'
 
 

@@ -120,8 +120,7 @@ def test_anthropic_media_prefill_remote_tools_refusals_and_errors(tmp_path):
     searched = found["msg_08"]
     assert searched["completion"] == {"role": "assistant", "content": "None today."} and searched["tools"] is None
     assert searched["params"]["left_out"] == [
-        "redacted_thinking", "server_tool_use", "web_search_tool_result", "web_search_20250305",
-    ]  # fmt: skip
+        "redacted_thinking", "server_tool_use", "web_search_tool_result", "web_search_20250305"]  # fmt: skip
     assert (found["msg_09"]["finish_reason"], found["msg_09"]["completion"]["content"]) == ("content_filter", "")
     failed = found["req_011CSHoEeqs5C35K2UUqR7Fy"]
     assert (failed["status"], failed["error"], failed["completion"]) == ("failure", "Overloaded", None)
@@ -223,8 +222,7 @@ def test_bedrock_converse_and_its_streams(tmp_path):
     assert tokens(first)[:3] == [37, 9, 5] and first["latency_ms"] == 1275 and first["session_id"] == "s1"
     assert first["user_hash"]
     assert first["params"] == {
-        "max_tokens": 100, "temperature": 0.5, "top_p": 0.9, "top_k": 5, "stop": ["x"], "tool_choice": "auto",
-    }  # fmt: skip
+        "max_tokens": 100, "temperature": 0.5, "top_p": 0.9, "top_k": 5, "stop": ["x"], "tool_choice": "auto"}  # fmt: skip
     assert first["tools"][0]["function"]["parameters"]["required"] == ["sign"]
     assert streamed["completion"]["content"] == "Let me look." and streamed["reasoning"] == "A station."
     assert arguments(streamed["completion"]) == [("tooluse_3", "top_song", {"sign": "WZPZ"})] and tokens(streamed)[:2] == [47,

@@ -42,8 +42,7 @@ def test_langfuse_tools_in_the_openai_shape(tmp_path):
     assert json.loads(call["arguments"]) == {"city": "Oslo"} and found["gen-2", 0]["tools"][0]["function"]["name"] == "weather"
     flat = found["gen-4", 0]
     assert flat["completion"]["tool_calls"] == [
-        {"id": "c9", "type": "function", "function": {"name": "look", "arguments": '{"x":1}'}}
-    ]
+        {"id": "c9", "type": "function", "function": {"name": "look", "arguments": '{"x":1}'}}]  # fmt: skip
     assert flat["tools"] == [
         {"type": "function", "function": {"description": "looks", "parameters": {"type": "object"}, "name": "look"}}
     ]
@@ -231,8 +230,7 @@ def test_an_export_of_feedback_is_tied_to_its_runs_and_keeps_its_keys(tmp_path, 
     rows, bad, found, _ = read(tmp_path, [*runs, *feedback])
     assert not bad and len(rows) == 4
     assert [(row["request_id"], row["name"], row["value"], row["tie"]) for row in found] == [
-        (run, key, -1 if value else score, "request") for run, key, score, value in votes
-    ]
+        (run, key, -1 if value else score, "request") for run, key, score, value in votes]  # fmt: skip
     assert heard(tmp_path) == {"run-0": -1, "run-1": -1, "run-2": -1, "run-3": 1}
 
 

@@ -39,8 +39,7 @@ def test_chunks_of_any_size_become_utf_8(code, size):
 def test_records_of_utf_16_have_their_lines(code):
     [found] = read_object(io.BytesIO(MILL_LINES.encode(code)), "a.jsonl", plain_text=False)
     assert found.rows.to_pylist() == list(range(1, 301)) and json.loads(found.raw[299].as_py())["text"].startswith(
-        "Müller, 水車"
-    )
+        "Müller, 水車")  # fmt: skip
 
 
 @pytest.mark.parametrize("code", ["utf-16-le", "utf-16-be"])

@@ -154,8 +154,7 @@ def test_an_ingest_says_which_objects_left_no_row_and_why(folder, tmp_path, monk
     report = ingest(Tables(LakeLayout.open(tmp_path / "lake")), "w", {"g": SourceSettings(uri=str(folder))})
     failed, aside = notes_on(report)
     assert failed == (
-        f"3 objects could not be read, and the next run tries again: {folder}/a.csv and 2 more: Permission denied"
-    )
+        f"3 objects could not be read, and the next run tries again: {folder}/a.csv and 2 more: Permission denied")  # fmt: skip
     assert f"{folder}/a.bz2 and 1 more: other_container: the file is compressed with bzip2; unpack it" in aside
     assert aside.startswith("24 objects went to quarantine as a whole:\n  ") and "more reasons" in aside
 
@@ -212,8 +211,7 @@ def test_a_broken_row_is_a_problem_at_its_line_and_costs_no_other():
     records, problems = parts("\r\n".join(lines).encode("utf-8", "surrogateescape"))
     assert {line: row["id"] for line, row in records.items()} == {2: "1", 9: "5", 11: "7"}
     assert {line: code for line, (code, _) in problems.items()} == {
-        4: "malformed_row", 6: "malformed_row", 8: "malformed_row", 10: "invalid_utf8", 12: "malformed_row",
-    }  # fmt: skip
+        4: "malformed_row", 6: "malformed_row", 8: "malformed_row", 10: "invalid_utf8", 12: "malformed_row"}  # fmt: skip
     assert "2 columns, and the header has 3" in problems[4][1] and "is not closed" in problems[8][1]
     assert "Latin-1" in problems[10][1] and "ller" not in problems[10][1]
 

@@ -307,8 +307,7 @@ def test_a_lake_of_before_with_detours_in_its_uris_and_no_digests_is_not_read_ag
                 rows = rows.set_column(index, column, pa.array([row[column] for row in text], pa.string()))
         if name == "objects":
             rows = rows.set_column(
-                rows.column_names.index("content_sha256"), "content_sha256", pa.nulls(len(rows), pa.string())
-            )
+                rows.column_names.index("content_sha256"), "content_sha256", pa.nulls(len(rows), pa.string()))  # fmt: skip
         tables.replace(name, rows, workload="w")
     again = read(tables, place)
     assert again.total.read == 0 and again.moved_objects == 5

@@ -317,8 +317,7 @@ def test_a_listing_has_the_names_below_the_source_as_they_are(home):
     listed = [item.uri for item in list_objects("g", SourceSettings(uri="link/../other/"))]
     assert listed == [f"{home}/other/deep/x.jsonl", f"{home}/other/y.jsonl"]
     assert [item.uri for item in list_objects("g", SourceSettings(uri="other/../logs/[[]1].jsonl"))] == [
-        f"{home}/logs/[1].jsonl"
-    ]
+        f"{home}/logs/[1].jsonl"]  # fmt: skip
     with pytest.raises(SourceError, match=f"there is no file or directory {home}/gone"):
         list_objects("g", SourceSettings(uri="other/../gone"))
     assert local_path("x\0y").startswith("/")
