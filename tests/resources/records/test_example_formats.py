@@ -1,6 +1,8 @@
 """Formats of examples: fine-tuning, preference, conversation, text and token rows, each from a fixture of its own."""
 
+import copy
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,13 +14,20 @@ from resources.records.providers.streams import with_joined_events
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures/formats"
 
 
-def fixture(tmp_path, name, **source):
-    """Interactions (with their JSON parsed), quarantine, feedback and report of a fixture file."""
-    rows, bad, feedback, report = read(tmp_path, (FIXTURES / name).read_bytes(), name=name, **source)
-    for row in rows:
-        for column in ("messages", "tools", "params", "completion"):
-            row[column] = json.loads(row[column]) if row[column] else None
-    return rows, bad, feedback, report
+@cache
+def read_once(name, home):
+    """A fixture file, read into a lake of its own in the folder `home` (Interactions with their JSON parsed)."""
+    rows, bad, feedback, report = read(home / f"fixture-{name}", (FIXTURES / name).read_bytes(), name=name)
+    return [with_parsed(row) for row in rows], bad, feedback, report
+
+
+def with_parsed(row):
+    return row | {name: json.loads(row[name]) if row[name] else None for name in ("messages", "tools", "params", "completion")}
+
+
+def fixture(tmp_path, name):
+    """Interactions (with their JSON parsed), quarantine, feedback and report of a fixture file, which all tests read once."""
+    return copy.deepcopy(read_once(name, tmp_path.parent))
 
 
 def jsonl(name):
@@ -236,7 +245,7 @@ def test_every_fixture_is_recognised_as_its_own_format_only():
 
 @pytest.mark.parametrize("name", ["messages", "preferences", "sharegpt", "alpaca", "tokens", "stored_completions"])
 def test_a_wrong_format_named_in_the_recipe_is_one_sentence(tmp_path, name):
-    rows, (bad,), _, _ = fixture(tmp_path, "text.jsonl", format=name)
+    rows, (bad,), _, _ = read(tmp_path, (FIXTURES / "text.jsonl").read_bytes(), format=name)
     assert not rows
     assert bad["message"].startswith(f"none of the first 2 records is of the format {name}; the first one's keys: ")
 

@@ -176,7 +176,7 @@ def found_in(tmp_path, name):
 def test_spans_of_calls_are_interactions_and_every_other_span_is_counted(tmp_path):
     found, bad, _, report = found_in(tmp_path, "otlp_traces.jsonl")
     assert set(found) == {("resp-1", 0), ("003", 0), ("003", 1), ("004", 0), *((f"00{n}", 0) for n in (6, 7, 8, 9))}
-    assert not bad and decided(tmp_path) == {
+    assert not bad and decided(tmp_path.parent / "fixture-otlp_traces.jsonl") == {
         "otlp_other": 1, "otlp_execute_tool": 1, "otlp_call_without_content": 1, "otlp_no_span_or_event": 1}  # fmt: skip
     assert (report.total.read, report.total.rows, report.total.skipped) == (12, 8, 4)
 
@@ -229,7 +229,7 @@ def test_events_of_one_pretty_printed_document(tmp_path):
     found, (bad,), feedback, report = found_in(tmp_path, "otlp_logs.json")
     row = found["500", 0]
     assert said(row["messages"]) == [("user", "structured")] and row["completion"]["content"] == "yes"
-    assert row["prompt_tokens"] == 2 and decided(tmp_path) == {"otlp_other": 1}
+    assert row["prompt_tokens"] == 2 and decided(tmp_path.parent / "fixture-otlp_logs.json") == {"otlp_other": 1}
     assert bad["error_code"] == "missing_field" and "evaluation" in bad["message"]
     judged = {row["name"]: row for row in feedback}
     assert (judged["grounded"]["request_id"], judged["grounded"]["label"]) == ("resp-1", "pass")

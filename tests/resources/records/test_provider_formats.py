@@ -251,7 +251,7 @@ def test_bedrock_logs_hold_bodies_of_any_api(tmp_path):
     assert by_row[14]["finish_reason"] == "content_filter" and text["text"] == "These?"
     assert [(row["source_row"], row["error_code"]) for row in bad] == [(13, "body_in_s3"), (15, "unknown_block")]
     assert "inputBodyS3Path" in bad[0]["message"] and "of the kind hologram" in bad[1]["message"]
-    assert decided(tmp_path) == {"bedrock_embedding": 1} and report.total.read == 15
+    assert decided(tmp_path.parent / "fixture-bedrock.jsonl") == {"bedrock_embedding": 1} and report.total.read == 15
 
 
 def test_bedrock_logs_of_prompts_and_their_completions_also_in_chunks(tmp_path):

@@ -27,7 +27,7 @@ def test_langfuse_generations_are_interactions_and_other_observations_are_counte
     assert set(found) == {(f"gen-{n}", 0) for n in (1, 2, 3, 4, 5, 6, 9)} | {("gen-5", 1)}
     assert [row["source_row"] for row in bad] == [7, 8] and report.total.skipped == 3 and report.total.read == 13
     assert "neither messages nor a prompt" in bad[0]["message"] and "no input" in bad[1]["message"]
-    assert decided(tmp_path) == {"langfuse_span": 2, "langfuse_tool": 1}
+    assert decided(tmp_path.parent / "fixture-langfuse_observations.jsonl") == {"langfuse_span": 2, "langfuse_tool": 1}
     first = found["gen-1", 0]
     assert said(first["messages"]) == [("system", "Be brief."), ("user", "hé")] and first["completion"]["content"] == "yes"
     assert [first[f"{kind}_tokens"] for kind in ("prompt", "completion", "cached", "reasoning")] == [10, 5, 3, 1]
@@ -88,7 +88,7 @@ def test_sglang_finished_requests_with_their_templates_taken_apart(tmp_path):
     rows, _, _, report = fixture(tmp_path, "sglang.jsonl")
     found = {row["request_id"]: row for row in rows}
     assert set(found) == {f"r{n}" for n in (1, 2, 3, 4, 5, 6, 9, 10, 11)} and report.total.read == 13
-    assert decided(tmp_path) == {"sglang_received": 2} and report.total.skipped == 2
+    assert decided(tmp_path.parent / "fixture-sglang.jsonl") == {"sglang_received": 2} and report.total.skipped == 2
     first = found["r1"]
     assert said(first["messages"]) == [("system", "Be brief."), ("user", "hé\nthere")]
     assert first["completion"]["content"] == "yes" and first["params"] == {"temperature": 0.6, "max_new_tokens": 32}
