@@ -44,8 +44,7 @@ from model_ops.documents.documents import Documents
 from model_ops.documents.likelihood import held_out_loss
 from model_ops.documents.packing import PackedPlan, to_batches
 from model_ops.jobs.job import Progress
-from model_ops.models.model_directory import end_of_text_ids
-from model_ops.models.model_directory import load_model, load_tokenizer
+from model_ops.models.model_directory import end_of_text_ids, load_model, load_tokenizer
 from model_ops.objectives.distillation import Divergence, OnPolicyPlan, SampledBatch, answered, distillation_loss
 from model_ops.objectives.on_policy_settings import OnPolicySettings
 from model_ops.objectives.sft import next_token_loss

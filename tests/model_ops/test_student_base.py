@@ -11,7 +11,7 @@ from tiny_models import run_job
 from tiny_models import tiny_model as random_model
 from torch.nn import functional as F
 
-from model_ops.documents.chats import read_chats
+from model_ops.documents.likelihood import read_chats
 from model_ops.files.standard_library import library_sources
 from model_ops.jobs.job import Job, ModelError, Progress
 from model_ops.losses.head import Head, chunked_head
