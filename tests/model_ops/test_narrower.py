@@ -19,12 +19,10 @@ from model_ops.pruning.narrower import FAMILIES, Importance, Widths, make_narrow
 @pytest.mark.parametrize(
     ("training", "tokens"),
     [
-        ({"steps": 10, "tokens_per_step": 2_048}, 3_034),
-        ({"steps": 1, "tokens_per_step": 512}, 1_024),
-        ({"steps": 60, "tokens_per_step": 4_096}, 8_192),
-        ({"epochs": 1}, 8_192),
+        ({"steps": 10, "tokens_per_step": 2_048}, 3_034), ({"steps": 1, "tokens_per_step": 512}, 1_024),
+        ({"steps": 60, "tokens_per_step": 4_096}, 8_192), ({"epochs": 1}, 8_192),
     ],
-)
+)  # fmt: skip
 def test_tokens_that_the_importance_of_layers_is_measured_on(monkeypatch, training, tokens):
     read = []
     monkeypatch.setattr(distill, "least_important", lambda teacher, documents, *_, **__: read.extend(documents))

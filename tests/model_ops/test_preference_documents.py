@@ -188,11 +188,9 @@ def test_unpaired_answers_keep_verdict_weight_and_confidence(tmp_path, tiny_toke
 
 def test_what_cannot_be_learnt_is_left_out_by_name(tmp_path, tiny_tokenizer):
     rows = [
-        pair(0),
-        pair(1, said("the same"), said("the same")),
-        pair(2, said("long " * 300)),
+        pair(0), pair(1, said("the same"), said("the same")), pair(2, said("long " * 300)),
         pair(3, json.dumps([{"role": "assistant", "content": None}])),
-    ]
+    ]  # fmt: skip
     (tmp_path / "rendering.json").write_text('{"most_unrenderable": 0.5}')
     found = read(write_preferences(tmp_path, rows), tiny_tokenizer)
     counts = found.counts

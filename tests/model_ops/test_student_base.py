@@ -169,11 +169,9 @@ def test_a_student_with_another_tokenizer_learns_the_text_of_answers(tiny_model,
     first = plain.documents[0]
     start = int(first.targets.argmax())
     logged = {
-        "interaction_id": "i0",
-        "finish_reason": "stop",
-        "prompt_token_ids": first.input_ids[:start].tolist(),
+        "interaction_id": "i0", "finish_reason": "stop", "prompt_token_ids": first.input_ids[:start].tolist(),
         "completion_token_ids": [another, int(first.input_ids[-1])],
-    }
+    }  # fmt: skip
     (tmp_path / "served").mkdir()
     pq.write_table(pa.Table.from_pylist([logged]), tmp_path / "served/served.parquet")
     inputs = {"teacher": tiny_model, "dataset": rows, "served": tmp_path / "served"}

@@ -58,11 +58,9 @@ def test_one_process_does_several_jobs_and_survives_a_wrong_one(tiny_model, chat
     again = job_file(tmp_path, "again", tiny_model, chats, steps=2)
     wrong = job_file(tmp_path, "wrong", tmp_path / "nowhere", chats)
     lines = [
-        json.dumps({"job": str(good), "pipes": pipes}),
-        "no json",
-        json.dumps({"job": str(wrong), "pipes": None}),
+        json.dumps({"job": str(good), "pipes": pipes}), "no json", json.dumps({"job": str(wrong), "pipes": None}),
         json.dumps({"job": str(again), "pipes": encoded}),
-    ]
+    ]  # fmt: skip
     worker = start("--stdin")
     out, err = worker.communicate("\n".join(lines), timeout=120)
     found = events(out)

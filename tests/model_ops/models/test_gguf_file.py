@@ -156,13 +156,9 @@ def test_yarn_is_that_of_transformers(more, kind, tmp_path):
 
 def test_linear_scaling_is_written_as_its_factor(tmp_path):
     write_target(
-        tmp_path,
-        layers=1,
-        model_type="llama",
-        hidden_size=64,
-        intermediate_size=64,
+        tmp_path, layers=1, model_type="llama", hidden_size=64, intermediate_size=64,
         rope_parameters={"rope_type": "linear", "factor": 2.5, "rope_theta": 1e4},
-    )
+    )  # fmt: skip
     write_gguf(tmp_path, tmp_path / gguf_file.FILE)
     fields = gguf.GGUFReader(tmp_path / gguf_file.FILE).fields
     found = {name.removeprefix("llama.rope."): field.contents() for name, field in fields.items() if ".rope." in name}

@@ -20,11 +20,9 @@ pytestmark = pytest.mark.xdist_group("rft on processes")
 
 FULL, LORA = {}, {"method": "lora", "lora": {"rank": 4}, "precision": "float32"}
 LAYOUTS = {
-    "fsdp": ({"dp_shard": 2}, FULL),
-    "replicas": ({"dp_replicate": 2}, FULL),
-    "tp": ({"tp": 2}, FULL),
+    "fsdp": ({"dp_shard": 2}, FULL), "replicas": ({"dp_replicate": 2}, FULL), "tp": ({"tp": 2}, FULL),
     "fsdp, adapters": ({"dp_shard": 2}, LORA),
-}
+}  # fmt: skip
 
 SCRIPT = """
 import json, sys

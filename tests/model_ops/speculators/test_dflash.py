@@ -372,13 +372,10 @@ def test_more_drafts_than_a_block_holds_are_refused():
 
 
 REFUSED = {
-    "block_size 3 holds 2 drafts": {"block_size": 3},
-    "set gamma": {"step_decay": 0.9},
-    "ttt_steps is 5": {"ttt_steps": 5},
-    "whole vocabulary": {"draft_vocab_size": 64},
-    "only mtp has it": {"mtp_layer": "base"},
+    "block_size 3 holds 2 drafts": {"block_size": 3}, "set gamma": {"step_decay": 0.9}, "ttt_steps is 5": {"ttt_steps": 5},
+    "whole vocabulary": {"draft_vocab_size": 64}, "only mtp has it": {"mtp_layer": "base"},
     "gamma is set, but architecture is eagle3": {"architecture": "eagle3", "gamma": 4.0},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("sentence", REFUSED)

@@ -77,15 +77,13 @@ def test_it_learns_and_is_written_as_a_model_that_servers_load(place, tmp_path):
         evaluate,
         tmp_path / "report",
         {
-            "target": place / "target",
-            "dataset": place / "dataset",
-            "speculator": tmp_path / "drafter",
+            "target": place / "target", "dataset": place / "dataset", "speculator": tmp_path / "drafter",
             "draft_model": place / "small",
         },
         rows=2,
         max_new_tokens=12,
         num_speculative_tokens=2,
-    )
+    )  # fmt: skip
     assert numbers["greedy_identical_draft_model_t0"] == numbers["greedy_identical_draft_model_untrained_t0"] == 1.0
     assert numbers["tau_draft_model_t1"] > numbers["tau_draft_model_untrained_t1"]
 

@@ -63,16 +63,13 @@ BROKEN = {
     "num_target_layers is 36, the target's layers are 8": {"num_target_layers": 36},
     "which vLLM reads first, as boundaries: one above": {"eagle_aux_hidden_state_layer_ids": [1, 3, 5]},
     "eagle_config would be read by vLLM": {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 3, 5]}},
-    "dflash_config.causal is True": {"own__causal": True},
-    "is_causal is True": {"is_causal": True},
+    "dflash_config.causal is True": {"own__causal": True}, "is_causal is True": {"is_causal": True},
     "layer_types is ['full_attention', 'sliding_attention']": {"layer_types": ["full_attention", "sliding_attention"]},
-    "is_neox_style is False": {"is_neox_style": False},
-    "model_type is 'llama'": {"model_type": "llama"},
+    "is_neox_style is False": {"is_neox_style": False}, "model_type is 'llama'": {"model_type": "llama"},
     "tensor layers.2.self_attn.q_norm.weight is missing": {"num_hidden_layers": 3},
     "max_position_embeddings is 64, below the target's 256": {"max_position_embeddings": 64},
-    "rope_theta is 7.0": {"rope_theta": 7.0},
-    "dflash_config is None": {"dflash_config": None},
-}
+    "rope_theta is 7.0": {"rope_theta": 7.0}, "dflash_config is None": {"dflash_config": None},
+}  # fmt: skip
 
 BROKEN_TWINS = {
     "aux_hidden_state_layer_ids is None": {"aux_hidden_state_layer_ids": None},

@@ -17,12 +17,10 @@ from model_ops.tensors.batch import IGNORED
 
 HOUSE = Path(__file__).parents[4] / "shared" / "models" / "house"
 TWO_TURNS = [
-    {"role": "system", "content": "Be short."},
-    {"role": "user", "content": "one"},
-    {"role": "assistant", "content": "first answer"},
-    {"role": "user", "content": "two"},
+    {"role": "system", "content": "Be short."}, {"role": "user", "content": "one"},
+    {"role": "assistant", "content": "first answer"}, {"role": "user", "content": "two"},
     {"role": "assistant", "content": "second answer"},
-]
+]  # fmt: skip
 ASKED = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 UNMARKED = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}" + ASKED
 

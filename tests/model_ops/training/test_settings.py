@@ -133,12 +133,10 @@ def test_what_is_set_stays_set_under_every_preset(stage):
 @pytest.mark.parametrize(
     ("architecture", "optimizer", "rate", "share"),
     [
-        ("eagle3", "muon", 5e-3, 0.1),
-        ("dflash", "muon", 5e-3, 1.0),
-        ("mtp", "adamw", 4e-5, 1.0),
+        ("eagle3", "muon", 5e-3, 0.1), ("dflash", "muon", 5e-3, 1.0), ("mtp", "adamw", 4e-5, 1.0),
         ("draft_model", "adamw", 4e-5, 1.0),
     ],
-)
+)  # fmt: skip
 def test_new_drafters_learn_with_muon_and_trained_ones_with_adamw(architecture, optimizer, rate, share):
     resolved = of(f"speculator {architecture}").resolved()
     assert (resolved.optimizer, resolved.learning_rate, resolved.adamw_rate_share) == (optimizer, rate, share)
