@@ -14,9 +14,8 @@ from croniter import croniter
 
 from model_ops.machine import pause_after
 from resources.deciding.decisions import FAILED, Decision
-from resources.deciding.evidence import Evidence
+from resources.deciding.evidence import CAUSES, Cause, DecideSettings, Evidence
 from resources.deciding.requests import RetrainingRequest
-from resources.deciding.settings import CAUSES, Cause, DecideSettings
 from resources.releases import closed_times
 
 BAD_FEEDBACK = "bad_feedback"

@@ -1,7 +1,7 @@
 """Weighs what could be done about a cause: the cost and the gain of each action, and the cheapest that is worth its cost.
 
 Cost: the seconds of the action's last run; before there was one, of its stages as they were last made (costs.py).
-Gain: what the action's last run gained, as settle.py measured it. Where the served acceptance fell, a drafter gains what was
+Gain: what the action's last run gained, as `settle_decision` measured it. Where the served acceptance fell, a drafter gains what was
 lost since the release. An action whose gain was never measured is tried, unless it could not pay back even if decoding took no
 time at all. A measurement counts for RETRY_DAYS, so an action that failed is tried again later.
 
@@ -19,12 +19,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from model_ops.jobs import duration
-from resources.deciding.actions import ACTIONS, DRAFTERS, SPELLED
 from resources.deciding.causes import ACCEPTANCE, BAD_FEEDBACK, RetrainingCause
-from resources.deciding.costs import ActionCost
+from resources.deciding.costs import ACTIONS, DRAFTERS, SPELLED, ActionCost
 from resources.deciding.decisions import Action, Decision, Option
-from resources.deciding.evidence import Evidence, RecipeFacts
-from resources.deciding.settings import DecideSettings
+from resources.deciding.evidence import DecideSettings, Evidence, RecipeFacts
 
 WISHES = ("schedule", "request")
 MODELS = ("sft_continued", "full")

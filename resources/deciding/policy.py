@@ -13,15 +13,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from resources.deciding.actions import Work
 from resources.deciding.causes import RetrainingCause, asked, causes, held_by, last_time, next_time
-from resources.deciding.costs import ActionCost
+from resources.deciding.costs import ActionCost, Work
 from resources.deciding.decisions import REQUEST, Action, Decision, Option, decision_id
-from resources.deciding.evidence import Evidence, RecipeFacts
+from resources.deciding.evidence import BudgetSettings, DecideSettings, Evidence, RecipeFacts
 from resources.deciding.gather import gather
 from resources.deciding.options import WISHES, weigh
 from resources.deciding.requests import Requests, RetrainingRequest, folder_of
-from resources.deciding.settings import BudgetSettings, DecideSettings
 from resources.lake import LakeLayout, Tables, slice_stamp
 
 SCHEDULE = "schedule"

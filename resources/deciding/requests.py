@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from model_ops.jobs import Misuse
-from resources.deciding.actions import ACTIONS, SPELLED
+from resources.deciding.costs import ACTIONS, SPELLED
 from resources.deciding.decisions import REQUEST, Action, Decision, Decisions, claim, decision_id
-from resources.deciding.settings import DecideSettings
+from resources.deciding.evidence import DecideSettings
 from resources.endpoints import Actor
 from resources.lake import LakeLayout
 from stores.mirror.bucket import Conflict

@@ -26,8 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from model_ops.files import locked, write_text
 from model_ops.jobs import CheckFailed
-from resources.endpoints.actor import PIPELINE, Actor
-from resources.endpoints.endpoint_log import EndpointLog, EndpointLogEntry, decisions_on, next_entry, signer_of
+from resources.endpoints.endpoint_log import PIPELINE, Actor, EndpointLog, EndpointLogEntry, decisions_on, next_entry, signer_of
 from resources.lake import LakeLayout
 from resources.releases import ReleaseRef
 from resources.signing import EnvelopeError, trusted_keys

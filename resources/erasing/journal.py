@@ -16,7 +16,7 @@ from resources.digests import keyed_hash, user_of
 from resources.lake import PARTITIONS, SCHEMAS, LakeError, LakeLayout, Tables, attach_files, rows, workbench
 
 Kind = Literal["user", "session", "interaction", "source"]
-"""source: whole sources of a workload, of which only counts stay (counts_only.py)."""
+"""source: whole sources of a workload, of which only counts stay (`keep_counts_only`)."""
 
 _HASH = re.compile(r"^[0-9a-f]{64}$")
 

@@ -6,25 +6,93 @@ as it arrives; a short one whose length is known is written at once.
 A request is sent again, to another server if there is one, if the connection was refused or lost before any byte of the answer
 was passed on, and if a release's server that is no longer healthy answered 5xx: completions change nothing at a server, so a
 repeated one costs only its time. It is sent at most MOST_SENT times (`most_sent`) to a server that takes it, since it may be
-what ended the others. While no server takes it, it waits (`waiting.py`). Uvicorn closes idle connections after 5 s, so
+what ended the others. While no server takes it, it waits. Uvicorn closes idle connections after 5 s, so
 connections are kept for less.
 
-Where a server has several models (`naming.py`), a request's field `model` decides, and only that field and the fingerprint are
+Where a server has several models (`Naming`), a request's field `model` decides, and only that field and the fingerprint are
 changed on the way.
 """
 
+from __future__ import annotations
+
 import asyncio
 import json
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 
 import aiohttp
 from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
-from resources.gateway.naming import NameReplacer, NoModelNamedError, model_of
-from resources.gateway.routes import Backend, Exchange, NoBackend, Routes, Watcher, session_of
-from resources.gateway.waiting import WaitingRoom
+from model_ops.machine import Backoff
+from resources.gateway.routes import (
+    Backend,
+    Exchange,
+    NameReplacer,
+    NoBackend,
+    NoModelNamedError,
+    Routes,
+    Watcher,
+    model_of,
+    session_of,
+)
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
+MOST_WAITING_BYTES = 256 << 20
+"""Bodies of waiting requests together: further requests are refused."""
+WAITS_FOR = ("POST", "/v1/")
+"""Other requests ask for the state of a server, and whoever asks has to hear that there is none."""
+
+
+class WaitingRoom:
+    """wait_s: seconds that a request waits at most; 0: none does. most_bytes: of the bodies that wait together."""
+
+    def __init__(self, wait_s: float, most_bytes: int = MOST_WAITING_BYTES):
+        self.wait_s, self.most_bytes = wait_s, most_bytes
+        self.requests, self._bytes, self._ended = 0, 0, False
+        self._changed = asyncio.Event()
+
+    def begin(self, method: str, path: str, size: int) -> WaitingRequest:
+        """The waiting of one request, of which nothing has passed yet."""
+        waits = method == WAITS_FOR[0] and path.startswith(WAITS_FOR[1])
+        return WaitingRequest(self, size, time.monotonic() + self.wait_s if waits else 0.0)
+
+    def wake(self) -> None:
+        """Lets every waiting request try again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def end(self) -> None:
+        """Waiting requests, and later ones, are refused."""
+        self._ended = True
+        self.wake()
+
+    async def _pause(self, size: int, seconds: float) -> bool:
+        if self._ended or seconds <= 0 or self._bytes + size > self.most_bytes:
+            return False
+        self.requests, self._bytes = self.requests + 1, self._bytes + size
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), seconds)
+        finally:
+            self.requests, self._bytes = self.requests - 1, self._bytes - size
+        return not self._ended
+
+
+class WaitingRequest:
+    """until: when its time is over (time.monotonic)."""
+
+    def __init__(self, waiting: WaitingRoom, size: int, until: float):
+        self._waiting, self._size, self._until = waiting, size, until
+        self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+
+    async def again(self) -> bool:
+        """Waits; whether the request may be tried again."""
+        seconds = min(self._backoff.begin(), self._until - time.monotonic())
+        return await self._waiting._pause(self._size, seconds)
+
 
 RELEASE_HEADER = "X-Millrace-Release"
 """In an answer: the release that gave it. In a request: the release that shall answer."""

@@ -27,9 +27,8 @@ import zstandard
 from model_ops.chat_apis import json_text
 from model_ops.files import locked, write_json
 from model_ops.machine import Backoff
-from resources.gateway.journal import OPEN, READY, STATUS, Frame, frames, make_ready, segments
+from resources.gateway.journal import OPEN, READY, STATUS, Frame, Store, frames, make_ready, open_store, segments
 from resources.gateway.record import Unreadable, record_of
-from resources.gateway.store import Store, open_store
 
 LOOKS_EVERY_S, FLUSHES_EVERY_S = 0.25, 1.0
 LEVEL = 3

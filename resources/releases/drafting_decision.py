@@ -1,8 +1,12 @@
 """What a release drafts with: the recipe's word, or a decision from the evaluation's measurements."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from markupsafe import Markup
 
 from model_ops.drafting import (
     NO_DRAFTING,
@@ -15,8 +19,33 @@ from model_ops.drafting import (
 )
 from model_ops.evaluation import TARGET, WITH_DRAFTER, drafter_gain_low, drafter_low, measured_draftings, replayed_draftings
 from model_ops.files import write_json
-from resources.releases.section import ReportSection
 from resources.releases.settings import DraftingSettings
+
+_FIGURE = re.compile(r"-?[\d.,]+(?:e[+-]?\d+)?(?: ?%| [A-Za-z/]{1,12})?(?: (?:to -?[\d.,]+(?:e[+-]?\d+)?|\([-\d., to]+\)))?")
+_NONE = frozenset({"", "-", "not measured"})
+
+
+@dataclass(frozen=True)
+class ReportSection:
+    """One table: title, column names, rows of ready text, and a sentence that says how to read it. shows_rows: whether it shows
+    texts or ids of rows, so that it is no part of a model card. charts: HTML shows them between title and table."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    note: str = ""
+    shows_rows: bool = False
+    charts: Sequence[Markup] = ()
+
+    @property
+    def is_figure(self) -> list[bool]:
+        """Which columns hold figures only, and are aligned at the right."""
+        return [
+            any(row[place] not in _NONE for row in self.rows)
+            and all(row[place] in _NONE or _FIGURE.fullmatch(row[place]) for row in self.rows)
+            for place in range(len(self.columns))
+        ]
+
 
 FILE = "drafting.json"
 ENDS_IN = " in a server"

@@ -3,7 +3,7 @@
 Verdict and gates first; then candidate against champion: scores with intervals on last week's held-out rows, acceptance, size,
 latency, cost and erased rows, what changed, and the held-out prompts where the candidate does worst: the logged answer, its
 own, and the champion's or, for a first release, the base's. The page shows texts of users, so an erasure rewrites it
-(resources/erasing/pages.py), and a signature leaves it out.
+(resources/erasing/sought.py), and a signature leaves it out.
 """
 
 import json
@@ -20,9 +20,8 @@ from resources.manifests import APPROVAL_PAGE, Manifest, ManifestError, read_man
 from resources.records import visible
 from resources.releases import Release, ReleaseError, ReportSection, read_release
 from resources.releasing.champion import Champion
-from resources.releasing.page import render
-from resources.releasing.rollout_section import keeps_rollouts, rollout_samples
-from resources.releasing.server_sections import FORMS
+from resources.releasing.model_card import render
+from resources.releasing.server_sections import FORMS, keeps_rollouts, rollout_samples
 from resources.releasing.summary import Summary
 
 SIDE_BY_SIDE = "side_by_side.jsonl"

@@ -20,12 +20,17 @@ from resources.curating import RecordCounts
 from resources.lake import LakeLayout
 from resources.manifests import Manifest, ManifestError
 from resources.releases import GateResult, GateVerdict, ReportSection, drafting_sections
-from resources.releasing.model_card import write_card
-from resources.releasing.page import render
+from resources.releasing.model_card import render, write_card
 from resources.releasing.release_facts import ReleaseFacts
-from resources.releasing.report_charts import ACCEPTANCE, LOSSES, report_charts
-from resources.releasing.rollout_section import keeps_rollouts, passed_section, rollout_section
-from resources.releasing.server_sections import server_sections
+from resources.releasing.server_sections import (
+    ACCEPTANCE,
+    LOSSES,
+    keeps_rollouts,
+    passed_section,
+    report_charts,
+    rollout_section,
+    server_sections,
+)
 from resources.stages import model_chain, stage
 
 BLOCKS_SHOWN = 5

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.vllm_environment import vllm_python
-from resources.endpoints.actor import Actor
 from resources.endpoints.approvals import approve
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
 from resources.releases.release import ReleaseRef

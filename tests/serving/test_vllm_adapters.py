@@ -13,15 +13,14 @@ from transformers import AutoModelForCausalLM
 from benchmarks.random_adapter import random_adapter
 from model_ops.evaluation.measurement import TIE_NATS
 from resources.artefacts.registry import Registry
-from resources.endpoints.actor import Actor
-from resources.endpoints.approvals import approve
+from resources.endpoints.approvals import approve, roll_back
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
-from resources.endpoints.rollback import roll_back
 from resources.gateway.front import Front
 from resources.gateway.pass_through import RELEASE_HEADER, TARGET_HEADER
 from resources.lake.lake import LakeLayout
 from resources.releases.release import ReleaseRef, read_release
-from resources.serving.adapter_host import AdapterHost
+from resources.serving.endpoint_server import AdapterHost
 from resources.serving.follow import Follower, Slot
 from resources.serving.programs import find_program
 from resources.serving.release_server import ServeSettings

@@ -7,10 +7,10 @@ import pytest
 
 from resources.deciding.decisions import Decision, Decisions, decision_id
 from resources.deciding.requests import RequestError, Requests, RetrainingRequest, folder_of
-from resources.endpoints.actor import Actor
+from resources.endpoints.endpoint_log import Actor
 from resources.lake.tables import Tables
-from resources.monitoring.alerts.alert import Alert
 from resources.monitoring.alerts.outbox import Outbox
+from resources.monitoring.alerts.settings import Alert
 from stores.s3 import S3Error
 
 NOW = datetime(2026, 6, 5, 9, tzinfo=UTC)

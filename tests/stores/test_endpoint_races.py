@@ -2,8 +2,7 @@
 
 import pytest
 
-from resources.endpoints.actor import Actor
-from resources.endpoints.endpoint_log import EndpointLogError
+from resources.endpoints.endpoint_log import Actor, EndpointLogError
 from resources.endpoints.endpoints import Endpoint
 from resources.releases.release import ReleaseRef
 

@@ -16,7 +16,7 @@ from resources.deciding import NEVER_ENOUGH, UNKNOWN_COST
 from resources.endpoints import Aliases, Endpoint, EndpointError, EndpointLogEntry, EndpointLogError, approvals_of, superseded
 from resources.lake import SCHEMAS, LakeLayout, Tables, attach_slice, rows, workbench
 from resources.manifests import APPROVAL_PAGE, ManifestError, read_manifest
-from resources.monitoring.alerts.alert import Alert
+from resources.monitoring.alerts.settings import Alert
 from resources.releases import GateVerdict, ReleaseError, missed, read_release
 
 WATCH = "millrace watch"

@@ -24,9 +24,8 @@ import urllib3
 
 from model_ops.jobs import counted
 from resources.lake import LakeLayout
-from resources.monitoring.alerts.alert import Alert
 from resources.monitoring.alerts.outbox import Outbox
-from resources.monitoring.alerts.settings import AlertSettings, EmailSettings, SlackSettings, WebhookSettings
+from resources.monitoring.alerts.settings import Alert, AlertSettings, EmailSettings, SlackSettings, WebhookSettings
 
 Channel = WebhookSettings | SlackSettings | EmailSettings
 

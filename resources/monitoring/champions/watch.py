@@ -17,10 +17,14 @@ from resources.curating import FeedbackRules, FeedbackScale, attach_graded_feedb
 from resources.endpoints import Actor, Aliases, Endpoint, EndpointError, EndpointLogEntry, roll_back, rollback_target
 from resources.lake import LakeLayout, Tables, attach_slice, rows, run, workbench
 from resources.manifests import ManifestError
-from resources.monitoring.champions.bad_shares import compare_errors, compare_sessions
-from resources.monitoring.champions.blocks import MetricsWindow
-from resources.monitoring.champions.evidence import WatchSignal
-from resources.monitoring.champions.served_acceptance import compare_acceptance, from_report, from_windows
+from resources.monitoring.champions.evidence import MetricsWindow, WatchSignal
+from resources.monitoring.champions.served_acceptance import (
+    compare_acceptance,
+    compare_errors,
+    compare_sessions,
+    from_report,
+    from_windows,
+)
 from resources.reading import CHATS_SOURCE as RATED
 from resources.releases import Release, ReleaseError, WatchSettings, read_release
 

@@ -13,9 +13,9 @@ from model_ops.evaluation.measurement import Measurement
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.speculators.registry import speculator_settings
 from resources.artefacts.registry import Registry
-from resources.endpoints.actor import Actor
+from resources.endpoints.approvals import recheck
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
-from resources.endpoints.release_checks import recheck
 from resources.lake.lake import LakeLayout
 from resources.releases.release import Part, Release, ReleaseRef, ReleaseSettings, read_release
 from resources.releases.settings import Gates

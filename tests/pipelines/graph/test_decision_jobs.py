@@ -20,7 +20,7 @@ from pipelines.storage.locations import location_name
 from resources.catalog.catalog import query
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
-from resources.launching.run_origin import origin_of
+from resources.launching.local_launcher import origin_of
 from resources.manifests.manifest import read_manifest
 from resources.releases.release import ReleasePolicy, ReleaseRef
 

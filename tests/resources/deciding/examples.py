@@ -5,8 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from resources.deciding.costs import ActionCost
 from resources.deciding.decisions import Decision, Option
-from resources.deciding.evidence import Evidence, RecipeFacts, TrainingRecord
-from resources.deciding.settings import DecideSettings
+from resources.deciding.evidence import DecideSettings, Evidence, RecipeFacts, TrainingRecord
 from resources.stages.model_policy import ModelPolicy
 
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)

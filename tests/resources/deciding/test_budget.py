@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from resources.deciding.evidence import BudgetSettings
 from resources.deciding.policy import refusal
-from resources.deciding.settings import BudgetSettings
 from tests.resources.deciding.examples import NOW, decision
 
 

@@ -8,11 +8,11 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from resources.deciding.decisions import Decisions
+from resources.deciding.evidence import BudgetSettings
 from resources.deciding.gather import gather
 from resources.deciding.policy import decide, preview
 from resources.deciding.requests import RetrainingRequest
-from resources.deciding.settings import BudgetSettings
-from resources.endpoints.actor import Actor
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
 from resources.releases.release import ReleaseRef
 from stores.mirror.bucket import Conflict

@@ -8,10 +8,10 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from resources.deciding.decisions import Decisions
+from resources.deciding.evidence import BudgetSettings
 from resources.deciding.policy import decide, preview, pulse
 from resources.deciding.requests import DESPITE, RequestError, Requests, RetrainingRequest, folder_of
-from resources.deciding.settings import BudgetSettings
-from resources.endpoints.actor import Actor
+from resources.endpoints.endpoint_log import Actor
 from resources.lake.lake import LakeLayout
 from stores.mirror.bucket import Conflict
 from tests.resources.deciding.examples import FACTS, SETTINGS, decision, with_settings

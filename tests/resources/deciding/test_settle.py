@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from resources.deciding.settle import DecisionRun, settle_decision
+from resources.deciding.gather import DecisionRun, settle_decision
 from resources.endpoints.endpoints import Endpoint
 from resources.releases.release import ReleaseRef
 from tests.resources.deciding.examples import FACTS, NOW, SETTINGS, decision, with_settings

@@ -5,8 +5,8 @@ import pwd
 
 import pytest
 
-from resources.endpoints import actor
-from resources.endpoints.actor import Actor, ActorError
+from resources.endpoints import endpoint_log
+from resources.endpoints.endpoint_log import Actor, ActorError
 
 
 @pytest.fixture(autouse=True)
@@ -14,7 +14,7 @@ def nobody(monkeypatch):
     """Neither the environment nor git nor the system knows anybody."""
     for name in ("MILLRACE_USER", "USER", "LOGNAME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(actor, "_git_email", lambda: "")
+    monkeypatch.setattr(endpoint_log, "_git_email", lambda: "")
 
     def unknown(number):
         raise KeyError(number)
@@ -32,7 +32,7 @@ def test_the_order_in_which_a_person_is_looked_for(monkeypatch):
     assert (Actor.of_command().name, Actor.of_command().identity_from) == ("env", "USER")
     monkeypatch.setattr(pwd, "getpwuid", lambda number: pwd.struct_passwd(("root", "x", 0, 0, "", "/", "/bin/sh")))
     assert (Actor.of_command().name, Actor.of_command().identity_from) == ("root", "system account")
-    monkeypatch.setattr(actor, "_git_email", lambda: "ana@example.org")
+    monkeypatch.setattr(endpoint_log, "_git_email", lambda: "ana@example.org")
     assert (Actor.of_command().name, Actor.of_command().identity_from) == ("ana@example.org", "git config user.email")
     monkeypatch.setenv("MILLRACE_USER", " Ana Müller ")
     assert (Actor.of_command().name, Actor.of_command().identity_from) == ("Ana Müller", "MILLRACE_USER")

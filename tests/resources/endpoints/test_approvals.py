@@ -5,8 +5,8 @@ import json
 import pytest
 
 from resources.artefacts.registry import Registry
-from resources.endpoints.actor import AUTOMATIC, Actor
 from resources.endpoints.approvals import approvals_of, approve, approved_by, withdraw
+from resources.endpoints.endpoint_log import AUTOMATIC, Actor
 from resources.endpoints.endpoints import Endpoint, EndpointError
 from resources.lake.lake import LakeLayout
 from resources.manifests.manifest import read_manifest

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from resources.endpoints.actor import Actor
-from resources.endpoints.endpoint_log import EndpointLog, EndpointLogError
+from resources.endpoints.endpoint_log import Actor, EndpointLog, EndpointLogError
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
 from resources.releases.release import ReleaseRef

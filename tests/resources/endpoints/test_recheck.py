@@ -3,7 +3,7 @@
 import pytest
 
 from resources.artefacts.registry import Registry
-from resources.endpoints.release_checks import disagreements, superseded
+from resources.endpoints.approvals import disagreements, superseded
 from resources.lake.lake import LakeLayout
 
 

@@ -3,10 +3,9 @@
 import pytest
 
 from resources.artefacts.registry import Registry
-from resources.endpoints.actor import Actor
-from resources.endpoints.approvals import approvals_of, approve, withdraw
+from resources.endpoints.approvals import approvals_of, approve, roll_back, rollback_target, withdraw
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint, EndpointError
-from resources.endpoints.rollback import roll_back, rollback_target
 from resources.lake.lake import LakeLayout
 from resources.releases.release import ReleaseError, ReleaseRef
 

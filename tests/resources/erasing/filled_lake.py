@@ -174,7 +174,7 @@ def _release(output, lake, model):
     from resources.releases.release import write_release
     from resources.releases.settings import Gates
     from resources.releasing.gates import GateInputs, check_gates
-    from resources.releasing.page import render
+    from resources.releasing.model_card import render
     from resources.releasing.summary import Summary
 
     output.mkdir(parents=True, exist_ok=True)

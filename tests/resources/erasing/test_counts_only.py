@@ -11,11 +11,17 @@ from resources.artefacts.current import current_manifests, up_to_date
 from resources.artefacts.registry import Registry
 from resources.artefacts.taint import tainted
 from resources.digests.slices import all_digests
-from resources.endpoints.actor import Actor
-from resources.erasing.counts_only import is_learnt, keep_counts_only, rows_with_text
+from resources.endpoints.endpoint_log import Actor
 from resources.erasing.erasure import complete_unfinished, forget
 from resources.erasing.journal import ask_for, unfinished
-from resources.erasing.retention import RetentionSettings, old_data, remove_old_data
+from resources.erasing.retention import (
+    RetentionSettings,
+    is_learnt,
+    keep_counts_only,
+    old_data,
+    remove_old_data,
+    rows_with_text,
+)
 from resources.lake.lake_use import LakeInUse, at_work
 from resources.lake.tables import Tables
 from resources.manifests.manifest import changed_files

@@ -12,7 +12,7 @@ from benchmarks.lake_bytes import places_of
 from resources.curating.cleaning import clean, stale_days
 from resources.curating.selection import curate
 from resources.digests.slices import slice_digest
-from resources.endpoints.actor import Actor
+from resources.endpoints.endpoint_log import Actor
 from resources.erasing.erasure import forget
 from resources.erasing.journal import ask_for
 from resources.erasing.retention import RetentionSettings, old_data, remove_old_data

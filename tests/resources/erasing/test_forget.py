@@ -13,12 +13,12 @@ from resources.artefacts.registry import Registry
 from resources.artefacts.taint import tainted
 from resources.catalog.catalog import query
 from resources.curating.cleaning import clean
-from resources.endpoints.actor import Actor
-from resources.endpoints.release_checks import recheck
+from resources.endpoints.approvals import recheck
+from resources.endpoints.endpoint_log import Actor
 from resources.erasing import erasure as forget_module
 from resources.erasing.erasure import complete_unfinished, forget, plan_erasure
 from resources.erasing.journal import ForgetError, ask_for
-from resources.erasing.pages import NOTE
+from resources.erasing.sought import PAGE_NOTE
 from resources.lake.lake import LakeError
 from resources.lake.lake_use import LakeInUse, at_work
 from resources.lake.tables import SCHEMAS, Tables
@@ -62,18 +62,17 @@ def test_no_byte_of_a_user_is_left_and_others_stay(lake):
     assert [json.loads(line)["key"] for line in (lake.root / "answers/tutor.jsonl").read_text().splitlines()] == ["k2"]
     assert (lake.dagster_home / "submitted/1/run.log").read_text() == "a line\n[erased]\n"
     page = next(lake.root.glob("releases/tutor/*/approval.html"))
-    assert page.read_text() == NOTE and not changed_files(page.parent, read_manifest(page.parent))
+    assert page.read_text() == PAGE_NOTE and not changed_files(page.parent, read_manifest(page.parent))
     lines = next(lake.root.glob("datasets/tutor/length_report/*/side_by_side.jsonl")).read_text().splitlines()
     assert any("bob" in line for line in lines) and all(json.loads(line) for line in lines)
 
 
 def test_a_page_that_shows_answers_beside_ids_goes_whole_even_if_what_was_said_is_too_short_to_seek(tmp_path):
     """A prompt of a few words cannot be sought, but the row's id can, and answers to it stand beside it."""
-    from resources.erasing.pages import ReportFile, clean_page
-    from resources.erasing.sought import ErasedTexts
+    from resources.erasing.sought import ErasedTexts, ReportFile, clean_page
 
     sought = ErasedTexts([], ["4864d30a9aee94cf"])
-    for name, said in (("approval.html", NOTE), ("report.html", "<p>ann: hi</p><p>row [erased]</p>")):
+    for name, said in (("approval.html", PAGE_NOTE), ("report.html", "<p>ann: hi</p><p>row [erased]</p>")):
         (tmp_path / name).write_text("<p>ann: hi</p><p>row 4864d30a9aee94cf</p>")
         clean_page(ReportFile(tmp_path / name, sought.in_bytes((tmp_path / name).read_bytes())), sought, "erasure")
         assert (tmp_path / name).read_text() == said

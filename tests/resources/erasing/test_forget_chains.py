@@ -12,7 +12,7 @@ from resources.artefacts.registry import Registry
 from resources.composing.datasets import DatasetSettings, build_sft_dataset
 from resources.curating.cleaning import clean, stale_days
 from resources.curating.selection import curate
-from resources.endpoints.actor import Actor
+from resources.endpoints.endpoint_log import Actor
 from resources.erasing.erasure import forget, plan_erasure
 from resources.erasing.journal import ask_for
 from resources.erasing.retention import RetentionSettings, remove_old_data

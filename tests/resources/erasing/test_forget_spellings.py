@@ -6,9 +6,8 @@ import pytest
 
 from pipelines.asking import forget_text
 from resources.digests.user_hash import keyed_hash, user_of
-from resources.erasing.id_spellings import near_ids
 from resources.erasing.journal import ask_for
-from resources.erasing.raw_keys import named_in_logs
+from resources.erasing.raw_keys import named_in_logs, near_ids
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
 from tests.command import millrace

@@ -13,7 +13,7 @@ from model_ops.files.atomic_files import write_json
 from pipelines.asking.why_text import print_history
 from resources.artefacts.registry import Registry
 from resources.catalog.why import history_of
-from resources.endpoints.actor import Actor
+from resources.endpoints.endpoint_log import Actor
 from resources.erasing.erasure import forget
 from resources.erasing.journal import ask_for
 from resources.erasing.retention import RetentionSettings, old_data, remove_old_data

@@ -16,8 +16,8 @@ from benchmarks.capture import killed, layer, server
 from benchmarks.s3_server import s3_server
 from resources.gateway.capture import Capture, CaptureSettings, run_capture
 from resources.gateway.front import Front
+from resources.gateway.journal import CaptureError
 from resources.gateway.routes import Backend, Route
-from resources.gateway.store import CaptureError
 from resources.launching.processes import child_environment, python_module
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "x"}]}

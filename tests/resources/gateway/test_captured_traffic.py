@@ -21,18 +21,15 @@ import zstandard
 from chat_server import TOOL_CALL, USAGE, chat_server, stream_lines
 
 from resources.digests.user_hash import keyed_hash
-from resources.gateway.capture import Capture, CaptureSettings, require_another_server, server_url
-from resources.gateway.feedback import FeedbackDoor
+from resources.gateway.capture import Capture, CaptureSettings, FeedbackDoor, require_another_server, server_url
 from resources.gateway.front import Front
-from resources.gateway.journal import OPEN, READY, Frame, Journal, frames, segments
-from resources.gateway.keys import KeyRule, KeyRules, read_rules
+from resources.gateway.journal import OPEN, READY, CaptureError, DiskStore, Frame, Journal, frames, open_store, segments
+from resources.gateway.keys import KeyRule, KeyRules, read_rules, read_sampling
 from resources.gateway.litellm_callback import LoggedCalls, capture_callback
 from resources.gateway.record import record_of
 from resources.gateway.recorder import TrafficRecorder
 from resources.gateway.routes import Backend, Route, place_of
-from resources.gateway.sampling import read_sampling
 from resources.gateway.shipper import Shipper, ship
-from resources.gateway.store import CaptureError, DiskStore, open_store
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
 from resources.reading.ingestion import ingest

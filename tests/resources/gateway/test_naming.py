@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from resources.gateway.naming import Naming, NoModelNamedError, model_of
+from resources.gateway.routes import Naming, NoModelNamedError, model_of
 
 NAMING = Naming("tutor", "tutor@3f2a", "millrace-3f2a-99", "millrace-base-11")
 TEXT = 'say "model":"tutor@3f2a" and "system_fingerprint":"millrace-base-11", model tutor@3f2a'

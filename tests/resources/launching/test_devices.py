@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from resources.launching import device_groups as subject
-from resources.launching.device_groups import DevicesError, devices, leased_devices
+from resources.launching import processes as subject
+from resources.launching.processes import DevicesError, devices, leased_devices
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,7 @@ import time
 import pytest
 
 from model_ops.jobs.job import Job
-from resources.launching.launcher import WorkerError
-from resources.launching.local_launcher import LocalLauncher
+from resources.launching.local_launcher import LocalLauncher, WorkerError
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("launcher")]
 

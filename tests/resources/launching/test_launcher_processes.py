@@ -15,8 +15,7 @@ from dagster_pipes import decode_param
 from safetensors.torch import load_file
 
 from model_ops.jobs.job import Job
-from resources.launching.launcher import WorkerError
-from resources.launching.local_launcher import LocalLauncher, accelerators, laid_out
+from resources.launching.local_launcher import LocalLauncher, WorkerError, accelerators, laid_out
 
 SETTINGS = {"steps": 6, "tokens_per_step": 512, "max_length": 128, "learning_rate": 1e-3, "precision": "float32"}
 

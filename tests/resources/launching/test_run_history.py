@@ -116,4 +116,4 @@ def test_dagster_s_private_modules_are_imported_by_one_file():
 
     for package in PACKAGES:
         for path in (PROJECT / package).rglob("*.py"):
-            assert "dagster._" not in path.read_text(encoding="utf-8") or path.name == "run_origin.py", path
+            assert "dagster._" not in path.read_text(encoding="utf-8") or path.name == "local_launcher.py", path

@@ -5,12 +5,11 @@ from datetime import UTC, date, datetime, timedelta
 import pyarrow as pa
 import pytest
 
+from resources.deciding.evidence import BudgetSettings
 from resources.deciding.policy import refusal
-from resources.deciding.settings import BudgetSettings
-from resources.endpoints.actor import Actor
-from resources.endpoints.approvals import approve, withdraw
+from resources.endpoints.approvals import approve, roll_back, withdraw
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
-from resources.endpoints.rollback import roll_back
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables
 from resources.monitoring.alerts.release_alerts import FailedRun, budget_alerts, drift_alerts, failed_run_alerts, release_alerts

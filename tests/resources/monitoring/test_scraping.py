@@ -17,11 +17,9 @@ from resources.catalog.catalog import query
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables
 from resources.monitoring.metrics import scraper as kept_windows
-from resources.monitoring.metrics.scrape import scrape
-from resources.monitoring.metrics.scraper import Scraper
-from resources.monitoring.metrics.servers import reading_of, samples_of
+from resources.monitoring.metrics.scraper import Scraper, scrape
+from resources.monitoring.metrics.servers import quantile, reading_of, row_of, samples_of, since
 from resources.monitoring.metrics.target import ScrapeError, Target
-from resources.monitoring.metrics.window import quantile, row_of, since
 from tests.resources.monitoring.metrics_server import metrics_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("scraping")]

@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 
 from benchmarks.served_series import PROMOTED, sessions, windows
-from resources.monitoring.champions.bad_shares import compare_errors, compare_sessions
-from resources.monitoring.champions.blocks import MetricsWindow, blocks_of
-from resources.monitoring.champions.evidence import SIGNALS, SLOTS, alpha_of, evidence, upper_mean
-from resources.monitoring.champions.served_acceptance import compare_acceptance, from_report, from_windows
+from resources.monitoring.champions.evidence import SIGNALS, SLOTS, MetricsWindow, alpha_of, blocks_of, evidence, upper_mean
+from resources.monitoring.champions.served_acceptance import (
+    compare_acceptance,
+    compare_errors,
+    compare_sessions,
+    from_report,
+    from_windows,
+)
 from resources.releases.settings import WatchSettings
 
 SETTINGS = WatchSettings()

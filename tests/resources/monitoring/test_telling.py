@@ -10,8 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from resources.lake.lake import LakeLayout
-from resources.monitoring.alerts.alert import Alert
-from resources.monitoring.alerts.settings import AlertSettings
+from resources.monitoring.alerts.settings import Alert, AlertSettings
 from resources.monitoring.alerts.tell import DeliveryError, deliver, tell
 from tests.resources.monitoring.receivers import MailServer, Webhook
 

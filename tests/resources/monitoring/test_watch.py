@@ -10,10 +10,9 @@ import pytest
 from benchmarks.served_series import windows
 from pipelines.releasing.release_list import releases_of
 from pipelines.status.lake_status import status_of
-from resources.endpoints.actor import Actor
-from resources.endpoints.approvals import approve
+from resources.endpoints.approvals import approve, roll_back
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
-from resources.endpoints.rollback import roll_back
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables
 from resources.monitoring.champions import watch

@@ -11,7 +11,7 @@ from model_ops.speculators.serving import DrafterServing
 from pipelines.rebuilding import copies as copy_artefact
 from resources.artefacts.ancestry import behind
 from resources.artefacts.registry import Registry
-from resources.endpoints.release_checks import recheck
+from resources.endpoints.approvals import recheck
 from resources.lake.lake import LakeLayout
 from resources.manifests.manifest import describe_files, files_digest, read_manifest
 from resources.releases.adapter_form import NoAdapterError, adapter_base, lay_adapter

@@ -6,9 +6,9 @@ import json
 import pytest
 
 from resources.artefacts.registry import Registry
-from resources.endpoints.actor import Actor
+from resources.endpoints.approvals import roll_back
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
-from resources.endpoints.rollback import roll_back
 from resources.lake.lake import LakeLayout
 from resources.manifests.manifest import read_manifest
 from resources.releases.release import Part, Release, ReleaseRef
@@ -68,7 +68,7 @@ def test_the_last_champion_with_other_weights(lake):
 
 
 def test_after_a_rollback_the_earlier_champion_counts(lake, monkeypatch):
-    monkeypatch.setattr("resources.endpoints.rollback.recheck", lambda *_: [])
+    monkeypatch.setattr("resources.endpoints.approvals.recheck", lambda *_: [])
     first, _ = release(lake, "one")
     second, _ = release(lake, "two")
     _, three = release(lake, "three")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from model_ops.evaluation.measurement import NO_JUDGE, Measurement
-from resources.endpoints.release_checks import recheck
+from resources.endpoints.approvals import recheck
 from resources.lake.lake import LakeLayout
 from resources.releases.gate_result import GateResult, GateVerdict, missed
 from resources.releases.settings import Gates, served_bits

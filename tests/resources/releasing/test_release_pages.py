@@ -17,18 +17,15 @@ from resources.curating.record_counts import RecordCounts
 from resources.digests.code import PACKAGES
 from resources.lake.lake import LakeLayout
 from resources.manifests.manifest import read_manifest
+from resources.releases.drafting_decision import ReportSection
 from resources.releases.gate_result import GateResult, GateVerdict
 from resources.releases.release import read_release
-from resources.releases.section import ReportSection
 from resources.releasing.approval_page import write_approval_page
 from resources.releasing.champion import Champion
 from resources.releasing.charts import Bar, bars, lines
-from resources.releasing.comparison import flat, gates_by_name
-from resources.releasing.model_card import NAMES
-from resources.releasing.page import render
-from resources.releasing.release_facts import facts_of, short_name
-from resources.releasing.report_charts import report_charts
-from resources.releasing.rollout_section import passed_section
+from resources.releasing.model_card import NAMES, render
+from resources.releasing.release_facts import facts_of, flat, gates_by_name, short_name
+from resources.releasing.server_sections import passed_section, report_charts
 from resources.releasing.summary import Summary
 
 HELD = GateResult(

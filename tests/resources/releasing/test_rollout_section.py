@@ -11,8 +11,8 @@ from model_ops.answers.answer_rows import ROLLOUT_ROWS
 from resources.lake.lake import LakeLayout
 from resources.manifests.manifest import Code, Input, Manifest
 from resources.releasing.charts import lines
-from resources.releasing.page import render
-from resources.releasing.rollout_section import rollout_samples, rollout_section, rollout_series
+from resources.releasing.model_card import render
+from resources.releasing.server_sections import rollout_samples, rollout_section, rollout_series
 
 PROMPTS, STEPS = 12, 20
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from resources.releasing.page import render
+from resources.releasing.model_card import render
 from resources.releasing.server_sections import server_sections
 
 MEASURED = {"against": "own layers", "on": "held-out sessions", "n": 16, "counted": "rows", "unit": "nats per token"}

@@ -13,19 +13,16 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from benchmarks.small_adapter import small_adapter
-from resources.endpoints.actor import Actor
-from resources.endpoints.approvals import approvals_of, approve
+from resources.endpoints.approvals import approvals_of, approve, recheck
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
-from resources.endpoints.release_checks import recheck
 from resources.lake.lake import LakeLayout
 from resources.manifests.manifest import describe_files, files_digest, read_manifest
 from resources.releases.release import ReleaseError, ReleasePolicy, ReleaseRef
 from resources.releasing.attestations import attest
-from resources.releasing.packaging import package
-from resources.signing.envelope import IN_TOTO, EnvelopeError, opened, sealed
+from resources.releasing.push import package
 from resources.signing.keys import KeyProblemError, signing_key, trusted_keys
-from resources.signing.model_signature import SignatureRefusedError
-from resources.signing.release_signature import check_signature
+from resources.signing.release_signature import IN_TOTO, EnvelopeError, SignatureRefusedError, check_signature, opened, sealed
 from tests.reports import process_report
 
 ANN, BOB = Actor("ann", "MILLRACE_USER"), Actor("bob", "MILLRACE_USER")

@@ -5,10 +5,9 @@ from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
 
-from resources.endpoints.actor import Actor
-from resources.endpoints.approvals import approve
+from resources.endpoints.approvals import approve, roll_back
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
-from resources.endpoints.rollback import roll_back
 from resources.lake.tables import SCHEMAS, Tables
 from resources.releases.release import ReleaseRef
 

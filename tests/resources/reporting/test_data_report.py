@@ -16,8 +16,14 @@ from resources.catalog.catalog import CatalogError
 from resources.lake.lake import LakeLayout
 from resources.lake.sql_files import attach_slice, workbench
 from resources.lake.tables import SCHEMAS, Tables
-from resources.reporting.data_report import write_data_report
-from resources.reporting.statistics import MOST_CHARACTERS, PEOPLE, column_statistics, files_relation, rows_without_texts
+from resources.reporting.data_report import (
+    MOST_CHARACTERS,
+    PEOPLE,
+    column_statistics,
+    files_relation,
+    rows_without_texts,
+    write_data_report,
+)
 
 NASTY = "<script>alert(1)</script>\u202e" + "x" * 200
 

@@ -4,8 +4,7 @@ import queue
 from pathlib import Path
 
 from model_ops.drafting.drafts import with_drafter
-from resources.serving.chat.speaker import Speaker
-from resources.serving.chat.talking import TalkError
+from resources.serving.chat.talking import Speaker, TalkError
 
 DONE = {
     "done": "stop",

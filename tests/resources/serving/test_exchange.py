@@ -6,14 +6,14 @@ from datetime import UTC, datetime
 import pytest
 
 from resources.curating.cleaning import WHOLE
-from resources.endpoints.actor import Actor
+from resources.endpoints.endpoint_log import Actor
 from resources.erasing.erasure import forget
 from resources.erasing.journal import ask_for
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
 from resources.reading.chats import with_chats
 from resources.reading.ingestion import ingest
-from resources.serving.chat.exchange import ChatExchange, NotRatableError, keep_rating, ratable_in
+from resources.serving.chat.page import ChatExchange, NotRatableError, keep_rating, ratable_in
 from resources.serving.chat.talking import Question
 from tests.command import millrace
 from tests.resources.serving.stand_in import ANSWER, DONE, StandIn

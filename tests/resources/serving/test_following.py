@@ -14,10 +14,9 @@ import urllib3
 import zstandard
 
 from benchmarks.stand_in_vllm import behave, stand_in_vllm, started
-from resources.endpoints.actor import Actor
-from resources.endpoints.approvals import approve
+from resources.endpoints.approvals import approve, roll_back
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
-from resources.endpoints.rollback import roll_back
 from resources.gateway.capture import CaptureSettings
 from resources.gateway.front import Front
 from resources.gateway.pass_through import RELEASE_HEADER, TARGET_HEADER

@@ -16,17 +16,15 @@ from benchmarks.small_adapter import small_adapter
 from benchmarks.small_release import small_release
 from benchmarks.stand_in_vllm import behave, stand_in_vllm, started
 from model_ops.serving.service import fingerprint
-from resources.endpoints.actor import Actor
-from resources.endpoints.approvals import approve
+from resources.endpoints.approvals import approve, roll_back
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
-from resources.endpoints.rollback import roll_back
 from resources.gateway.front import Front
 from resources.gateway.pass_through import RELEASE_HEADER, TARGET_HEADER
 from resources.lake.lake import LakeLayout
 from resources.releases.release import ReleaseRef, read_release
 from resources.serving import release_server
-from resources.serving.adapter_host import AdapterHost
-from resources.serving.endpoint_server import TrafficSettings, serve
+from resources.serving.endpoint_server import AdapterHost, TrafficSettings, serve
 from resources.serving.follow import Follower, Slot
 from resources.serving.programs import ServeError, find_program
 from resources.serving.release_server import ServeSettings

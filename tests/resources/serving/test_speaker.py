@@ -2,13 +2,13 @@
 
 import pytest
 
-from resources.endpoints.actor import Actor
 from resources.endpoints.approvals import approve_release
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
 from resources.releases.release import ReleaseRef
-from resources.serving.chat import speaker as module
-from resources.serving.chat.speaker import ChatError, find_speaker
+from resources.serving.chat import talking as module
+from resources.serving.chat.talking import ChatError, find_speaker
 
 ANA = Actor("ana", "MILLRACE_USER")
 
