@@ -111,12 +111,8 @@ def costs_of(
     versions = {name: _timed_versions(lake, registry, name, manifests.get(ARTEFACTS[name])) for name in ARTEFACTS}
     absent = {"sft_continued": "sft_model", "preference": "preference_model"}
     actions = [each for each in ACTIONS if each not in absent or absent[each] in facts.policy.stages]
-    works = {each: work_of(each, facts, widened=bool(seen.episodes)) for each in actions if _has_part(each, facts)}
-    return {action: _cost_of(work, versions, facts) for action, work in works.items()}
-
-
-def _has_part(action: Action, facts: RecipeFacts) -> bool:
-    return action not in DRAFTERS or facts.policy.speculator
+    actions = [each for each in actions if each not in DRAFTERS or facts.policy.speculator]
+    return {each: _cost_of(work_of(each, facts, widened=bool(seen.episodes)), versions, facts) for each in actions}
 
 
 @dataclass(frozen=True)

@@ -33,15 +33,19 @@ def gather(lake: LakeLayout, facts: RecipeFacts, now: datetime | None = None) ->
     now = now or datetime.now(UTC)
     manifests = current_manifests(lake, facts.workload)
     tables = Tables(lake)
-    by_day, traffic_days = _rows_by_day(tables, facts.workload, now)
+    with workbench() as connection:
+        attach_slice(connection, tables, "cleaned_interactions", facts.workload)
+        days = rows(connection, "deciding/clean_rows_by_day", chats=CHATS_SOURCE).to_pylist()
+    days = [row for row in days if row["dt"] <= now.date()]  # one in the future: a clock is wrong
+    traffic_days = {row["dt"] for row in days if row["traffic"]}
     release, candidate, report = _endpoint(lake, facts.workload, manifests)
     served = _served(tables, facts, release, now)
     models = [*facts.policy.stages, *(["speculator"] if facts.policy.speculator else [])]
     seen = Evidence(
         facts.workload,
         release,
-        sum(by_day.values()),
-        max(by_day, default=None),
+        sum(row["rows"] for row in days),
+        max((row["dt"] for row in days), default=None),
         drafter=_trained(lake, manifests.get("speculator")),
         model=_trained(lake, manifests.get("sft_model") or manifests.get(facts.policy.served)),
         episodes=tuple(_episodes(tables, facts.workload, release)),
@@ -56,15 +60,6 @@ def gather(lake: LakeLayout, facts: RecipeFacts, now: datetime | None = None) ->
     )
     seen = _with_speed(seen, settings, report, served)
     return seen, costs_of(lake, facts, seen, manifests)
-
-
-def _rows_by_day(tables: Tables, workload: str, now: datetime) -> tuple[dict[date, int], set[date]]:
-    """Rows that cleaning kept, and the days with traffic. A day in the future is left out: a clock is wrong."""
-    with workbench() as connection:
-        attach_slice(connection, tables, "cleaned_interactions", workload)
-        by_day = rows(connection, "deciding/clean_rows_by_day", chats=CHATS_SOURCE).to_pylist()
-    past = [row for row in by_day if row["dt"] <= now.date()]
-    return {row["dt"]: row["rows"] for row in past}, {row["dt"] for row in past if row["traffic"]}
 
 
 def _endpoint(lake: LakeLayout, workload: str, manifests: Mapping[str, Manifest]) -> tuple[str, str, Manifest | None]:
@@ -204,23 +199,15 @@ def settle_decision(decision: Decision, run: DecisionRun | None, lake: LakeLayou
         return replace(decision, run_id=run.run_id if begun == "running" else None, outcome=begun)
     cost = (run.ended - run.started).total_seconds() + run.earlier_s if run.started and run.ended else None
     price = settings.price_per_device_hour
-    known = replace(
-        decision,
-        run_id=run.run_id,
-        cost_s=cost,
-        money=cost * decision.devices / 3600 * price if cost is not None and price is not None else None,
-    )
+    money = cost * decision.devices / 3600 * price if cost is not None and price is not None else None
+    known = replace(decision, run_id=run.run_id, cost_s=cost, money=money)
     if run.status == "CANCELED":
         return replace(known, outcome="cancelled", settled_ts=run.ended)
     release = _artefact(lake, facts, run, "release", "release")
     if run.status == "FAILURE":
         refused = release is not None and not _holds(lake, facts, release)
-        return replace(
-            known,
-            outcome="refused_by_gates" if refused else "failed",
-            settled_ts=run.ended,
-            gain=_gain(decision, lake, facts, run) if refused else None,
-        )
+        gain = _gain(decision, lake, facts, run) if refused else None
+        return replace(known, outcome="refused_by_gates" if refused else "failed", settled_ts=run.ended, gain=gain)
     known = replace(known, gain=_gain(decision, lake, facts, run))
     if not facts.releases:
         return replace(known, outcome="released", settled_ts=run.ended)

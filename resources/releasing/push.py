@@ -48,8 +48,6 @@ EMPTY = b"{}"
 
 @dataclass(frozen=True)
 class Package:
-    """What was written."""
-
     files: int
     bytes: int
 
@@ -122,26 +120,19 @@ def _write_oci(tree: Path, files: list[Path], out: Path, directory: Path) -> Non
     for path in files:
         with path.open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()
-        layers.append(
-            {
-                "mediaType": LAYER,
-                "digest": f"sha256:{digest}",
-                "size": path.stat().st_size,
-                "annotations": {"org.opencontainers.image.title": path.relative_to(tree).as_posix()},
-            }
-        )
+        title = {"org.opencontainers.image.title": path.relative_to(tree).as_posix()}
+        size_ = path.stat().st_size
+        layers.append({"mediaType": LAYER, "digest": f"sha256:{digest}", "size": size_, "annotations": title})
         path.replace(blobs / digest)
     config = _blob(blobs, EMPTY, "application/vnd.oci.empty.v1+json")
+    about = {"title": directory.parent.name, "version": directory.name}
     manifest = {
         "schemaVersion": 2,
         "mediaType": MANIFEST_TYPE,
         "artifactType": ARTIFACT,
         "config": config,
         "layers": layers,
-        "annotations": {
-            "org.opencontainers.image.title": directory.parent.name,
-            "org.opencontainers.image.version": directory.name,
-        },
+        "annotations": {f"org.opencontainers.image.{name}": value for name, value in about.items()},
     }
     named = _blob(blobs, json.dumps(manifest).encode(), MANIFEST_TYPE)
     index = {
@@ -208,10 +199,9 @@ def push_release(lake: LakeLayout, directory: Path, to: str) -> PushReport:
         sent = 0
         for about, chosen in _in_order(missing, f"{home}/manifest.json"):
             if chosen:
-                destination.send(
-                    {path: everything[path] for path in chosen}, f"{about} of {directory.parent.name} {directory.name}"
-                )
-                sent += sum(everything[path].stat().st_size for path in chosen)
+                files_ = {path: everything[path] for path in chosen}
+                destination.send(files_, f"{about} of {directory.parent.name} {directory.name}")
+                sent += sum(path.stat().st_size for path in files_.values())
     return PushReport(len(missing), sent, len(everything) - len(missing), signed)
 
 
@@ -292,11 +282,8 @@ class HubRepository:
         """Makes the repository where there is none."""
         with self._explained():
             self._api().create_repo(self.name, private=True, exist_ok=True)
-            there = {
-                entry.path: entry
-                for entry in self._api().list_repo_tree(self.name, recursive=True)
-                if hasattr(entry, "blob_id")
-            }
+            entries = self._api().list_repo_tree(self.name, recursive=True)
+            there = {entry.path: entry for entry in entries if hasattr(entry, "blob_id")}
         return [path for path, file in files.items() if path not in there or not _is_same(there[path], file)]
 
     def send(self, files: Mapping[str, Path], about: str) -> None:

@@ -72,17 +72,12 @@ def changes_since(lake: LakeLayout, release: Release, version: str, other: Path)
 
 
 def _compared(workload: str, release: str, other: str, before: _Side, after: _Side) -> ReleaseComparison:
-    return ReleaseComparison(
-        workload=workload,
-        release=release,
-        other=other,
-        measurements=[
-            Difference(name, before.gates.get(name, ""), after.gates.get(name, ""))
-            for name in dict.fromkeys([*after.gates, *before.gates])
-        ],
-        parts=_differences(before.facts, after.facts),
-        settings=_differences(before.settings, after.settings),
-    )
+    measurements = [
+        Difference(name, before.gates.get(name, ""), after.gates.get(name, ""))
+        for name in dict.fromkeys([*after.gates, *before.gates])
+    ]
+    parts, settings = _differences(before.facts, after.facts), _differences(before.settings, after.settings)
+    return ReleaseComparison(workload, release, other, measurements, parts, settings)
 
 
 @dataclass(frozen=True)
@@ -101,30 +96,22 @@ class _Side:
         served = [model for part in release.parts if (model := _manifest(lake.root / part.path)) is not None]
         manifests = {manifest.name: manifest for _, manifest in behind(lake, served) if manifest is not None}
         manifests |= {manifest.name: manifest for manifest in served}
-        return cls(
-            gates_by_name(release.gates),
-            _facts(lake, release, served, manifests, own),
-            {
-                key: value
-                for name, manifest in manifests.items()
-                for key, value in flat(manifest.config, name.rpartition("/")[2]).items()
-            },
-        )
+        settings = [flat(manifest.config, name.rpartition("/")[2]) for name, manifest in manifests.items()]
+        facts = _facts(lake, release, served, manifests, own)
+        return cls(gates_by_name(release.gates), facts, {key: value for each in settings for key, value in each.items()})
 
 
 def gates_by_name(gates: Sequence[GateResult]) -> dict[str, str]:
     """By name alone: on how many rows a gate was measured may differ between two releases."""
-    return {
-        gate.name.replace("_", " "): (
-            "nothing to compare with"
-            if gate.nothing_to_compare
-            else "not measured"
-            if gate.measured is None
-            else f"{gate.measured:z.4f}{f' ({gate.interval_text})' if gate.interval_text else ''}"
-            f"{', too few to tell' if gate.state == 'too few to tell' else ''}"
+    said = {}
+    for gate in gates:
+        few = ", too few to tell" if gate.state == "too few to tell" else ""
+        measured = "not measured" if gate.measured is None else f"{gate.measured:z.4f}"
+        interval = f" ({gate.interval_text})" if gate.interval_text and gate.measured is not None else ""
+        said[gate.name.replace("_", " ")] = (
+            "nothing to compare with" if gate.nothing_to_compare else f"{measured}{interval}{few}"
         )
-        for gate in gates
-    }
+    return said
 
 
 def _facts(
@@ -146,9 +133,7 @@ def _facts(
         for item in manifest.inputs:
             if item.kind == "external":
                 facts[f"from outside: {Path(item.name).name}"] = item.digest[:12]
-    facts["code"] = ", ".join(
-        sorted({manifest.code.revision[:12] for manifest in manifests.values() if manifest.code.revision})
-    )
+    facts["code"] = ", ".join(sorted({each.code.revision[:12] for each in manifests.values() if each.code.revision}))
     return facts
 
 
@@ -237,32 +222,17 @@ class ReleaseFacts:
         rows = [[each.what, each.before or "-", each.after or "-"] for each in differs[:MOST_CHANGES]]
         left = f" {len(differs) - len(rows)} more are left out." if len(differs) > len(rows) else ""
         note = f"millrace compare {self.version} {self.changes.other} shows all of it, and the gates of both.{left}"
-        return ReportSection(
-            title,
-            ["what", f"champion {self.changes.other}", "this release"],
-            rows,
-            note if rows else "Both were made from the same data, models, code and settings.",
-        )
+        note = note if rows else "Both were made from the same data, models, code and settings."
+        return ReportSection(title, ["what", f"champion {self.changes.other}", "this release"], rows, note)
 
     def lineage_section(self) -> ReportSection:
-        return ReportSection(
-            "Made from",
-            ["artefact", "version", "made on", "licence"],
-            self.lineage,
-            "These and everything that they were made from. millrace lineage shows it down to the log line.",
-        )
+        note = "These and everything that they were made from. millrace lineage shows it down to the log line."
+        return ReportSection("Made from", ["artefact", "version", "made on", "licence"], self.lineage, note)
 
     def mixed(self) -> list[ReportSection]:
-        if not self.mix:
-            return []
-        return [
-            ReportSection(
-                "Mix of the training rows",
-                ["source", "rows", "share"],
-                self.mix,
-                "Rows of the training split that supervised fine-tuning read.",
-            )
-        ]
+        note = "Rows of the training split that supervised fine-tuning read."
+        section = ReportSection("Mix of the training rows", ["source", "rows", "share"], self.mix, note)
+        return [section] if self.mix else []
 
 
 def facts_of(
@@ -315,21 +285,14 @@ def _facts_of(lake: LakeLayout, models: Sequence[Manifest]) -> dict[str, Any]:
     external = {item.name: item for manifest in manifests for item in manifest.inputs if item.kind == "external"}
     datasets = [manifest for manifest in ancestry if manifest.kind == "dataset"]
     sft = next((manifest for manifest in datasets if manifest.name.endswith("/sft_dataset")), None)
+    imported = [str(manifest.config.get("model", "")) for manifest in manifests if manifest.op == "import_base"]
     lineage = [[manifest.name, manifest.version, f"{manifest.created_at:%Y-%m-%d}", ""] for manifest in manifests]
     lineage += [[short_name(name), item.digest[:12], "", licences.get(name, "not stated")] for name, item in external.items()]
     return {
-        "base_models": [
-            short_name(name)
-            for manifest in manifests
-            if manifest.op == "import_base"
-            for name in [str(manifest.config.get("model", ""))]
-            if name
-        ],
+        "base_models": [short_name(name) for name in imported if name],
         "licences": {short_name(name): licence for name, licence in licences.items()},
         "languages": _languages(lake, sft) if sft else [],
-        "datasets": sorted(
-            {manifest.name for manifest in datasets if "train.parquet" in {file.path for file in manifest.files}}
-        ),
+        "datasets": sorted({each.name for each in datasets if any(file.path == "train.parquet" for file in each.files)}),
         "lineage": sorted(lineage),
         "mix": _mix(sft) if sft else [],
     }
@@ -348,7 +311,5 @@ def _languages(lake: LakeLayout, dataset: Manifest) -> list[str]:
 def _mix(dataset: Manifest) -> list[list[str]]:
     """Rows of each source of the training split, most first."""
     rows = {source: count for source, count in dataset.metrics.get("sources", {}).items() if isinstance(count, int)}
-    whole = sum(rows.values())
-    return [
-        [source, f"{count:,}", f"{count / whole:z.1%}"] for source, count in sorted(rows.items(), key=lambda each: -each[1])
-    ]
+    whole, most_first = sum(rows.values()), sorted(rows.items(), key=lambda each: -each[1])
+    return [[source, f"{count:,}", f"{count / whole:z.1%}"] for source, count in most_first]

@@ -28,14 +28,8 @@ def server_sections(report: Mapping[str, Any], speed: Mapping[str, Any]) -> list
     """The sections, from the content of a report.json and its speed.json."""
     asked, speed = report.get("in_server", {}), speed.get("in_server", {})
     if not asked:
-        return [
-            ReportSection(
-                TITLE,
-                ["model", "state"],
-                [["served", "no server was asked for"]],
-                "The recipe names no server in evaluation.server.",
-            )
-        ]
+        why = "The recipe names no server in evaluation.server."
+        return [ReportSection(TITLE, ["model", "state"], [["served", "no server was asked for"]], why)]
     measured = measurements_of(report)
     rows = [_form(name, form, speed.get("forms", {}).get(name), measured) for name, form in asked["forms"].items()]
     columns = ["model", "state", "distance (nats/token)", "greedy tokens that agree", "start (s)", "memory (GB)"]
@@ -44,15 +38,9 @@ def server_sections(report: Mapping[str, Any], speed: Mapping[str, Any]) -> list
         sections.append(_speed(asked, speed))
     samples = [[sample["row_id"], visible(" ".join(sample["text"].split()))] for sample in asked["samples"]]
     if samples:
-        sections.append(
-            ReportSection(
-                "What the server answered",
-                ["row", "beginning of the served model's greedy answer"],
-                samples,
-                "Held-out rows by id: millrace show finds their text.",
-                shows_rows=True,
-            )
-        )
+        columns = ["row", "beginning of the served model's greedy answer"]
+        note = "Held-out rows by id: millrace show finds their text."
+        sections.append(ReportSection("What the server answered", columns, samples, note, shows_rows=True))
     return sections
 
 
@@ -103,18 +91,11 @@ def _speed(asked: Mapping[str, Any], speed: Mapping[str, Any]) -> ReportSection:
     forms = speed["forms"]
     at = list(dict.fromkeys(concurrency for form in forms.values() for concurrency in form["tokens_per_second"]))
     drafted = {name: f"{form['tau']:.2f}" if form.get("tau") else "" for name, form in asked["forms"].items()}
-    rows = [
-        [
-            _named(name),
-            *(
-                f"{rate['median']:,.0f} ({rate['lowest']:,.0f} to {rate['highest']:,.0f})"
-                for each in at
-                for rate in [form["tokens_per_second"][each]]
-            ),
-            drafted[name],
-        ]
-        for name, form in forms.items()
-    ]
+    rows = []
+    for name, form in forms.items():
+        rates = [form["tokens_per_second"][each] for each in at]
+        shown = [f"{rate['median']:,.0f} ({rate['lowest']:,.0f} to {rate['highest']:,.0f})" for rate in rates]
+        rows.append([_named(name), *shown, drafted[name]])
     rows += [[RATIOS[name], *(f"{ratios[each]:.2f}" for each in at), ""] for name, ratios in speed["ratios"].items()]
     return ReportSection(
         "Tokens/s in that server",
@@ -130,9 +111,8 @@ def _with_interval(measured: Measurement | None, digits: str) -> str:
     """`0.0219 (0.0200 to 0.0238)`; "" without a measurement."""
     if measured is None:
         return ""
-    return f"{measured.value:.{digits}}" + (
-        "" if measured.low is None else f" ({measured.low:.{digits}} to {measured.high:.{digits}})"
-    )
+    interval = "" if measured.low is None else f" ({measured.low:.{digits}} to {measured.high:.{digits}})"
+    return f"{measured.value:.{digits}}{interval}"
 
 
 LOSSES, ACCEPTANCE = "Models on held-out sessions", "Acceptance length"
@@ -142,10 +122,9 @@ SHAPES_SHOWN = 8
 
 def report_charts(report: Mapping[str, Any], speed: Mapping[str, Any], losses: Mapping[str, float]) -> dict[str, list[Markup]]:
     """By the title of the section that they belong to; only those that something was measured for."""
+    held_out = [Bar(name, loss) for name, loss in losses.items()]
     by_section = {
-        LOSSES: [bars("Held-out loss", [Bar(name, loss) for name, loss in losses.items()], "nats per answer token")]
-        if losses
-        else [],
+        LOSSES: [bars("Held-out loss", held_out, "nats per answer token")] if losses else [],
         TITLE: _in_a_server(speed.get("in_server", {})),
         ACCEPTANCE: _acceptance(report),
     }
@@ -160,34 +139,21 @@ def _acceptance(report: Mapping[str, Any]) -> list[Markup]:
     ways = [each["sampling"] for each in drafted]
     way = AS_LOGGED if AS_LOGGED in ways else ways[-1]
     chosen = [each for each in drafted if each["sampling"] == way]
+    lengths = [
+        Bar(f"{each['drafter']}, K {each['num_speculative_tokens']}", each["tau"], each["tau_low"], each["tau_high"])
+        for each in chosen
+    ]
+    positions = {each["drafter"]: list(enumerate(each["accepted_by_position"], 1)) for each in chosen}
     charts = [
-        bars(
-            "Acceptance length",
-            [
-                Bar(f"{each['drafter']}, K {each['num_speculative_tokens']}", each["tau"], each["tau_low"], each["tau_high"])
-                for each in chosen
-            ],
-            f"tokens per forward, {way}",
-            2,
-        ),
-        lines(
-            "Acceptance by position",
-            f"share of forwards that accept it, {way}, by draft position",
-            {each["drafter"]: list(enumerate(each["accepted_by_position"], 1)) for each in chosen},
-        ),
+        bars("Acceptance length", lengths, f"tokens per forward, {way}", 2),
+        lines("Acceptance by position", f"share of forwards that accept it, {way}, by draft position", positions),
     ]
     shapes = chosen[-1].get("tau_by", {}).get("prompt_shape", {})
     if len(shapes) > 1:
         most = sorted(shapes.items(), key=lambda each: (-each[1]["prompts"], each[0]))[:SHAPES_SHOWN]
-        charts.append(
-            bars(
-                f"Acceptance length of {chosen[-1]['drafter']} by shape of the prompt",
-                [Bar(f"{name} ({of['prompts']})", of["tau"], of["tau_low"], of["tau_high"]) for name, of in most],
-                f"tokens per forward, {way}; prompts in brackets",
-                2,
-                whole_labels=True,
-            )
-        )
+        shown = [Bar(f"{name} ({of['prompts']})", of["tau"], of["tau_low"], of["tau_high"]) for name, of in most]
+        title, unit = f"Acceptance length of {chosen[-1]['drafter']} by shape of the prompt", f"tokens per forward, {way}"
+        charts.append(bars(title, shown, f"{unit}; prompts in brackets", 2, whole_labels=True))
     return charts
 
 
@@ -195,13 +161,8 @@ def _in_a_server(speed: Mapping[str, Any]) -> list[Markup]:
     forms = {FORMS.get(name, name): form["tokens_per_second"] for name, form in speed.get("forms", {}).items()}
     if not forms:
         return []
-    charts = [
-        lines(
-            "Tokens/s in a real server",
-            "tokens/s, median, by requests at a time",
-            {name: [(int(each), rate["median"]) for each, rate in rates.items()] for name, rates in forms.items()},
-        )
-    ]
+    medians = {name: [(int(each), rate["median"]) for each, rate in rates.items()] for name, rates in forms.items()}
+    charts = [lines("Tokens/s in a real server", "tokens/s, median, by requests at a time", medians)]
     late = {
         f"{name}, {end}": [(int(each), 1_000 * rate[f"{end}_s"]) for each, rate in rates.items()]
         for name, rates in forms.items()

@@ -142,13 +142,11 @@ def quality_sentences(measurements: Sequence[Measurement]) -> Iterator[tuple[str
         for what, on in (("recovery", HELD_OUT), ("accuracy_kept", ALL_SUITES))
     )
     if recovery and find(measurements, "divergence", against=REFERENCE):
-        scores = (
-            f", and {_interval(accuracy, 'z.3f')} of the suites' score on {counted(accuracy.n, 'item')}" if accuracy else ""
-        )
+        share = f"{_interval(accuracy, 'z.3f')} of the suites' score on {counted(accuracy.n, 'item')}" if accuracy else ""
+        scores = f", and {share}" if share else ""
         yield "quantized", f"keeps {_interval(recovery, 'z.4f')} of the unquantized model's likelihood of answers{scores}"
-    lengths = [
-        each for each in measurements if each.what == "acceptance_length" and each.sampling == AS_LOGGED and not each.against
-    ]
+    wanted = ("acceptance_length", AS_LOGGED, "")
+    lengths = [each for each in measurements if (each.what, each.sampling, each.against) == wanted]
     if lengths:
         best = max(lengths, key=lambda each: each.value)
         rest = ", ".join(f"{each.of} {each.value:.2f}" for each in lengths if each is not best)
