@@ -69,13 +69,9 @@ class Approvals:
     @property
     def needed(self) -> str:
         """Who is missing, in words; "" if nobody is."""
-        if not self.missing:
-            return ""
-        return (
-            "one more person"
-            if self.missing == 1 and self.counted
-            else ("a person" if self.missing == 1 else f"{self.missing} {'more ' if self.counted else ''}people")
-        )
+        if self.missing == 1:
+            return "one more person" if self.counted else "a person"
+        return f"{self.missing} {'more ' if self.counted else ''}people" if self.missing else ""
 
 
 @dataclass(frozen=True)

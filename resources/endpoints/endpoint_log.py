@@ -93,16 +93,12 @@ def _git_email() -> str:
 
 def _one_line(what: str, text: str, longest: int) -> str:
     text = text.strip()
-    if any(_hides(character) for character in text):
+    # what changes how a line is shown, or cannot be shown or stored at all
+    if any(unicodedata.category(each) in ("Cc", "Cf", "Cs", "Zl", "Zp") and each not in JOINERS for each in text):
         raise ActorError(f"{what} holds control characters, such as a line break: give plain text in one line")
     if len(text) > longest:
         raise ActorError(f"{what} has {len(text):,} characters, at most {longest:,} are allowed: shorten it")
     return text
-
-
-def _hides(character: str) -> bool:
-    """Whether a character changes how a line is shown, or cannot be shown or stored at all."""
-    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in JOINERS
 
 
 Action = Literal["nominated", "approved", "promoted", "named", "unnamed", "withdrawn", "rolled back", "found"]
@@ -162,8 +158,7 @@ class EndpointLog:
 
     def __init__(self, lake: LakeLayout, workload: str):
         self.folder = lake.root / "endpoints" / "log" / workload
-        self._mirror = lake.mirror
-        self._workload = workload
+        self._mirror, self._workload = lake.mirror, workload
 
     def entries(self) -> list[EndpointLogEntry]:
         """All entries, oldest first. Raises EndpointLogError for the first entry that was changed or is missing."""

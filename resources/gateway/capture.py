@@ -49,13 +49,8 @@ from resources.gateway.routes import Backend, Route
 from resources.launching import child_environment, python_module
 from stores.in_use import InUse, taken
 
-ABOUT = {
-    "id": "response_id",
-    "response_id": "response_id",
-    "request_id": "response_id",
-    "trace_id": "trace_id",
-    "session_id": "session_id",
-}
+ABOUT = dict.fromkeys(("id", "response_id", "request_id"), "response_id")
+ABOUT |= {"trace_id": "trace_id", "session_id": "session_id"}
 TEXTS = ("name", "label", "comment", "source")
 MOST_BYTES = 256 << 10
 MOST_ID = 1_024
@@ -244,9 +239,8 @@ class Capture:
         except InUse as error:
             raise CaptureError(f"another process captures into the journal {directory}: give each its own --journal") from error
         except OSError as error:
-            raise CaptureError(
-                f"the journal {directory} cannot be written ({error.strerror}): give another --journal"
-            ) from error
+            why = f"cannot be written ({error.strerror}): give another --journal"
+            raise CaptureError(f"the journal {directory} {why}") from error
 
     def _start_shipper(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -291,18 +285,12 @@ class News:
         since the start."""
         sentences = []
         if bool(problem) != bool(self._problem):
-            sentences.append(
-                f"{self._place} takes no objects ({problem}): they wait in the journal"
-                if problem
-                else f"{self._place} takes objects again"
-            )
+            stands = f"takes no objects ({problem}): they wait in the journal" if problem else "takes objects again"
+            sentences.append(f"{self._place} {stands}")
         is_losing = lost > self._lost
         if is_losing != self._is_losing:
-            sentences.append(
-                "exchanges are not kept now: /capture/status says how many and why"
-                if is_losing
-                else f"exchanges are kept again; {lost:,} were not since the start"
-            )
+            again = f"exchanges are kept again; {lost:,} were not since the start"
+            sentences.append("exchanges are not kept now: /capture/status says how many and why" if is_losing else again)
         self._problem, self._lost, self._is_losing = problem, lost, is_losing
         return sentences
 
@@ -348,12 +336,10 @@ def run_capture(to: str, settings: CaptureSettings, host: str, port: int, drain_
 def require_another_server(to: str, host: str, port: int) -> None:
     """Raises CaptureError if `to` is the address at which the capture layer listens: it would ask itself for ever."""
     server = urlsplit(server_url(to))
-    if (
-        port
-        and port == (server.port or {"https": 443}.get(server.scheme, 80))
-        and _addresses(server.hostname or "")
-        & {*_addresses(host), *(("127.0.0.1", "::1", *_addresses(socket.gethostname())) if host in EVERYWHERE else ())}
-    ):
+    own = _addresses(host)
+    if host in EVERYWHERE:
+        own |= {"127.0.0.1", "::1", *_addresses(socket.gethostname())}
+    if port and port == (server.port or {"https": 443}.get(server.scheme, 80)) and _addresses(server.hostname or "") & own:
         raise CaptureError(f"--to {to} is the address that this command listens at: name the server's own, or another --port")
 
 

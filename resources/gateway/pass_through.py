@@ -98,22 +98,8 @@ RELEASE_HEADER = "X-Millrace-Release"
 """In an answer: the release that gave it. In a request: the release that shall answer."""
 TARGET_HEADER = "X-Millrace-Target"
 """In an answer: the digest of the weights that gave it."""
-HOP_BY_HOP = frozenset(
-    {
-        "connection",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "host",
-        "content-length",
-        "expect",
-    }
-)
+HOP_BY_HOP = frozenset({"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"})
+HOP_BY_HOP |= {"te", "trailer", "transfer-encoding", "upgrade", "host", "content-length", "expect"}
 """Headers of one connection (RFC 9110, 7.6.1), and those that are written anew."""
 MOST_TRIES = 3
 """Servers that are tried before a request waits."""
@@ -138,10 +124,8 @@ class PassThrough:
     takes it."""
 
     def __init__(self, watcher: Watcher | None = None, wait_s: float = 0.0, most_sent: int = MOST_SENT) -> None:
-        self._most_sent = most_sent
+        self._most_sent, self.refused, self.broken = most_sent, 0, 0
         self._routes, self.watcher, self.waiting = Routes(), watcher, WaitingRoom(wait_s)
-        self.refused = 0
-        self.broken = 0
         self._client = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_S),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECTS_WITHIN_S),
@@ -201,7 +185,7 @@ class PassThrough:
                 why = "the server does not answer" if tried else "no such release answers now"
                 if exchange is not None:
                     exchange.refused(503, why)
-                return unavailable(why)
+                return error_response(503, why, "server_error", {"Retry-After": RETRY_AFTER_S})  # which clients repeat
             tried.append(backend)
             backend.in_flight += 1  # before anything is awaited: who drains a server must see each of its requests
             try:
@@ -350,11 +334,6 @@ class _NotAnswered(Exception):
     def __init__(self, sent: bool):
         super().__init__(sent)
         self.sent = sent
-
-
-def unavailable(why: str) -> web.Response:
-    """HTTP 503 with an error in OpenAI's form, which clients repeat by themselves."""
-    return error_response(503, why, "server_error", {"Retry-After": RETRY_AFTER_S})
 
 
 def error_response(status: int, message: str, kind: str, headers: dict[str, str] | None = None) -> web.Response:

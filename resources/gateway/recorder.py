@@ -74,10 +74,6 @@ class TrafficRecorder:
     def refuses(self, request: web.Request) -> None:
         self.left_out["request_too_long"] += 1
 
-    def stop_asking(self) -> None:
-        """The server refuses return_token_ids: no further request asks for ids."""
-        self.ask_for_ids = False
-
 
 class ExchangeRecording:
     """One exchange. body: what the server gets."""
@@ -113,7 +109,7 @@ class ExchangeRecording:
         meta, recorder = self._meta, self._recorder
         meta["status"], meta["type"] = status, headers.get("Content-Type", "")
         if self._was_refused and status < 400:
-            recorder.stop_asking()
+            recorder.ask_for_ids = False  # the server refuses return_token_ids: no further request asks for ids
         self._length = length
         self._end = StreamEnd(meta["form"]) if STREAM in meta["type"] else None
         if encoding := headers.get("Content-Encoding"):

@@ -70,12 +70,8 @@ def lay_adapter(output: Path, workload: str, target: Manifest, target_directory:
         (place / copied).parent.mkdir(exist_ok=True)
         shutil.copyfile(target_directory / copied, place / copied)
     files = describe_files(place)
-    return AdapterPart(
-        path=f"releases/{workload}/{output.name}/{FOLDER}",
-        rank=config["r"],
-        digest=files_digest(files),
-        tokenizer=_tokenizer_digest(files),
-    )
+    path = f"releases/{workload}/{output.name}/{FOLDER}"
+    return AdapterPart(path=path, rank=config["r"], digest=files_digest(files), tokenizer=_tokenizer_digest(files))
 
 
 def adapter_base(lake: LakeLayout, target: Manifest) -> Manifest:
@@ -122,13 +118,8 @@ def adapter_problems(directory: Path, adapter: AdapterPart, target: Manifest, ba
 
 def tokenizer_files(model: Manifest) -> list[File]:
     """Files in a model's directory that are neither weights nor a config nor records: its tokenizer and chat template."""
-    return [
-        file
-        for file in model.files
-        if "/" not in file.path.removeprefix(f"{template_files.FOLDER}/")
-        and file.path not in NO_TOKENIZER
-        and not file.path.endswith(OF_THE_MODEL)
-    ]
+    own = [file for file in model.files if file.path not in NO_TOKENIZER and not file.path.endswith(OF_THE_MODEL)]
+    return [file for file in own if "/" not in file.path.removeprefix(f"{template_files.FOLDER}/")]
 
 
 def _tokenizer_digest(files: list[File]) -> str:

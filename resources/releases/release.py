@@ -104,12 +104,8 @@ class ReleasePolicy(BaseModel):
 
     @classmethod
     def of(cls, settings: ReleaseSettings) -> ReleasePolicy:
-        return cls(
-            people=2 if settings.approval == "two_people" else 1,
-            closed=settings.closed,
-            timezone=settings.timezone,
-            signed=settings.signed,
-        )
+        people = 2 if settings.approval == "two_people" else 1
+        return cls(people=people, **settings.model_dump(include={"closed", "timezone", "signed"}))
 
     def closed_now(self) -> str:
         """Why no approval is taken at this time; "" if it is."""
@@ -261,7 +257,7 @@ def write_release(
             service=release.service,
             settings=settings.serving.on(settings.serve_on),
             has_generation_config=target_directory is not None,
-            tools=_tool_words(target_directory),
+            tools=tuple(tool_words(template_files.template_text(target_directory))) if target_directory else (),
             base=release.base.path if release.base else None,
             adapter=adapter.path if adapter else None,
             rank=adapter.rank if adapter else 0,
@@ -269,10 +265,6 @@ def write_release(
         ),
     )
     return release
-
-
-def _tool_words(target: Path | None) -> tuple[str, ...]:
-    return tuple(tool_words(template_files.template_text(target))) if target is not None else ()
 
 
 def read_release(directory: Path) -> Release:
@@ -292,9 +284,8 @@ def erased_rows(lake: LakeLayout, release: Release) -> int:
 
 
 def _part(manifest: Manifest) -> Part:
-    return Part(
-        path=f"models/{manifest.name}/{manifest.version}", name=manifest.name, version=manifest.version, digest=manifest.digest
-    )
+    name, version = manifest.name, manifest.version
+    return Part(path=f"models/{name}/{version}", name=name, version=version, digest=manifest.digest)
 
 
 class NoStopIds(ValueError):

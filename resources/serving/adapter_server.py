@@ -106,16 +106,8 @@ class SharedBase:
         rank that vLLM does not serve."""
         service = Service(self.fingerprint, self.zero_retention, self.drain_s)
         place = lake.root / self.adapter
-        words = words_of(
-            "vllm",
-            str(lake.root / self.place),
-            BASE_NAME,
-            None,
-            None,
-            drafting.num_speculative_tokens,
-            drafting,
-            service=service,
-        )
+        model, tokens = str(lake.root / self.place), drafting.num_speculative_tokens
+        words = words_of("vllm", model, BASE_NAME, None, None, tokens, drafting, service=service)
         words += ["--tokenizer", str(place), "--generation-config", str(self.directory), *lora_flags.lora_words(rank, adapters)]
         return words + tool_words(template_files.template_text(place))
 
@@ -211,9 +203,8 @@ class AdapterServer:
         program, log = settings.program, settings.logs / f"base-{shared.base[:12]}.log"
         if program.kind != "vllm":
             raise ServeError(f"adapters are served by vLLM, and the program is {program.kind}: name a vLLM with --program")
-        if several := [
-            word for word in settings.arguments if word.partition("=")[0].replace("_", "-") in lora_flags.SEVERAL_PROCESSES
-        ]:
+        flags = {word: word.partition("=")[0].replace("_", "-") for word in settings.arguments}
+        if several := [word for word, flag in flags.items() if flag in lora_flags.SEVERAL_PROCESSES]:
             raise ServeError(
                 f"{several[0]} starts several server processes, and vLLM loads an adapter into one of them: leave it out"
             )
@@ -229,15 +220,9 @@ class AdapterServer:
             words += chosen
         with ExitStack() as stack:
             try:
-                server = stack.enter_context(
-                    running_server(
-                        words,
-                        log=log,
-                        start_s=settings.start_s,
-                        environment={**server_environment(), **shared.environment()},
-                        check=check,
-                    )
-                )
+                environment = {**server_environment(), **shared.environment()}
+                starting = running_server(words, log=log, start_s=settings.start_s, environment=environment, check=check)
+                server = stack.enter_context(starting)
             except (ServerFailed, NotRunnable) as error:
                 raise ServeError(f"vllm did not start on base {shared.base[:12]}: {error} (log: {log})") from error
             return cls(lake, shared, most, drafting, log, server, stack.pop_all())
@@ -272,33 +257,20 @@ class AdapterServer:
         listed = self._listed()
         if listed.get(name) != str(place):
             raise ServeError(f"{named} was not loaded: the server does not list it with {place} (log: {self.log})")
-        loaded = LoadedAdapter(
-            directory,
-            release,
-            name,
-            Backend(
-                self._server.url,
-                directory.name,
-                digest=release.target.digest,
-                sampling=server_sampling(directory / "generation_config.json"),
-                naming=Naming(
-                    release.workload, name, fingerprint(directory.name, release.target.digest), self.shared.fingerprint
-                ),
-            ),
-            self,
-        )
+        own, digest = directory.name, release.target.digest
+        naming = Naming(release.workload, name, fingerprint(own, digest), self.shared.fingerprint)
+        sampling = server_sampling(directory / "generation_config.json")
+        backend = Backend(self._server.url, own, digest=digest, sampling=sampling, naming=naming)
+        loaded = LoadedAdapter(directory, release, name, backend, self)
         self.loaded.append(loaded)
         return loaded
 
     def unload(self, loaded: LoadedAdapter) -> None:
         """Takes a release out of the server. Drain it first: vLLM refuses later requests for it. Raises ServeError while
         the server still lists it."""
+        otherwise = f"release {loaded.version} of {loaded.workload} was not unloaded"
         try:
-            self._ask(
-                "/v1/unload_lora_adapter",
-                {"lora_name": loaded.name},
-                f"release {loaded.version} of {loaded.workload} was not unloaded",
-            )
+            self._ask("/v1/unload_lora_adapter", {"lora_name": loaded.name}, otherwise)
         except ServeError:
             if loaded.name in self._listed():
                 raise

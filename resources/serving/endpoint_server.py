@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from model_ops.drafting import NO_DRAFTING, Drafting
+from model_ops.drafting import NO_DRAFTING
 from resources.digests import unkeyed_sentence
 from resources.endpoints import Endpoint, workloads_with_endpoints
 from resources.gateway import Capture, CaptureSettings, Front, FrontError
@@ -97,20 +97,14 @@ class AdapterHost:
                 f"serve {slot.workload}"
             )
         releases = [release, *self._releases_on(shared)]
-        drafting = _common_drafting(releases)
+        drafting = releases[0].served_drafting  # a server drafts in one way
+        if any(release.served_drafting != drafting for release in releases):
+            drafting = NO_DRAFTING
         if any(release.served_drafting != drafting for release in releases):
             self._say("the releases draft differently and share one server, so it drafts nothing")
         self._say(f"a server on base {shared.base[:12]} starts in vllm")
-        server = AdapterServer.start(
-            self._lake,
-            shared,
-            self.settings,
-            max(release.adapter.rank for release in releases if release.adapter is not None),
-            len(self._slots) + 1,
-            drafting,
-            meanwhile,
-            self._say,
-        )
+        rank, most = max(each.adapter.rank for each in releases if each.adapter is not None), len(self._slots) + 1
+        server = AdapterServer.start(self._lake, shared, self.settings, rank, most, drafting, meanwhile, self._say)
         self.servers.append(server)
         return server
 
@@ -133,12 +127,6 @@ class AdapterHost:
             self.servers.remove(server)
             server.close()
             self._say(f"the server on base {server.shared.base[:12]} is stopped: no workload uses it")
-
-
-def _common_drafting(releases: Sequence[Release]) -> Drafting:
-    """What all releases draft with; nothing where they differ, since a server drafts in one way."""
-    first = releases[0].served_drafting
-    return first if all(release.served_drafting == first for release in releases) else NO_DRAFTING
 
 
 SWITCH_INTERVAL_S = 0.0005
@@ -249,14 +237,8 @@ def serve(
         capture = stack.enter_context(Capture(traffic.capture, say)) if traffic.capture is not None else None
         if capture is not None and (unkeyed := unkeyed_sentence()):
             say(unkeyed)
-        front = Front(
-            traffic.host,
-            traffic.port,
-            traffic.drain_s,
-            capture.recorder if capture else None,
-            capture.answers if capture else None,
-            wait_s=traffic.wait_s,
-        )
+        watched = (capture.recorder, capture.answers) if capture else (None, None)
+        front = Front(traffic.host, traffic.port, traffic.drain_s, *watched, wait_s=traffic.wait_s)
         if traffic.beside or (traffic.canary is None and _is_adapter(lake, workload, traffic.alias)):
             if traffic.scrape_s:
                 say("metrics of the servers are not kept: an adapter's server reports those of all its releases together")

@@ -84,26 +84,11 @@ def keep_rating(lake: LakeLayout, exchange: ChatExchange, value: str, comment: s
         "finish_reason": FINISHED.get(str(done.get("done")), "stop"),
     }
     usage = {"prompt_tokens": done.get("prompt_tokens"), "completion_tokens": done.get("tokens")}
-    answer = {
-        "id": exchange.id,
-        "object": "chat.completion",
-        "created": int(exchange.at),
-        "model": exchange.speaker.workload,
-        "choices": [choice],
-        "usage": usage,
-    }
-    record = envelope(
-        request,
-        answer,
-        {
-            "at": exchange.at,
-            "request_id": exchange.id,
-            "status": 200,
-            "release": exchange.speaker.release or None,
-            "digest": exchange.speaker.digest or None,
-            "client": "millrace chat",
-        },
-    )  # no latency: it is not a server's
+    answer = {"id": exchange.id, "object": "chat.completion", "created": int(exchange.at), "choices": [choice], "usage": usage}
+    answer["model"] = exchange.speaker.workload
+    about = {"at": exchange.at, "request_id": exchange.id, "status": 200, "client": "millrace chat"}
+    about |= {name: getattr(exchange.speaker, name) or None for name in ("release", "digest")}
+    record = envelope(request, answer, about)  # no latency: it is not a server's
     said = {"id": exchange.id, "name": "thumbs", "value": value, "source": "millrace chat", "comment": comment or None}
     thumb = {"timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"), **feedback_record(json.dumps(said).encode())}
     day = datetime.fromtimestamp(exchange.at, UTC).date()
@@ -132,13 +117,8 @@ class _Page:
 
     @property
     def answers(self) -> dict[str, Handler]:
-        places = {
-            "GET /": self._page,
-            "GET /about": self._about,
-            "POST /chat": self._chat,
-            "POST /stop": self._stop,
-            "POST /feedback": self._feedback,
-        }
+        places: dict[str, Handler] = {"GET /": self._page, "GET /about": self._about}
+        places |= {"POST /chat": self._chat, "POST /stop": self._stop, "POST /feedback": self._feedback}
         return {place: self._guarded(handler) for place, handler in places.items()}
 
     def _guarded(self, handler: Handler) -> Handler:
@@ -163,36 +143,26 @@ class _Page:
     async def _page(self, _: web.Request) -> web.StreamResponse:
         nonce = secrets.token_urlsafe(16)
         text = Template(PAGE.read_text(encoding="utf-8")).render(nonce=nonce)
-        return web.Response(
-            text=text,
-            content_type="text/html",
-            headers={
-                "Content-Security-Policy": POLICY.format(nonce=nonce),
-                "X-Content-Type-Options": "nosniff",
-                "Referrer-Policy": "no-referrer",
-                "Cache-Control": "no-store",
-            },
-        )
+        headers = {
+            "Content-Security-Policy": POLICY.format(nonce=nonce),
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cache-Control": "no-store",
+        }
+        return web.Response(text=text, content_type="text/html", headers=headers)
 
     async def _about(self, _: web.Request) -> web.StreamResponse:
-        return web.json_response(
+        speakers = [
             {
-                "system": self.system,
-                "sampling": dict(self.sampling),
-                "speakers": [
-                    {
-                        "name": talk.speaker.name,
-                        "temperature": talk.temperature,
-                        "top_p": talk.top_p,
-                        "positions": talk.positions,
-                        "drafting": talk.speaker.drafting.label,
-                        "drafts": talk.speaker.drafting.method != "none",
-                        "not_kept": self._refusal_of(talk.speaker),
-                    }
-                    for talk in self.talks
-                ],
+                "name": talk.speaker.name,
+                **{name: getattr(talk, name) for name in ("temperature", "top_p", "positions")},
+                "drafting": talk.speaker.drafting.label,
+                "drafts": talk.speaker.drafting.method != "none",
+                "not_kept": self._refusal_of(talk.speaker),
             }
-        )
+            for talk in self.talks
+        ]
+        return web.json_response({"system": self.system, "sampling": dict(self.sampling), "speakers": speakers})
 
     def _refusal_of(self, speaker: Speaker) -> str:
         try:

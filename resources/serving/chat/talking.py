@@ -119,17 +119,8 @@ def _of_release(lake: LakeLayout, directory: Path, alias: str = "") -> Speaker:
     for place in places:
         lake.mirror.fetch(place)
     system, share = _system_prompt(lake, places[0])
-    return Speaker(
-        f"{alias}{directory.name} of {release.workload}",
-        places[0],
-        drafting,
-        drafter,
-        release.workload,
-        directory.name,
-        release.target.digest,
-        system,
-        share,
-    )
+    name, known = f"{alias}{directory.name} of {release.workload}", (release.workload, directory.name, release.target.digest)
+    return Speaker(name, places[0], drafting, drafter, *known, system, share)
 
 
 def _of_model(lake: LakeLayout | None, directory: Path, text: str) -> Speaker:
@@ -141,14 +132,8 @@ def _of_model(lake: LakeLayout | None, directory: Path, text: str) -> Speaker:
     except ManifestError as error:
         raise ChatError(str(error)) from error
     system, share = _system_prompt(lake, directory)
-    return Speaker(
-        f"{manifest.name}@{manifest.version}",
-        directory,
-        workload=manifest.name.partition("/")[0],
-        digest=manifest.digest,
-        system=system,
-        share=share,
-    )
+    name, workload = f"{manifest.name}@{manifest.version}", manifest.name.partition("/")[0]
+    return Speaker(name, directory, workload=workload, digest=manifest.digest, system=system, share=share)
 
 
 def _system_prompt(lake: LakeLayout, model: Path) -> tuple[str, float]:
