@@ -5,7 +5,6 @@ last), caches and catalog, old files; then the journal goes. Every step can be r
 Sources are never touched: the report names the objects that a person has to clean.
 """
 
-import secrets
 import shutil
 import time
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from resources.artefacts import Cause, Taint, keep_taint, remove_leftovers, tainted
 from resources.catalog import rebuild
-from resources.digests import all_digests, keep_slice_digests, key_check, rows_digest
+from resources.digests import all_digests, keep_slice_digests, rows_digest
 from resources.endpoints import Actor, Endpoint, EndpointError, workloads_with_endpoints
 from resources.erasing import journal
 from resources.erasing.artefact_rows import (
@@ -81,13 +80,8 @@ class ErasurePlan:
     @property
     def is_empty(self) -> bool:
         """A rated chat counts: until a run reads it, the lake has it nowhere else."""
-        return not (
-            self.interactions
-            or any(self.tables.values())
-            or self.files
-            or self.answers
-            or any(page.rated for page in self.pages)
-        )
+        rows = self.interactions or any(self.tables.values())
+        return not (rows or self.files or self.answers or any(page.rated for page in self.pages))
 
 
 def plan_erasure(lake: LakeLayout, asked: ErasureTarget) -> ErasurePlan:
@@ -104,15 +98,7 @@ def plan_erasure(lake: LakeLayout, asked: ErasureTarget) -> ErasurePlan:
 def forget(lake: LakeLayout, asked: ErasureTarget, by: Actor, vacuum: bool = False) -> ErasurePlan:
     """Erases, and completes what earlier erasures left. Raises LakeInUse while a run is at work."""
     refuse_other_key(Tables(lake))
-    request = PendingErasure(
-        erasure=f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
-        kind=asked.kind,
-        hashes=list(asked.hashes),
-        key_check=key_check(),
-        who=by.name,
-        reason=by.reason,
-        vacuum=vacuum,
-    )
+    request = PendingErasure(kind=asked.kind, hashes=list(asked.hashes), who=by.name, reason=by.reason, vacuum=vacuum)
     with _held(lake):
         keep_key(Tables(lake))
         earlier = journal.unfinished(lake)
@@ -195,7 +181,9 @@ def _erase(lake: LakeLayout, request: PendingErasure) -> ErasurePlan:
             tables.append("retired", selection.ids_to_retire())
         else:
             _bury(tables, request, selection)
-        _clear_interrupted_writes(lake)
+        for manifest in (*lake.root.glob("datasets/*/*/*/manifest.json"), *lake.root.glob("releases/*/*/manifest.json")):
+            for path in filter(Path.is_file, manifest.parent.rglob(".*")):  # what a killed erasure left
+                path.unlink()
         files = list(rows_in_artefacts(lake, selection))
         sought = _sought(selection, request.asked, files)
         keys = answer_keys(lake, selection)
@@ -260,25 +248,10 @@ def _bury(tables: Tables, request: PendingErasure, selection: Selection) -> None
     wanted = {(request.kind, sha256) for sha256 in request.hashes}
     wanted |= {(row["kind"], row["sha256"]) for row in selection.further_tombstones.to_pylist()}
     wanted -= _known(tables)
-    tables.append(
-        "erasures",
-        pa.Table.from_pylist(
-            [
-                {
-                    "workload": EVERYWHERE,
-                    "kind": kind,
-                    "sha256": sha256,
-                    "ts": request.at,
-                    "erasure": request.erasure,
-                    "key_check": request.key_check,
-                    "reason": request.reason,
-                    "who": request.who,
-                }
-                for kind, sha256 in sorted(wanted)
-            ],
-            schema=SCHEMAS["erasures"],
-        ),
-    )
+    about = {"workload": EVERYWHERE, "ts": request.at}
+    about |= {name: getattr(request, name) for name in ("erasure", "key_check", "reason", "who")}
+    tombstones = [{**about, "kind": kind, "sha256": sha256} for kind, sha256 in sorted(wanted)]
+    tables.append("erasures", pa.Table.from_pylist(tombstones, schema=SCHEMAS["erasures"]))
 
 
 def _known(tables: Tables) -> set[tuple[str, str]]:
@@ -296,14 +269,6 @@ def _sought(selection: Selection, asked: ErasureTarget, files: list[Hit]) -> Era
     return ErasedTexts.of(
         chain(selection.texts(), texts), ids, selection.other_texts(), selection.shapes(shapes_of(files, selection))
     )
-
-
-def _clear_interrupted_writes(lake: LakeLayout) -> None:
-    """Removes temporary files in finished artefacts, which a killed erasure left."""
-    for manifest in (*lake.root.glob("datasets/*/*/*/manifest.json"), *lake.root.glob("releases/*/*/manifest.json")):
-        for path in manifest.parent.rglob(".*"):
-            if path.is_file():
-                path.unlink()
 
 
 def _serving(lake: LakeLayout, taints: list[Taint]) -> list[str]:

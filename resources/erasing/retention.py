@@ -6,7 +6,6 @@ is read again. A row that was not cleaned yet keeps everything until it is. A ve
 a release, or behind a current artefact or a release.
 """
 
-import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -20,7 +19,6 @@ from pydantic import Field, model_validator
 from model_ops.jobs import Settings
 from resources.artefacts import current_manifests, keep_seconds
 from resources.catalog import publish
-from resources.digests import key_check
 from resources.erasing.erasure import ErasurePlan, erase_sources, old_bytes, remove_old_files
 from resources.erasing.journal import PendingErasure
 from resources.lake import (
@@ -366,17 +364,5 @@ def rows_with_text(lake: LakeLayout, workload: str, sources: Sequence[str]) -> d
 def keep_counts_only(lake: LakeLayout, workload: str, sources: Sequence[str]) -> ErasurePlan:
     """Removes them. What was removed before a kill stays removed; the next run completes it. Raises LakeInUse while a run is at
     work."""
-    return erase_sources(
-        lake,
-        PendingErasure(
-            erasure=f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
-            kind="source",
-            hashes=[],
-            key_check=key_check(),
-            who="retention",
-            reason="counts_only",
-            vacuum=True,
-            workload=workload,
-            sources=list(sources),
-        ),
-    )
+    about = {"who": "retention", "reason": "counts_only", "workload": workload, "sources": list(sources)}
+    return erase_sources(lake, PendingErasure(kind="source", hashes=[], vacuum=True, **about))

@@ -256,15 +256,8 @@ def clean_page(page: ReportFile, sought: ErasedTexts, erasure: str, counts_only:
         content = text.encode("utf-8")
         relative = page.path.relative_to(home).as_posix()
         file = File(path=relative, bytes=len(content), sha256=sha256(content).hexdigest())
-        note_erased(
-            home,
-            file,
-            erasure,
-            rows=0,
-            learnt=False,
-            digest=read_manifest(home).digest,
-            counted_as=counted_as(home, relative) if counts_only else None,
-        )
+        counts, digest = counted_as(home, relative) if counts_only else None, read_manifest(home).digest
+        note_erased(home, file, erasure, rows=0, learnt=False, digest=digest, counted_as=counts)
     write_text(page.path, text)
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-from jinja2 import Environment
 
 from model_ops.files import write_text
 from model_ops.jobs import counted
@@ -43,43 +42,28 @@ def write_data_report(lake: LakeLayout, path: Path, previews: bool = True) -> No
         tables = ["decisions_history" if name == "decisions" else name for name in SCHEMAS]
         listed = rows(connection, "catalog/queries/described_relations", tables=tables).to_pylist()
         traffic = rows(connection, "catalog/queries/traffic_by_day", chats=CHATS_SOURCE).to_pylist()
-        page = (
-            _environment()
-            .get_template("data.html.j2")
-            .render(
-                lake=lake.root.name,
-                made_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-                previews=previews,
-                traffic=traffic,
-                most=max([row["requests"] for row in traffic], default=1),
-                reasons=rows(connection, "catalog/queries/drop_reasons").to_pylist(),
-                described=[_described(connection, item["relation"], item["comment"] or "", previews) for item in listed],
-            )
+        template = page_environment(TEMPLATES).get_template("data.html.j2")
+        page = template.render(
+            lake=lake.root.name,
+            made_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+            previews=previews,
+            traffic=traffic,
+            most=max([row["requests"] for row in traffic], default=1),
+            reasons=rows(connection, "catalog/queries/drop_reasons").to_pylist(),
+            described=[_described(connection, item["relation"], item["comment"] or "", previews) for item in listed],
         )
     write_text(path, page)
-
-
-def _environment() -> Environment:
-    return page_environment(TEMPLATES)
 
 
 def _described(connection: duckdb.DuckDBPyConnection, relation: str, comment: str, previews: bool) -> RelationReport:
     try:
         count, columns = column_statistics(connection, relation, with_texts=previews)
-        shown = (
-            connection.sql(
-                sql_text("catalog/queries/preview").format(relation=relation), params={"rows": PREVIEW_ROWS}
-            ).to_arrow_table()
-            if previews
-            else None
-        )
+        query = sql_text("catalog/queries/preview").format(relation=relation)
+        shown = connection.sql(query, params={"rows": PREVIEW_ROWS if previews else 0}).to_arrow_table()
     except (duckdb.Error, OSError) as error:
         return RelationReport(relation, comment, problem=" ".join(str(error).split())[:200])
-    preview = (
-        None
-        if shown is None or not shown.num_rows
-        else [(name, [short(value) for value in shown.column(name).to_pylist()]) for name in shown.column_names]
-    )
+    cells = [(name, [short(value) for value in shown.column(name).to_pylist()]) for name in shown.column_names]
+    preview = cells if shown.num_rows else None
     return RelationReport(relation, comment, count, columns, preview)
 
 
@@ -130,39 +114,11 @@ def _number(text: Any) -> str:
 
 
 ROWS = 3
-NAMES = (
-    "workload",
-    "stage",
-    "split",
-    "origin",
-    "source",
-    "source_format",
-    "reason",
-    "rule",
-    "status",
-    "model",
-    "language",
-    "name",
-    "tie",
-    "suite",
-    "task",
-    "kind",
-    "error_code",
-    "finish_reason",
-)
+NAMES = {"workload", "stage", "split", "origin", "source", "source_format", "reason", "rule", "status", "model", "language"}
+NAMES |= {"name", "tie", "suite", "task", "kind", "error_code", "finish_reason"}
 """Text columns whose values are names and not texts."""
-IDENTIFYING = (
-    "user_hash",
-    "interaction_id",
-    "interaction_ids",
-    "request_id",
-    "alias_id",
-    "trace_id",
-    "session_id",
-    "row_id",
-    "given_id",
-    "answer_id",
-)
+IDENTIFYING = {"user_hash", "interaction_id", "interaction_ids", "request_id", "alias_id", "trace_id", "session_id"}
+IDENTIFYING |= {"row_id", "given_id", "answer_id"}
 PEOPLE = {"feedback": ("source",)}
 """Columns of a table in which one of NAMES may name a person."""
 
