@@ -69,6 +69,7 @@ class WorkerStopped(Exception):
 STOP_SECONDS = 120
 """Seconds that a worker may take to save its checkpoint after it was asked to stop."""
 SECONDS_BETWEEN_LOG_LINES = 15
+PIPES = {"context": DAGSTER_PIPES_CONTEXT_ENV_VAR, "messages": DAGSTER_PIPES_MESSAGES_ENV_VAR}
 STARTING, LOADING = "starting the worker", "loading the model and its data"
 """The phase that is shown until the operation reports its own progress."""
 
@@ -114,10 +115,7 @@ class LocalLauncher:
             context=context, context_injector=PipesTempFileContextInjector(), message_reader=PipesTempFileMessageReader()
         ) as session:
             parameters = session.get_bootstrap_params()
-            pipes = {
-                "context": parameters[DAGSTER_PIPES_CONTEXT_ENV_VAR],
-                "messages": parameters[DAGSTER_PIPES_MESSAGES_ENV_VAR],
-            }
+            pipes = {name: parameters[variable] for name, variable in PIPES.items()}
             return submit(path, pipes, context)
 
     def close(self) -> None:
@@ -167,16 +165,9 @@ class LocalLauncher:
         self._waits_for(f"starting {processes} processes")
         environment = {**self._environment(), "OMP_NUM_THREADS": str(max(1, job.threads // processes))}
         if pipes is not None:
-            environment |= {
-                DAGSTER_PIPES_CONTEXT_ENV_VAR: encode_param(pipes["context"]),
-                DAGSTER_PIPES_MESSAGES_ENV_VAR: encode_param(pipes["messages"]),
-            }
-        worker = self._start(
-            python_module(
-                "model_ops.parallel.launch", str(path), "--processes", str(processes), "--restarts", str(_mesh(job).restarts)
-            ),
-            environment,
-        )
+            environment |= {variable: encode_param(pipes[name]) for name, variable in PIPES.items()}
+        how = ("--processes", str(processes), "--restarts", str(_mesh(job).restarts))
+        worker = self._start(python_module("model_ops.parallel.launch", str(path), *how), environment)
         self._worker = worker
         ends: dict[str, dict] = {}
         try:
@@ -261,7 +252,6 @@ class LocalLauncher:
 
 
 def _mesh(job: Job) -> MeshSettings:
-    """The mesh of the job's settings: one process, unless they name a mesh."""
     return MeshSettings.model_validate(job.settings.get("mesh") or {})
 
 

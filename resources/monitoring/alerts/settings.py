@@ -101,11 +101,8 @@ class AlertSettings(Settings):
     @property
     def variables(self) -> dict[str, str]:
         """Names of the environment variables that the channels need, by channel."""
-        named = {
-            name: getattr(channel, "url_env", None) or getattr(channel, "password_env", None)
-            for name, channel in self.channels.items()
-        }
-        return {name: variable for name, variable in named.items() if variable}
+        keys = [(name, channel, key) for name, channel in self.channels.items() for key in ("url_env", "password_env")]
+        return {name: variable for name, channel, key in keys if (variable := getattr(channel, key, None))}
 
 
 class Alert(BaseModel):

@@ -90,19 +90,11 @@ def reading_of(samples: Samples) -> Reading | None:
         for part, ending in ((SUM, "_sum"), (COUNT, "_count")):
             if measured := _first(samples, theirs, ending):
                 counters[name + part] = _sum(measured)
-    return Reading(
-        server,
-        counters,
-        {name: _sum(measured) for name, theirs in _GAUGES.items() if (measured := _first(samples, theirs, ""))},
-        _began(samples),
-    )
-
-
-def _began(samples: Samples) -> float | None:
-    """When the process, or its first counter, began."""
-    names = ("process_start_time_seconds", "vllm:generation_tokens_created", "sglang:generation_tokens_created")
-    value = next((samples[name] for name in names if name in samples), None)
-    return None if value is None else min(sample.value for sample in value)
+    gauges = {name: _sum(measured) for name, theirs in _GAUGES.items() if (measured := _first(samples, theirs, ""))}
+    # when the process, or its first counter, began
+    starts = ("process_start_time_seconds", "vllm:generation_tokens_created", "sglang:generation_tokens_created")
+    began = min((sample.value for sample in _first(samples, starts, "")), default=None)
+    return Reading(server, counters, gauges, began)
 
 
 def _first(samples: Samples, names: Iterable[str], ending: str) -> list[Sample]:
@@ -172,11 +164,10 @@ class CounterChanges:
 
 def since(before: Reading, after: Reading) -> CounterChanges:
     """What happened between two readings of one address."""
-    if (
-        before.server != after.server
-        or _began_anew(before, after)
-        or any(after.counters.get(name, 0.0) < value for name, value in before.counters.items())
-    ):
+    fell = any(after.counters.get(name, 0.0) < value for name, value in before.counters.items())
+    starts = before.began, after.began
+    anew = starts[0] is not None and starts[1] is not None and abs(starts[1] - starts[0]) > SAME_START_S
+    if before.server != after.server or anew or fell:
         return CounterChanges(dict(after.counters), 1)
     return CounterChanges({name: value - before.counters.get(name, 0.0) for name, value in after.counters.items()})
 
@@ -219,10 +210,6 @@ def row_of(seen: CounterChanges, after: Reading, seconds: float) -> dict[str, An
         "requests_waiting": after.gauges.get("requests_waiting"),
         "latency_ms": _latencies(counters),
     }
-
-
-def _began_anew(before: Reading, after: Reading) -> bool:
-    return before.began is not None and after.began is not None and abs(after.began - before.began) > SAME_START_S
 
 
 def _accepted(counters: Mapping[str, float], server: str) -> int | None:
