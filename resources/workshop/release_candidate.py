@@ -147,8 +147,10 @@ class ReleaseCandidate:
         """Fills the release's directory; returns its metrics."""
         lake, workload, settings = self.workshop.lake, self.workshop.workload, self.settings
         models, target = (self.target, self.drafter, self.draft_tokens), self.workshop.directory(self.target)
-        how = (self.serving, ReleasePolicy.of(settings), settings, target, self.choice, self.base, self.worth)
-        release = write_release(output, workload, *models, self.gates, *how)
+        policy = ReleasePolicy.of(settings)
+        release = write_release(
+            output, workload, *models, self.gates, self.serving, policy, settings, target, self.choice, self.base, self.worth
+        )
         parts = [*self.served, *([self.base] if self.base else [])]
         write_attestations(output, lake, release, parts, self.workshop.registry.run_id)
         facts = facts_of(lake, release, output.name, self.served, self.champion.release if self.champion else None)

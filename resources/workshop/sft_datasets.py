@@ -48,8 +48,10 @@ def make_sft_dataset(
 
     def work(output: Path) -> dict[str, Any]:
         files = workshop.directory(curated) / "curated.parquet", workshop.directory(examples) / "seeds.parquet"
-        how = (settings, workshop.tables, near, lent, about, asked and asked.only, earlier, tokenizers)
-        return build_sft_dataset(*files, output, *how).as_metrics()
+        only = asked and asked.only
+        return build_sft_dataset(
+            *files, output, settings, workshop.tables, near, lent, about, only, earlier, tokenizers
+        ).as_metrics()
 
     config |= vocabularies(tokenizers)
     return workshop.build("dataset", name, op="build_sft_dataset", sources=SFT_SOURCES, config=config, inputs=inputs, work=work)

@@ -40,18 +40,10 @@ def test_without_a_server_the_front_says_so_in_the_form_that_clients_repeat(fron
     assert ask(front, path="/health", method="GET", body=None).status == 503
     front.switch([Route(servers("old").backend)])
     health = ask(front, path="/health", method="GET", body=None)
-    assert (health.status, json.loads(health.data)) == (
-        200,
-        {"status": "ok", "releases": [{"release": "old", "share": 1.0, "in_flight": 0}]},
-    )
-    for path in (
-        "/v1/load_lora_adapter",
-        "/v1/unload_lora_adapter/",
-        "/v1/load%5Flora_adapter",
-        "/v1/%2e%2e/collective_rpc",
-        "/collective_rpc",
-        "/",
-    ):
+    releases = [{"release": "old", "share": 1.0, "in_flight": 0}]
+    assert (health.status, json.loads(health.data)) == (200, {"status": "ok", "releases": releases})
+    adapters = ("/v1/load_lora_adapter", "/v1/unload_lora_adapter/", "/v1/load%5Flora_adapter")
+    for path in (*adapters, "/v1/%2e%2e/collective_rpc", "/collective_rpc", "/"):
         assert ask(front, path=path).status == 404
 
 
@@ -217,10 +209,9 @@ def test_an_event_of_a_stream_never_waits_for_the_next_one():
 
 
 def test_a_request_gets_the_servers_name_and_keeps_everything_else():
-    asked = json.loads(
-        NAMING.asked(json.dumps({"model": "tutor", "messages": [{"content": "\ud83d tutor"}], "n": 1.5}).encode())
-    )
-    assert asked == {"model": "tutor@3f2a", "messages": [{"content": "\ud83d tutor"}], "n": 1.5}
+    rest = {"messages": [{"content": "\ud83d tutor"}], "n": 1.5}
+    asked = json.loads(NAMING.asked(json.dumps({"model": "tutor", **rest}).encode()))
+    assert asked == {"model": "tutor@3f2a", **rest}
 
 
 @pytest.mark.parametrize(

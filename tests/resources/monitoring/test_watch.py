@@ -53,22 +53,12 @@ def promote(lake, directory):
 
 
 def serve(lake, release, found):
+    row = dict.fromkeys(SCHEMAS["serving_metrics"].names) | {"workload": "tutor", "endpoint": "e", "release": release}
+    row |= {"latency_ms": [], "finished": []}
     rows = [
-        dict.fromkeys(SCHEMAS["serving_metrics"].names)
-        | {
-            "workload": "tutor",
-            "endpoint": "e",
-            "release": release,
-            "window_start": each.start,
-            "window_end": each.end,
-            "drafts": each.drafts,
-            "draft_tokens": 3 * each.drafts,
-            "accepted_tokens": each.accepted_tokens,
-            "requests": each.requests,
-            "errors": each.errors,
-            "latency_ms": [],
-            "finished": [],
-        }
+        row
+        | {"window_start": each.start, "window_end": each.end, "draft_tokens": 3 * each.drafts}
+        | {name: getattr(each, name) for name in ("drafts", "accepted_tokens", "requests", "errors")}
         for each in found
     ]
     Tables(lake).append("serving_metrics", pa.Table.from_pylist(rows, schema=SCHEMAS["serving_metrics"]))
@@ -80,24 +70,12 @@ def talk(lake, release, start, count, status=lambda number: "ok", digest=None, s
     for number in range(count):
         ts = start + timedelta(minutes=number)
         ids = {"workload": "tutor", "dt": ts.date(), "interaction_id": f"{release}-{source}-{start}-{number}", "ts": ts}
-        cleaned.append(
-            dict.fromkeys(SCHEMAS["cleaned_interactions"].names)
-            | ids
-            | {
-                "session_id": f"s{source}{start}{number}",
-                "status": status(number),
-                "messages": "[]",
-                "completion": json.dumps({"role": "assistant", "content": "grain"}),
-            }
-        )
-        interactions.append(
-            dict.fromkeys(SCHEMAS["interactions"].names)
-            | ids
-            | {"release": release, "served_model_digest": digest, "source": source}
-        )
-        opinions.append(dict.fromkeys(SCHEMAS["feedback"].names) | ids | {"name": "thumbs", "value": 1.0})
+        said = {"messages": "[]", "completion": json.dumps({"role": "assistant", "content": "grain"})}
+        cleaned.append(ids | said | {"session_id": f"s{source}{start}{number}", "status": status(number)})
+        interactions.append(ids | {"release": release, "served_model_digest": digest, "source": source})
+        opinions.append(ids | {"name": "thumbs", "value": 1.0})
     for name, rows in (("cleaned_interactions", cleaned), ("interactions", interactions), ("feedback", opinions)):
-        rows = [{column: row[column] for column in SCHEMAS[name].names} for row in rows]
+        rows = [{column: row.get(column) for column in SCHEMAS[name].names} for row in rows]
         Tables(lake).append(name, pa.Table.from_pylist(rows, schema=SCHEMAS[name]))
 
 
@@ -315,18 +293,14 @@ def test_what_a_report_promised_less_of_is_no_fall():
 def test_few_drafts_make_longer_blocks_and_none_say_so():
     _, should = usual(5, drafts=15, scatter=0.2)
     assert should.minutes > 30
-    found = compare_acceptance(
-        windows(np.random.default_rng(5), PROMOTED, 3, drafts=2), should, SETTINGS, PROMOTED, PROMOTED + timedelta(hours=3)
-    )
+    few = windows(np.random.default_rng(5), PROMOTED, 3, drafts=2)
+    found = compare_acceptance(few, should, SETTINGS, PROMOTED, PROMOTED + timedelta(hours=3))
     assert "no " in found.problem and "drafts are over yet" in found.problem and not found.is_outside
 
 
 def test_a_window_of_many_hours_or_none_belongs_to_no_block():
-    odd = [
-        MetricsWindow(PROMOTED, PROMOTED + timedelta(hours=5), 100, 200),
-        MetricsWindow(PROMOTED, PROMOTED - timedelta(minutes=1), 100, 1),
-    ]
-    assert blocks_of(odd, 10) == []
+    ends = (PROMOTED + timedelta(hours=5), PROMOTED - timedelta(minutes=1))
+    assert blocks_of([MetricsWindow(PROMOTED, end, 100, 1) for end in ends], 10) == []
 
 
 def test_sessions_of_a_good_release_stay_and_bad_ones_are_found():
@@ -339,11 +313,8 @@ def test_sessions_of_a_good_release_stay_and_bad_ones_are_found():
     [found] = [each for each in worse if each.is_outside]
     assert "are answers that are cut off" in found.words and "the champion before had 1.9%" in found.words
     assert found.low > found.bound > 0.05
-    assert [
-        each.signal
-        for each in compare_sessions(sessions(rng, PROMOTED, 6, disliked=0.2), old, SETTINGS, PROMOTED)
-        if each.is_outside
-    ] == ["bad_feedback"]
+    disliked = compare_sessions(sessions(rng, PROMOTED, 6, disliked=0.2), old, SETTINGS, PROMOTED)
+    assert [each.signal for each in disliked if each.is_outside] == ["bad_feedback"]
 
 
 def test_errors_that_the_server_counts_are_found_and_few_blocks_say_so():
