@@ -32,9 +32,7 @@ def measured(action, gain, days_ago=20, **more):
 
 
 def test_the_cheapest_that_pays_back_by_its_last_gain_is_chosen_at_the_cost_of_its_last_run():
-    runs = [
-        measured("drafter_continued", gain, days_ago, cost_s=cost) for gain, days_ago, cost in ((0.5, 30, 1), (0.02, 20, 1_800))
-    ]
+    runs = [measured("drafter_continued", 0.5, 30, cost_s=1), measured("drafter_continued", 0.02, 20, cost_s=1_800)]
     action, options, why = chosen(decisions=runs)
     assert action == "drafter_continued" and "pays back" in why and "+" not in why and "2.0%" in why
     assert "costs less" in options["drafter_new"].why_not
@@ -60,10 +58,8 @@ def test_what_was_never_measured_is_tried_once_and_what_gained_nothing_not_again
 
 
 def test_a_widened_evaluation_costs_more_than_the_last_run():
-    run, alarm = (
-        measured("drafter_continued", 0.02, cost_s=300),
-        Episode("novelty", 7, date(2026, 6, 1), date(2026, 6, 9), 0.4, 0.2),
-    )
+    run = measured("drafter_continued", 0.02, cost_s=300)
+    alarm = Episode("novelty", 7, date(2026, 6, 1), date(2026, 6, 9), 0.4, 0.2)
     for going, seconds in (((), 300), ((alarm,), 900)):
         options = chosen(seen=replace(SEEN, episodes=going), decisions=[run])[1]
         assert options["drafter_continued"].predicted_cost_s == seconds
@@ -122,10 +118,8 @@ def test_preferences_are_learnt_where_more_feedback_is_bad_and_the_recipe_says_s
 def test_drift_of_the_traffic_alone_trains_nothing_unless_the_recipe_says_so():
     action, _, why = chosen(RetrainingCause("drift", "", ""))
     assert action == "nothing" and "drift_trains" in why and "evaluation" in why
-    assert (
-        chosen(RetrainingCause("drift", "", ""), settings=SETTINGS.model_copy(update={"drift_trains": True}))[0]
-        == "drafter_continued"
-    )
+    trains = SETTINGS.model_copy(update={"drift_trains": True})
+    assert chosen(RetrainingCause("drift", "", ""), settings=trains)[0] == "drafter_continued"
 
 
 def test_what_the_operator_asks_for_is_a_full_run_whatever_it_gains():
@@ -161,16 +155,9 @@ FIRST = date(2026, 6, 1)
 
 
 def rows(*values, test="novelty", bound=1.0):
+    about = {"window_days": 1, "test": test, "bound": bound}
     return [
-        {
-            "dt": FIRST + timedelta(days=day),
-            "window_days": 1,
-            "test": test,
-            "value": value,
-            "bound": bound,
-            "alarm": value > bound,
-        }
-        for day, value in enumerate(values)
+        {**about, "dt": FIRST + timedelta(days=day), "value": value, "alarm": value > bound} for day, value in enumerate(values)
     ]
 
 
@@ -218,16 +205,9 @@ def test_a_simulated_fall_of_acceptance_is_one_episode_on_each_of_its_days():
     per_hour = 0.5  # standard deviations: the chart alarms about every third day
     increments = np.random.default_rng(1).normal(per_hour**2 / 2, per_hour, 24 * 60)
     sums, alarms = chart(increments, 8.0)
+    highest, alarming = sums.reshape(60, 24).max(1), alarms.reshape(60, 24).any(1)
     days = [
-        {
-            "dt": FIRST + timedelta(days=day),
-            "window_days": 1,
-            "test": "acceptance",
-            "value": sums[24 * day : 24 * day + 24].max(),
-            "bound": 8.0,
-            "alarm": bool(alarms[24 * day : 24 * day + 24].any()),
-        }
-        for day in range(60)
+        row | {"alarm": bool(alarm)} for row, alarm in zip(rows(*highest, test="acceptance", bound=8.0), alarming, strict=True)
     ]
     first = next(place for place, day in enumerate(days) if day["alarm"])
     assert sum(day["alarm"] for day in days) > 10

@@ -62,9 +62,7 @@ def test_no_byte_of_the_texts_stays_and_counts_lineage_and_models_do(lake, whole
     assert {row["source_uri"] for row in table(lake, "retired")} == {str(whole[1] / "gateway.jsonl")}
     assert len(table(lake, "quarantine")) == 2 and not any(row["raw"] for row in table(lake, "quarantine"))
     report = ingest(Tables(lake), "tutor", {"gateway": SourceSettings(uri=str(whole[1] / "gateway.jsonl"))})
-    assert report.total.objects == 0 and table(lake, "erasures") == [], (
-        "what was read is not read again, and nothing forbids it"
-    )
+    assert report.total.objects == 0 and table(lake, "erasures") == [], "not read again, and nothing forbids it"
 
 
 def test_a_run_without_new_logs_makes_nothing_again(lake, tmp_path):
@@ -89,9 +87,8 @@ def test_other_code_makes_nothing_again_from_rows_that_are_gone(lake):
         slices = [workshop.slice("interactions")]
         rows = workshop.build("dataset", "rows", "op", (code,), config, slices, lambda output: (output / "r").touch() or {})
         learnt = [Registry(lake, "tutor").current("dataset", "sft_dataset").as_input()]
-        model = workshop.build(
-            "model", "student_model", "op", (code,), config, learnt, lambda output: (output / "m").touch() or {}
-        )
+        work = lambda output: (output / "m").touch() or {}  # noqa: E731
+        model = workshop.build("model", "student_model", "op", (code,), config, learnt, work)
         return rows.version, model.version
 
     code, other = "model_ops/jobs/job.py", "model_ops/jobs/errors.py"
@@ -170,15 +167,8 @@ def curated(lake, output):
 
 def digests(lake):
     tables = Tables(lake)
-    return {
-        (name, served): slice_digest(tables, name, "tutor", served)
-        for name, served in (
-            ("interactions", False),
-            ("interactions", True),
-            ("cleaned_interactions", False),
-            ("feedback", False),
-        )
-    }
+    slices = (("interactions", False), ("interactions", True), ("cleaned_interactions", False), ("feedback", False))
+    return {(name, served): slice_digest(tables, name, "tutor", served) for name, served in slices}
 
 
 def test_raw_rows_are_emptied_and_nothing_made_from_them_changes(lake, tmp_path):
@@ -187,9 +177,7 @@ def test_raw_rows_are_emptied_and_nothing_made_from_them_changes(lake, tmp_path)
     done = remove_old_data(lake, "tutor", RAW_FIRST, NOW)
     assert plan.emptied == done.emptied == {"interactions": 8, "feedback": 2} and done.rows == {}
     assert said(lake, 1) == [] and len(said(lake, 2)) == 6 and len(rows(lake, "cleaned_interactions", 1)) == 8
-    assert {row["comment"] for row in rows(lake, "feedback")} == {None} and {
-        row["value"] for row in rows(lake, "feedback")
-    } == {0, 1}
+    assert {(row["comment"], row["value"]) for row in rows(lake, "feedback")} == {(None, 0), (None, 1)}
     assert digests(lake) == before and stale_days(Tables(lake), "tutor", CURATION) == []
     assert curated(lake, tmp_path / "after" / "v") == rows_before
     assert old_data(lake, "tutor", RAW_FIRST, NOW).emptied == {}
@@ -211,14 +199,9 @@ def test_rows_that_arrive_late_join_the_emptied_ones(lake, whole, tmp_path):
     remove_old_data(lake, "tutor", RAW_FIRST, NOW)
     logs = tmp_path / "late"
     logs.mkdir()
-    late = pair(
-        "request-late",
-        "zoe",
-        "zoe-1",
-        [{"role": "user", "content": "Which sieve keeps the bran out of fine flour?"}],
-        "A silk sieve of a narrow mesh keeps the bran out, if you shake it slowly and twice.",
-        1,
-    )
+    question = [{"role": "user", "content": "Which sieve keeps the bran out of fine flour?"}]
+    answer = "A silk sieve of a narrow mesh keeps the bran out, if you shake it slowly and twice."
+    late = pair("request-late", "zoe", "zoe-1", question, answer, 1)
     again = json.loads((whole[1] / "gateway.jsonl").read_text().split("\n")[0])
     (logs / "late.jsonl").write_text("".join(json.dumps(record) + "\n" for record in (late, again)))
     tables = Tables(lake)

@@ -19,15 +19,8 @@ from tests.resources.records.test_formats import read
 
 def row(number, user):
     said = json.dumps([{"role": "user", "content": f"question {number}"}])
-    return {
-        "workload": "tutor",
-        "dt": date(2026, 6, 1),
-        "interaction_id": f"i{number}",
-        "user_hash": keyed_hash(user),
-        "messages": said,
-        "source_uri": "log.jsonl",
-        "source_row": number,
-    }
+    about = {"workload": "tutor", "dt": date(2026, 6, 1), "source_uri": "log.jsonl", "source_row": number}
+    return {**about, "interaction_id": f"i{number}", "user_hash": keyed_hash(user), "messages": said}
 
 
 def test_forget_says_what_it_does_and_refuses_in_one_sentence(tmp_path):

@@ -66,10 +66,8 @@ def test_rows_and_the_asked_user_meet_whatever_spelling_either_has(tmp_path):
     tables = Tables(LakeLayout.open(tmp_path / "lake"))
     assert ask_for(tables, "user", " ANNA.MEIER@example.com").hashes == (hashes[0],)
     assert ask_for(tables, "user", unicodedata.normalize("NFD", "Jürgen")).hashes == (hashes[3],)
-    assert (
-        "Would erase: 2 interactions"
-        in millrace("forget", "--user", "ANNA.meier@example.com ", "--lake", tmp_path / "lake").stdout
-    )
+    said = millrace("forget", "--user", "ANNA.meier@example.com ", "--lake", tmp_path / "lake").stdout
+    assert "Would erase: 2 interactions" in said
 
 
 def test_an_id_of_another_case_is_named_and_no_tombstone_is_offered(tmp_path):
@@ -146,11 +144,8 @@ def asked_in(batch, number, user, key):
 def said_in(batch, number):
     if batch == "openai":
         message = {"role": "assistant", "content": f"thing {number} is a lamp"}
-        body = {
-            "id": f"chatcmpl-{number}",
-            "model": "m",
-            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-        }
+        choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
+        body = {"id": f"chatcmpl-{number}", "model": "m", "choices": choices}
         answer = {"status_code": 200, "request_id": f"q{number}", "body": body}
         return {"id": f"b{number}", "custom_id": f"c{number}", "response": answer, "error": None}
     content = [{"type": "text", "text": f"thing {number} is a lamp"}]
