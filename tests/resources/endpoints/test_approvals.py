@@ -73,13 +73,17 @@ def test_changed_files_are_not_what_was_approved(lake, release):
         approve(lake, release, ANA)
 
 
+def train_anew(lake):
+    model = Registry(lake, "tutor").draft("model", "sft_model", "sft", ("model_ops/jobs/job.py",), {"steps": 2}, [])
+    (model.directory / "config.json").write_text('{"steps": 2}')
+    Registry(lake, "tutor").finish(model, {})
+
+
 def test_a_superseded_release_gets_no_first_approval_but_the_champion_gets_more(lake, release, make_release):
     serving = make_release(lake, 2)
     approve(lake, serving, ANA)
     Endpoint(lake, "tutor").promote(ReleaseRef.of(serving), ANA)
-    model = Registry(lake, "tutor").draft("model", "sft_model", "sft", ("model_ops/jobs/job.py",), {"steps": 2}, [])
-    (model.directory / "config.json").write_text('{"steps": 2}')
-    Registry(lake, "tutor").finish(model, {})
+    train_anew(lake)
     with pytest.raises(ReleaseError, match=r"cannot be approved: .*sft_model"):
         approve(lake, release, ANA)
     approve(lake, serving, BO)
@@ -220,11 +224,8 @@ def test_a_release_that_was_rolled_back_comes_back_when_it_is_named_and_is_appro
     a, b, c = served
     back(lake)
     roll_back(lake, c, ANA)
-    assert (
-        Endpoint(lake, "tutor").read().champion == c.name
-        and not approvals_of(lake, c).missing
-        and approvals_of(lake, b).missing
-    )
+    assert Endpoint(lake, "tutor").read().champion == c.name
+    assert not approvals_of(lake, c).missing and approvals_of(lake, b).missing
     assert [entry.action for entry in Endpoint(lake, "tutor").entries()][-2:] == ["approved", "rolled back"]
     assert back(lake) == a.name  # b was rolled back, too
 
@@ -270,10 +271,7 @@ def test_a_target_whose_files_changed_is_refused_and_nothing_moves(lake, served)
 
 
 def test_a_rollback_leads_to_what_a_newer_training_has_superseded(lake, served):
-    registry = Registry(lake, "tutor")
-    model = registry.draft("model", "sft_model", "sft", ("model_ops/jobs/job.py",), {"steps": 2}, [])
-    (model.directory / "config.json").write_text('{"steps": 2}')
-    registry.finish(model, {})
+    train_anew(lake)
     assert [back(lake), back(lake)] == [served[1].name, served[0].name]
     assert roll_back(lake, served[2], ANA).champion == served[2].name and not approvals_of(lake, served[2]).missing
 

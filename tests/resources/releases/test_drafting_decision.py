@@ -1,6 +1,7 @@
 """What a release drafts with: from an evaluation's files, by the recipe's word, and what the release holds and shows of it."""
 
 import json
+from copy import deepcopy
 
 import pytest
 
@@ -25,26 +26,13 @@ from resources.releasing.release_facts import facts_of
 from resources.signing.release_signature import release_files
 
 NGRAM = Drafting(method="ngram", num_speculative_tokens=5)
+EAGLE3 = {"drafter": "eagle3", "num_speculative_tokens": 3}
 REPORT = {
     "measurements": [],
     "acceptance": [
         {"drafter": "ngram", "sampling": "as logged", "num_speculative_tokens": 5, "tau": 1.4},
-        {
-            "drafter": "eagle3",
-            "sampling": "greedy",
-            "num_speculative_tokens": 3,
-            "tau": 2.9,
-            "tau_low": 2.8,
-            "accepted_by_position": [0.9, 0.6, 0.4],
-        },
-        {
-            "drafter": "eagle3",
-            "sampling": "as logged",
-            "num_speculative_tokens": 3,
-            "tau": 1.75,
-            "tau_low": 1.6,
-            "accepted_by_position": [0.5, 0.2, 0.05],
-        },
+        {**EAGLE3, "sampling": "greedy", "tau": 2.9, "tau_low": 2.8, "accepted_by_position": [0.9, 0.6, 0.4]},
+        {**EAGLE3, "sampling": "as logged", "tau": 1.75, "tau_low": 1.6, "accepted_by_position": [0.5, 0.2, 0.05]},
     ],
     "lookups": {"ngram": {"num_speculative_tokens": 5, "tau": 1.9, "answers": 9, "taus": {"1": 1.2, "5": 1.9}}},
     "not_measured": {"target with suffix lookup, K = 12 in a server": "no arctic", "accuracy": "no items"},
@@ -55,29 +43,21 @@ REPORT = {
 def form(drafting, tau, **speeds):
     rates = {name[1:]: {"median": speed, "p99_s": 100 / speed} for name, speed in speeds.items()}
     greedy = {at: {"median": 1.0, "p99_s": 1.0} for at in rates}
-    return {
-        "drafting": drafting.model_dump(mode="json"),
-        "tokens_per_second": greedy,
-        "as_logged": {"rates": rates, "tau": tau},
-    }
+    logged = {"rates": rates, "tau": tau}
+    return {"drafting": drafting.model_dump(mode="json"), "tokens_per_second": greedy, "as_logged": logged}
 
 
-SPEED = {
-    "in_server": {
-        "forms": {
-            "reference": {**form(NO_DRAFTING, None, c1=900), "as_logged": None},
-            TARGET: form(NO_DRAFTING, None, c1=100, c8=400),
-            WITH_DRAFTER: form(with_drafter(3), 1.75, c1=150, c8=300),
-            f"{TARGET} with {NGRAM.label}": form(NGRAM, 1.4, c1=110, c8=390),
-        }
-    }
+FORMS = {
+    "reference": {**form(NO_DRAFTING, None, c1=900), "as_logged": None},
+    TARGET: form(NO_DRAFTING, None, c1=100, c8=400),
+    WITH_DRAFTER: form(with_drafter(3), 1.75, c1=150, c8=300),
+    f"{TARGET} with {NGRAM.label}": form(NGRAM, 1.4, c1=110, c8=390),
 }
+SPEED = {"in_server": {"forms": FORMS}}
 
 
 def decide(report=REPORT, speed=SPEED, drafter="eagle3", **settings):
-    return decide_drafting(
-        DraftingSettings(**settings), json.loads(json.dumps(report)), json.loads(json.dumps(speed)), drafter, 3
-    )
+    return decide_drafting(DraftingSettings(**settings), deepcopy(report), deepcopy(speed), drafter, 3)
 
 
 @pytest.mark.parametrize(("concurrency", "chosen"), [([1], with_drafter(3)), ([8], NO_DRAFTING)])
@@ -86,12 +66,8 @@ def test_the_server_decides_at_the_recipes_concurrency(concurrency, chosen):
     assert (choice.drafting, choice.decided_by, choice.server) == (chosen, "server", "vllm 0.32.0")
     assert choice.concurrencies == concurrency and len(choice.curve) == 6
     assert choice.not_measured == {"target with suffix lookup, K = 12": "no arctic"}
-    assert [(each.method, each.num_speculative_tokens) for each in choice.replayed] == [
-        ("ngram", 5),
-        ("drafter", 1),
-        ("drafter", 2),
-        ("drafter", 3),
-    ]
+    replayed = [f"{each.method} {each.num_speculative_tokens}" for each in choice.replayed]
+    assert replayed == ["ngram 5", "drafter 1", "drafter 2", "drafter 3"]
     assert [each.tau for each in choice.replayed] == pytest.approx([1.4, 1.5, 1.7, 1.75])  # as the table of acceptance says
 
 
@@ -103,12 +79,8 @@ def test_without_a_server_acceptance_decides_and_the_release_says_so():
     worse = json.loads(json.dumps(without))
     worse["acceptance"][2]["tau_low"] = 1.3
     assert decide(worse, {}).drafting == NGRAM
-    gains = {
-        "measurements": [
-            {"what": "acceptance_gain", "of": "eagle3", "sampling": "greedy", "low": -0.2, "against": ""},
-            {"what": "acceptance_gain", "of": "eagle3", "sampling": "as logged", "low": 0.03, "against": ""},
-        ]
-    }
+    gain = {"what": "acceptance_gain", "of": "eagle3", "against": ""}
+    gains = {"measurements": [{**gain, "sampling": "greedy", "low": -0.2}, {**gain, "sampling": "as logged", "low": 0.03}]}
     assert decide({**worse, **gains}, {}).drafting == with_drafter(3)
     assert decide({"acceptance": [], "measurements": []}, {}, drafter=None).drafting == NO_DRAFTING
 
@@ -116,9 +88,8 @@ def test_without_a_server_acceptance_decides_and_the_release_says_so():
 def test_a_server_that_did_not_serve_the_model_decides_nothing():
     failed = {**REPORT, "not_measured": {"target in a server": "vllm did not load it"}}
     choice = decide(failed, {})
-    assert choice.decided_by == "replay" and choice.reason.endswith(
-        "vllm was asked and did not serve the model: vllm did not load it"
-    )
+    assert choice.decided_by == "replay"
+    assert choice.reason.endswith("vllm was asked and did not serve the model: vllm did not load it")
 
 
 @pytest.mark.parametrize(
@@ -143,18 +114,12 @@ def test_the_decision_is_written_and_shown(tmp_path):
     assert DraftingChoice.model_validate_json((tmp_path / "drafting.json").read_text()) == choice
     [section] = drafting_sections(choice)
     assert section.rows[2] == ["drafter, K = 3 (served)", "3", "1", "150", "1.50", "0.67", "0.67", "1.75", "1.17"]
-    assert (
-        "Drafter, K = 3: 1.50 times" in section.note
-        and "Not measured: target with suffix lookup, K = 12: no arctic." in section.note
-    )
+    assert "Drafter, K = 3: 1.50 times" in section.note
+    assert "Not measured: target with suffix lookup, K = 12: no arctic." in section.note
     assert "drafter, K = 3 pays up to about" in section.note
     [replayed] = drafting_sections(decide({**REPORT, "in_server": {}}, {}))
-    assert replayed.columns == ["drafting", "K", "tau"] and replayed.rows == [
-        ["ngram", "5", "1.400"],
-        ["drafter", "1", "1.500"],
-        ["drafter", "2", "1.700"],
-        ["drafter (served)", "3", "1.750"],
-    ]
+    of_drafter = [["drafter", "1", "1.500"], ["drafter", "2", "1.700"], ["drafter (served)", "3", "1.750"]]
+    assert replayed.columns == ["drafting", "K", "tau"] and replayed.rows == [["ngram", "5", "1.400"], *of_drafter]
     [nothing] = drafting_sections(decide({"measurements": []}, {}, drafter=None))
     assert nothing.rows == [["no drafting", "", ""]]
 
@@ -182,31 +147,24 @@ def test_the_release_names_the_base_and_holds_the_adapter_with_its_tokenizer(lak
     release = read_release(released)
     assert (release.form, release.adapter.rank, release.speculator) == ("adapter", 12, None)
     assert release.adapter.path == f"releases/tutor/{released.name}/adapter" and "/base_model/" in release.base.path
-    assert {path.name for path in (released / "adapter").iterdir()} == {
-        "adapter_config.json",
-        "adapter_model.safetensors",
-        "config.json",
-        "tokenizer.json",
-        "chat_template.jinja",
-    }
+    files = {"adapter_config.json", "adapter_model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja"}
+    assert {path.name for path in (released / "adapter").iterdir()} == files
     assert base_of_adapter(released / "adapter") == str((lake.root / release.base.path).resolve())
     script = (released / "serve-vllm.sh").read_text()
-    assert (
-        f'"$LAKE/{release.base.path}" --served-model-name tutor-base' in script and "--enable-lora --max-lora-rank 16" in script
-    )
-    assert (
-        f'--lora-modules "tutor=$LAKE/{release.adapter.path}"' in script
-        and f'--tokenizer "$LAKE/{release.adapter.path}"' in script
-    )
+    for words in (
+        f'"$LAKE/{release.base.path}" --served-model-name tutor-base',
+        "--enable-lora --max-lora-rank 16",
+        f'--lora-modules "tutor=$LAKE/{release.adapter.path}"',
+        f'--tokenizer "$LAKE/{release.adapter.path}"',
+    ):
+        assert words in script
     assert not (released / "serve-sglang.sh").exists() and recheck(lake, released) == []
 
 
 def test_signed_packaged_and_pushed_are_adapter_and_base_and_not_the_merged_model(lake, released):
     names = release_files(lake, released)
-    assert (
-        any("/base_model/" in name for name in names)
-        and f"releases/tutor/{released.name}/adapter/adapter_model.safetensors" in names
-    )
+    assert any("/base_model/" in name for name in names)
+    assert f"releases/tutor/{released.name}/adapter/adapter_model.safetensors" in names
     assert not any("/sft_model/" in name for name in names)
     provenance = json.loads((released / "provenance.json").read_text())
     served = {subject["name"] for subject in provenance["subject"]}

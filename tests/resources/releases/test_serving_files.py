@@ -36,18 +36,9 @@ def target_of(release):
 
 def plan(architecture="eagle3", zero_retention=False, drafter=DRAFTER, gguf=None, place=None, **settings):
     serving = ARCHITECTURES[architecture].serving if architecture in ARCHITECTURES else DrafterServing(architecture)
-    return ServingPlan(
-        "my_shop",
-        "3f2a91c0d4e5",
-        TARGET,
-        drafter,
-        serving,
-        with_drafter(3) if drafter else NO_DRAFTING,
-        Service(SAID, zero_retention=zero_retention),
-        ServingSettings(**settings).on(place),
-        gguf,
-        True,
-    )
+    drafting, service = with_drafter(3) if drafter else NO_DRAFTING, Service(SAID, zero_retention=zero_retention)
+    how = (drafting, service, ServingSettings(**settings).on(place), gguf, True)
+    return ServingPlan("my_shop", "3f2a91c0d4e5", TARGET, drafter, serving, *how)
 
 
 def as_mapping(flags):
@@ -68,26 +59,17 @@ def written(tmp_path, made):
     stand_in = tmp_path / "vllm"
     stand_in.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     stand_in.chmod(0o755)
-    printed = subprocess.run(
-        ["bash", release / "serve-vllm.sh"],
-        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.splitlines()
-    read = {
-        "docker-compose.yaml": yaml.safe_load((release / "docker-compose.yaml").read_text()),
-        "kubernetes.yaml": list(yaml.safe_load_all((release / "kubernetes.yaml").read_text())),
-    }
+    how = {"env": {"PATH": f"{tmp_path}:/usr/bin:/bin"}, "check": True, "capture_output": True, "text": True}
+    printed = subprocess.run(["bash", release / "serve-vllm.sh"], **how).stdout.splitlines()
+    read = {"docker-compose.yaml": yaml.safe_load((release / "docker-compose.yaml").read_text())}
+    read["kubernetes.yaml"] = list(yaml.safe_load_all((release / "kubernetes.yaml").read_text()))
     words = {"compose": read["docker-compose.yaml"]["services"]["vllm"]["command"], "kubernetes": in_pod(read)["args"]}
 
     def at(place, words):
         return json.loads(json.dumps(as_mapping(words)).replace(place, "LAKE"))
 
-    found = {
-        "script": (printed[1], at(str(tmp_path), printed[2:])),
-        **{name: (given[0], at(MOUNTED, given[1:-4])) for name, given in words.items()},
-    }
+    found = {name: (given[0], at(MOUNTED, given[1:-4])) for name, given in words.items()}
+    found["script"] = (printed[1], at(str(tmp_path), printed[2:]))
     return release, read, found
 
 
@@ -119,11 +101,8 @@ def test_the_same_variables_are_set_in_every_file(tmp_path):
     assert service["ulimits"] == {"core": 0} and "ulimit -c 0" in (release / "serve-vllm.sh").read_text()
     variables = dict(service["environment"])
     pod = {each["name"]: each["value"] for each in in_pod(read)["env"]}
-    exported = dict(
-        line.removeprefix("export ").split("=", 1)
-        for line in (release / "serve-vllm.sh").read_text().splitlines()
-        if line.startswith("export ")
-    )
+    lines = (release / "serve-vllm.sh").read_text().splitlines()
+    exported = dict(line.removeprefix("export ").split("=", 1) for line in lines if line.startswith("export "))
     exported = {name: value.strip('"').replace("$LAKE", MOUNTED) for name, value in exported.items()}
     assert variables == pod == exported and variables["VLLM_ENABLE_RESPONSES_API_STORE"] == "0"
     logging = json.loads((release / "vllm-logging.json").read_text())
@@ -148,9 +127,8 @@ def test_suffix_drafting_keeps_no_answers_where_nothing_is_retained(tmp_path):
 
 def test_files_have_the_form_that_their_readers_document(tmp_path):
     """Keys and types of a Deployment and a Service of Kubernetes, and of Compose."""
-    release, read, _ = written(
-        tmp_path, plan(claim="models-claim", cpus=8, memory_gib=64, replicas=2, gguf=f"{TARGET}/model-q8_0.gguf")
-    )
+    asked = {"claim": "models-claim", "cpus": 8, "memory_gib": 64, "replicas": 2, "gguf": f"{TARGET}/model-q8_0.gguf"}
+    release, read, _ = written(tmp_path, plan(**asked))
     assert "&id" not in (release / "kubernetes.yaml").read_text()  # YAML's anchors are hard to read
     deployment, service = read["kubernetes.yaml"]
     assert (deployment["apiVersion"], deployment["kind"], service["kind"]) == ("apps/v1", "Deployment", "Service")
@@ -158,11 +136,8 @@ def test_files_have_the_form_that_their_readers_document(tmp_path):
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert deployment["spec"]["selector"]["matchLabels"] == service["spec"]["selector"] == labels
     pod = deployment["spec"]["template"]["spec"]
-    assert pod["terminationGracePeriodSeconds"] == 150 and set(pod) == {
-        "terminationGracePeriodSeconds",
-        "containers",
-        "volumes",
-    }
+    assert set(pod) == {"terminationGracePeriodSeconds", "containers", "volumes"}
+    assert pod["terminationGracePeriodSeconds"] == 150
     container = in_pod(read)
     assert container["name"] == "vllm" and container["image"] == "vllm/vllm-openai:v0.32.0"
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "1"}
@@ -217,9 +192,8 @@ def test_a_release_says_where_answers_end(tmp_path, lake, make_release, files, i
     out.mkdir()
     write_release(out, "tutor", target, None, 0, [], DrafterServing("eagle3"), target_directory=tmp_path)
     found = json.loads((out / "generation_config.json").read_text())
-    assert found["eos_token_id"] == ids and found.get("temperature") == files.get("generation_config.json", {}).get(
-        "temperature"
-    )
+    given = files.get("generation_config.json", {})
+    assert found["eos_token_id"] == ids and found.get("temperature") == given.get("temperature")
     assert "--generation-config" in yaml.safe_load((out / "docker-compose.yaml").read_text())["services"]["vllm"]["command"]
 
 
@@ -237,9 +211,8 @@ def test_every_file_names_the_parser_of_the_targets_tool_calls(tmp_path, lake, m
         (tmp_path / "chat_template.jinja").write_text(template)
     out = tmp_path / "r9"
     out.mkdir()
-    write_release(
-        out, "tutor", target_of(make_release(lake, 1)), None, 0, [], DrafterServing("eagle3"), target_directory=tmp_path
-    )
+    target = target_of(make_release(lake, 1))
+    write_release(out, "tutor", target, None, 0, [], DrafterServing("eagle3"), target_directory=tmp_path)
     for name in ("serve-vllm.sh", "docker-compose.yaml", "kubernetes.yaml"):
         text = (out / name).read_text()
         assert ("tool-call-parser" in text) == ("enable-auto-tool-choice" in text) == (parser is not None), name
@@ -284,13 +257,9 @@ def test_serve_scripts_ask_each_server_for_what_it_runs(tmp_path, architecture, 
     for name in ("vllm", "python"):
         (programs / name).write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
         (programs / name).chmod(0o755)
-    environment = {"PATH": f"{programs}:/usr/bin:/bin"}
-    done = {
-        server: subprocess.run(
-            ["bash", release / f"serve-{server}.sh", "--port", "1"], env=environment, check=True, capture_output=True, text=True
-        )
-        for server in ("vllm", "sglang")
-    }
+    how = {"env": {"PATH": f"{programs}:/usr/bin:/bin"}, "check": True, "capture_output": True, "text": True}
+    scripts = {server: release / f"serve-{server}.sh" for server in ("vllm", "sglang")}
+    done = {server: subprocess.run(["bash", script, "--port", "1"], **how) for server, script in scripts.items()}
     words = done["vllm"].stdout.splitlines()
     assert words[0] == "serve" and words[-1] == "1" and Path(words[1]).is_dir()
     if method is None:
@@ -337,9 +306,5 @@ def test_the_chosen_drafting_is_served(tmp_path, drafting, config, sglang):
     script = (tmp_path / "serve-sglang.sh").read_text()
     words = shlex.split(script.partition("exec ")[2])
     said = dict(itertools.pairwise(words))
-    assert sglang == (
-        None
-        if "--speculative-algorithm" not in said
-        else (said["--speculative-algorithm"], said["--speculative-num-draft-tokens"])
-    )
+    assert (sglang or (None, None)) == (said.get("--speculative-algorithm"), said.get("--speculative-num-draft-tokens"))
     assert ("without it" in script) == (drafting.method == "suffix")
