@@ -25,23 +25,16 @@ CAUSES: tuple[NoticedCause, ...] = ("acceptance", "feedback", "schedule", "new_l
 class BudgetSettings(Settings):
     """What retraining may use within seven days."""
 
-    runs_per_week: float = Field(
-        3,
-        ge=0,
-        le=10_000,
-        description="Most runs within seven days; 0.5 is one run in two weeks. 0: nothing is run, and the decisions say so",
+    runs_per_week: Annotated[float, Field(ge=0, le=10_000)] = Field(
+        3, description="Most runs within seven days; 0.5 is one run in two weeks. 0: nothing is run, and the decisions say so"
     )
-    device_hours_per_week: float | None = Field(
+    device_hours_per_week: Annotated[float, Field(ge=0, le=1e7)] | None = Field(
         None,
-        ge=0,
-        le=1e7,
         description="Most device hours of runs that start within seven days. A run of unknown cost is not started. 0: nothing "
         "is run. Left out: no bound",
     )
-    money_per_week: float | None = Field(
+    money_per_week: Annotated[float, Field(ge=0, le=1e9)] | None = Field(
         None,
-        ge=0,
-        le=1e9,
         description="The same of money, in the currency of `price_per_device_hour`, which it needs. 0: nothing is run. Left "
         "out: no bound",
     )
@@ -67,23 +60,16 @@ class DecideSettings(Settings):
         description="false: drift of the traffic alone (not of acceptance or feedback) starts no training; the "
         "next run's evaluation is widened. true: it is weighed as other causes are",
     )
-    drift_widens: float = Field(
-        2.0,
-        ge=1,
-        le=100,
-        description="How many times as many rows and prompts an evaluation takes while a test of drift alarms",
+    drift_widens: Annotated[float, Field(ge=1, le=100)] = Field(
+        2.0, description="How many times as many rows and prompts an evaluation takes while a test of drift alarms"
     )
-    payback_days: float | None = Field(
+    payback_days: Annotated[float, Field(gt=0, le=3650)] | None = Field(
         30.0,
-        gt=0,
-        le=3650,
         description="Days within which a drafter must save the device hours that it costs, by its last measured gain. null: "
         "any gain above 0 is enough",
     )
-    least_loss_gain: float = Field(
+    least_loss_gain: Annotated[float, Field(ge=0, le=10)] = Field(
         0.01,
-        ge=0,
-        le=10,
         description="Least fall of the held-out loss (nats per token), as the last run measured it, for which a model is "
         "fine-tuned",
     )
@@ -92,22 +78,15 @@ class DecideSettings(Settings):
         description="true: where more feedback is bad (the test `bad_feedback`), the model is trained anew on preferences with "
         "the newest feedback, within the budget. Nothing predicts what that gains; the gates measure it",
     )
-    requests_per_day: float | None = Field(
-        None,
-        gt=0,
-        le=1e12,
-        description="Requests a day that the endpoint answers. Left out: those in the logs, which may be a sample",
+    requests_per_day: Annotated[float, Field(gt=0, le=1e12)] | None = Field(
+        None, description="Requests a day that the endpoint answers. Left out: those in the logs, which may be a sample"
     )
-    tokens_per_second: float | None = Field(
+    tokens_per_second: Annotated[float, Field(gt=0, le=1e9)] | None = Field(
         None,
-        gt=0,
-        le=1e9,
         description="Answer tokens a second of one serving device. Left out: as measured while serving, or by the evaluation",
     )
-    devices_per_server: int = Field(
+    devices_per_server: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         1,
-        ge=1,
-        le=1_000_000,
         description="Devices of one server: tokens/s that a server reported, or that the evaluation "
         "measured in one, are of all of them",
     )
