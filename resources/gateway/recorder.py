@@ -44,12 +44,7 @@ class TrafficRecorder:
     unanswered (the client left before the answer began), request_too_long (the front refused it)."""
 
     def __init__(
-        self,
-        journal: Journal,
-        rules: KeyRules,
-        ask_for_ids: bool = False,
-        digest: str = "",
-        sampling: Mapping[str, Any] | None = None,
+        self, journal: Journal, rules: KeyRules, ask_for_ids=False, digest: str = "", sampling: Mapping[str, Any] | None = None
     ):
         self.journal, self.rules, self.ask_for_ids = journal, rules, ask_for_ids
         self.digest, self.sampling = digest, dict(sampling or {})

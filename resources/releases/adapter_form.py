@@ -53,9 +53,8 @@ def lay_adapter(output: Path, workload: str, target: Manifest, target_directory:
         ) from error
     if config.get("target_parameters"):
         raise NoAdapterError(
-            f"the adapter of {name} changes experts that are stored as one weight, such as "
-            f"{config['target_parameters'][0]}, which servers were not tried with: take them out of "
-            "sft.lora.targets, or set release.form to merged"
+            f"the adapter of {name} changes experts that are stored as one weight, such as {config['target_parameters'][0]}, "
+            "which servers were not tried with: take them out of sft.lora.targets, or set release.form to merged"
         )
     try:
         lora_flags.served_rank(config["r"])
@@ -80,9 +79,8 @@ def adapter_base(lake: LakeLayout, target: Manifest) -> Manifest:
     models = [item for item in target.inputs if item.kind == "model"]
     if any(item.name == target.name for item in models):
         raise NoAdapterError(
-            f"release.form is adapter, and {target.name}@{target.version} continues an earlier version, so "
-            "its adapter is not one on the base model: train it from the base model (leave sft.continue_from "
-            "out), or set release.form to merged"
+            f"release.form is adapter, and {target.name}@{target.version} continues an earlier version, so its adapter is not "
+            "one on the base model: train it from the base model (leave sft.continue_from out), or set release.form to merged"
         )
     for item in models:
         if item.name.rpartition("/")[2] != target.name.rpartition("/")[2]:

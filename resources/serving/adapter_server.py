@@ -67,9 +67,8 @@ class SharedBase:
         """Raises ServeError for a release of another form."""
         if release.base is None or release.adapter is None:
             raise ServeError(
-                f"release {directory.name} of {release.workload} is a whole model, not an adapter, so no server "
-                f"is shared with it: serve it alone (millrace serve {release.workload}), or make it with "
-                "release.form: adapter"
+                f"release {directory.name} of {release.workload} is a whole model, not an adapter, so no server is shared "
+                f"with it: serve it alone (millrace serve {release.workload}), or make it with release.form: adapter"
             )
         config = directory / "generation_config.json"
         return cls(

@@ -113,9 +113,8 @@ def compare_acceptance(
     )
     interval = "" if math.isnan(half) else f" (95 % interval {value - half:.2f} to {value + half:.2f})"
     words = (
-        f"the served acceptance length is {value:.2f}{interval} over {drafts:,} drafts in "
-        f"{counted(len(blocks), 'block')} of {should.minutes} minutes, and at least {bound:.2f} is wanted: "
-        f"{should.words}, less {drop:z.0%}"
+        f"the served acceptance length is {value:.2f}{interval} over {drafts:,} drafts in {counted(len(blocks), 'block')} of "
+        f"{should.minutes} minutes, and at least {bound:.2f} is wanted: {should.words}, less {drop:z.0%}"
     )
     low, high = (None, None) if math.isnan(half) else (value - half, value + half)
     return WatchSignal("acceptance", value, low, high, bound, strength, needed, words)
