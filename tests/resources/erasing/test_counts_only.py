@@ -10,8 +10,7 @@ from filled_lake import CURATION, MARK, pair
 from pydantic import ValidationError
 
 from benchmarks.lake_bytes import places_of
-from resources.artefacts.current import current_manifests, up_to_date
-from resources.artefacts.registry import Registry
+from resources.artefacts.registry import Registry, current_manifests, up_to_date
 from resources.artefacts.taint import tainted
 from resources.curating.cleaning import clean, stale_days
 from resources.curating.selection import curate

@@ -12,8 +12,8 @@ from model_ops.drafting.drafts import NO_DRAFTING, Drafting, with_drafter
 from model_ops.evaluation.measurement import TARGET, WITH_DRAFTER
 from model_ops.speculators.serving import DrafterServing
 from pipelines.rebuilding import copies as copy_artefact
-from resources.artefacts.ancestry import behind
 from resources.artefacts.registry import Registry
+from resources.artefacts.taint import behind
 from resources.endpoints.approvals import recheck
 from resources.lake.lake import LakeLayout
 from resources.manifests.manifest import describe_files, files_digest, read_manifest
