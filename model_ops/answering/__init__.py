@@ -12,9 +12,7 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from model_ops.answering import answerers
     from model_ops.answering.answerers import CompletionTokens
-    from model_ops.answering.chat_reply import ChatReply
-    from model_ops.answering.endpoint import Endpoint
-    from model_ops.answering.limits import Budget, BudgetError, RateLimiter
+    from model_ops.answering.endpoint import Budget, BudgetError, ChatReply, Endpoint, RateLimiter
     from model_ops.answering.openai_api import MissingKeyError, OpenAiApi, key_in
     from model_ops.answering.sampling_parameters import GREEDY_BELOW, PENALTIES, Sampling, sampling_of, server_defaults
     from model_ops.answering.served import NEUTRAL, ServedMeasure, ServedModel, measure_served

@@ -16,7 +16,7 @@ from model_ops.adapters import merged_weights
 from model_ops.answers.rollout import Sampled, SamplingSettings, Tokens
 from model_ops.decoding import Completion, Drafter, Runner, decode, decoding_dtype, new_runner, runs_fast
 from model_ops.families import attention_with_cache, stays_float32
-from model_ops.parallel import whole_tensor
+from model_ops.parallel import World, whole_tensor
 
 
 @dataclass(frozen=True)
@@ -127,3 +127,32 @@ def copy_merged(model: nn.Module, twin: nn.Module) -> None:
         left.pop(name).copy_(weight)
     for name, tensor in left.items():
         tensor.copy_(whole_tensor(own[name]))
+
+
+class MeshEngine:
+    """An Engine of the first process. engine: of each process, over its part of the model."""
+
+    def __init__(self, engine: InProcessEngine, world: World):
+        self.settings, self._engine, self._world = engine.settings, engine, world
+        world.parts.update(sync=engine.sync, sample=self._sample_share)
+
+    @property
+    def exact(self) -> bool:
+        return self._engine.exact
+
+    def sync(self, version: int) -> None:
+        """As Engine.sync."""
+        self._world.ask("sync", version)
+
+    def sample(self, prompts: Sequence[Tokens], names: Sequence[str], seed: int) -> list[Sampled]:
+        """As Engine.sample."""
+        shares = self._world.ask("sample", self.settings, prompts, names, seed)
+        return [shares[place % len(shares)][place // len(shares)] for place in range(len(names))]
+
+    def _sample_share(
+        self, settings: SamplingSettings, prompts: Sequence[Tokens], names: Sequence[str], seed: int
+    ) -> list[list[Sampled]]:
+        """The answers of every process."""
+        self._engine.settings = settings
+        mine = slice(self._world.rank, None, self._world.size)
+        return self._world.gather(self._engine.sample(prompts[mine], names[mine], seed) if names[mine] else [])

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from model_ops.environments.agent_rollouts import AgentRollouts
+    from model_ops.environments.agent_rollouts import AgentRollouts, EnvironmentRollouts
     from model_ops.environments.environment_processes import EnvironmentProcesses
-    from model_ops.environments.environment_rollouts import EnvironmentRollouts
     from model_ops.environments.policy_sessions import PolicySessions
     from model_ops.environments.session_server import SessionServer
     from model_ops.environments.tasksets import TASKSET_CHILD, write_taskset

@@ -21,7 +21,7 @@ import numpy as np
 
 from model_ops.answers import NOT_SAMPLED, Rollout, Sampled
 from model_ops.graders import Grade
-from model_ops.rendering import ChatTemplate, Row, TurnEncoder, Unrenderable, learnt_turns, thought_marks
+from model_ops.rendering import ChatTemplate, Row, TurnEncoder, Unrenderable, learnt_turns, server_messages
 from model_ops.tasks import UnusableAnswer, message_of
 
 
@@ -116,8 +116,8 @@ class Conversation:
             (turn,) = learnt_turns(replace(self.row, messages=[*before, self.messages[-1]]), self._template)
         except Unrenderable:
             return [self._said]
-        thinks = thought_marks.without_block(self._said) != self._said
-        return [self._said, turn.answer, *([] if thinks else [thought_marks.without_block(turn.answer)])]
+        thinks = server_messages.without_block(self._said) != self._said
+        return [self._said, turn.answer, *([] if thinks else [server_messages.without_block(turn.answer)])]
 
     def _decoded(self, ids: list[int]) -> str:
         return self._encoder.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)

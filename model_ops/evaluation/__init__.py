@@ -11,7 +11,6 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from model_ops.evaluation import measurement, row_tables
-    from model_ops.evaluation.drafting_measurements import drafter_gain_low, drafter_low, measured_draftings, replayed_draftings
     from model_ops.evaluation.measurement import (
         ALL_SUITES,
         AS_LOGGED,
@@ -23,16 +22,18 @@ if TYPE_CHECKING:
         TARGET,
         WITH_DRAFTER,
         Measurement,
+        drafter_gain_low,
+        drafter_low,
         find,
         in_a_server,
+        measured_draftings,
         measurements_of,
+        replayed_draftings,
     )
     from model_ops.evaluation.report import run
     from model_ops.evaluation.scored_pairs import ScoredPairs, missed_bounds, reward_report
     from model_ops.evaluation.settings import EvaluateSettings, EvaluationSettings
-    from model_ops.evaluation.smoke.answers import SmokeResult
-    from model_ops.evaluation.smoke.asking import SmokePrompt
-    from model_ops.evaluation.smoke.constraints import schema_of
-    from model_ops.evaluation.smoke.smoke_set import Scores, TriedServer, failed, run_smoke_set
+    from model_ops.evaluation.smoke.answers import SmokePrompt, SmokeResult
+    from model_ops.evaluation.smoke.smoke_set import Scores, TriedServer, failed, run_smoke_set, schema_of
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -16,11 +16,10 @@ import pyarrow.parquet as pq
 from model_ops.answering import Sampling
 from model_ops.decoding import Drafter, ModelDrafter, Prompt, Runner, choose_prompts, load_runner, read_prompts
 from model_ops.drafting import AcceptanceRow, AcceptanceRun, baselines, measure, paired_gain, replay, summarize, tau_of
-from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.measurement import AS_LOGGED, CHAMPION, OVER_PROMPTS, Findings
 from model_ops.evaluation.own_answers import OwnModel
-from model_ops.evaluation.row_tables import ACCEPTANCE_ROWS
-from model_ops.evaluation.sampling_modes import Mode, modes
+from model_ops.evaluation.row_tables import ACCEPTANCE_ROWS, finished
+from model_ops.evaluation.served_forms import Mode, modes
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.files import bare
 from model_ops.jobs import Job, ModelError, Progress

@@ -23,8 +23,6 @@ from torch import nn
 
 from model_ops.documents import Document, RowLoss, mean_loss
 from model_ops.drafting import NO_DRAFTING, Drafting, varying
-from model_ops.evaluation.drafting_measurements import measured_draftings
-from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.measurement import (
     GREEDY,
     OWN_LAYERS,
@@ -36,8 +34,10 @@ from model_ops.evaluation.measurement import (
     Findings,
     What,
     in_a_server,
+    measured_draftings,
 )
 from model_ops.evaluation.recovery_interval import loss_increase_interval
+from model_ops.evaluation.row_tables import finished
 from model_ops.evaluation.served_forms import Form, drafter_serving, drafting_form, drafting_forms, forms, held_out_texts, serve
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.token_scores import Answers, TokenScores, first_differences, scored_model, token_scores

@@ -15,10 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from model_ops.documents import Document, RowLoss, held_out_loss, mean_loss, read_documents
-from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.measurement import PAIRED, Findings
 from model_ops.evaluation.recovery_interval import loss_increase_interval, recovery_interval
-from model_ops.evaluation.row_tables import LIKELIHOOD_ROWS
+from model_ops.evaluation.row_tables import LIKELIHOOD_ROWS, finished
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.token_scores import scored_model
 from model_ops.files import bare

@@ -19,11 +19,10 @@ import pyarrow.parquet as pq
 
 from model_ops.answers import AnswerLog
 from model_ops.drafting import error_of, moves, student, variance
-from model_ops.evaluation.finished_parts import finished, part_key
 from model_ops.evaluation.measurement import ALL_SUITES, Findings, What
 from model_ops.evaluation.own_answers import Answers, answer_items, key_of
 from model_ops.evaluation.recovery_interval import mean_interval
-from model_ops.evaluation.row_tables import TASK_ROWS
+from model_ops.evaluation.row_tables import TASK_ROWS, finished, part_key
 from model_ops.evaluation.settings import EvaluateSettings, TaskSettings
 from model_ops.files import bare
 from model_ops.graders import PairwiseJudge

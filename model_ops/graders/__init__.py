@@ -12,9 +12,8 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from model_ops.graders import function_child
-    from model_ops.graders.built_in import check_all
     from model_ops.graders.functions import Child, heard
-    from model_ops.graders.grade import AskedGroup, Failures, Grade, GradedAnswer
+    from model_ops.graders.grade import AskedGroup, Failures, Grade, GradedAnswer, check_all
     from model_ops.graders.grader import Grader
     from model_ops.graders.judge import PairwiseJudge, last_object
     from model_ops.graders.settings import AnswerJudgeSettings, GraderPart, GraderSettings

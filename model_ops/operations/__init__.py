@@ -12,10 +12,9 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from model_ops.operations import measure_lengths_settings
-    from model_ops.operations.answer_rows import ANSWER_ROWS
     from model_ops.operations.distill_settings import StudentSettings
     from model_ops.operations.import_base_settings import ImportBaseSettings
-    from model_ops.operations.limit_rows import LIMIT_ROWS
+    from model_ops.operations.limit_rows import ANSWER_ROWS, LIMIT_ROWS
     from model_ops.operations.merging.settings import BASE, LAKE_MODELS, PREFERRED, REINFORCED, TRAINED, MergeSettings
     from model_ops.operations.preference_settings import PreferenceTuningSettings
     from model_ops.operations.quantize import checked_source

@@ -28,8 +28,8 @@ from model_ops.objectives import (
     next_token_loss,
     write_reported,
 )
-from model_ops.operations.base_directory import check_base, import_quantized
 from model_ops.operations.distill_settings import StudentSettings
+from model_ops.operations.import_base import check_base, import_quantized
 from model_ops.parallel import World
 from model_ops.pruning import (
     LayerSearch,

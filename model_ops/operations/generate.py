@@ -43,7 +43,7 @@ from model_ops.answers import AnswerLog
 from model_ops.files import bare, renamed_when_complete, target_digest, vocabulary_digest, weight_file_stamps
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import end_of_text_ids, load_tokenizer, read_config
-from model_ops.operations.answer_rows import ANSWER_ROWS
+from model_ops.operations.limit_rows import ANSWER_ROWS
 from model_ops.rendering import Unrenderable
 
 TEMPERATURES_SHOWN = 16

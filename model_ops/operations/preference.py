@@ -1,4 +1,4 @@
-"""Operation `preference`: trains a model on preferences, by the losses of model_ops.preferences.preference_losses.
+"""Operation `preference`: trains a model on preferences, by the losses of model_ops.preferences.preference.
 
 Job inputs: `model` (a model directory), `dataset` (a preference dataset: train.parquet with pairs, unpaired_train.parquet with
 single answers, and the same for validation). Output as that of `sft`: the model with its tokenizer and chat template, and
@@ -7,7 +7,7 @@ metrics.jsonl. With `on_policy` the model learns from pairs of its own answers t
 one, and sampled.parquet has a row for each answer.
 
 The reference is the model before this training. It computes the log-probability of every label once, before the first step;
-the file of these numbers is all that is left of it (model_ops.preferences.reference_log_probs). Validation measures the loss,
+the file of these numbers is all that is left of it (model_ops.preferences.sampled_pairs). Validation measures the loss,
 and the accuracy and the margin of held-out pairs.
 """
 

@@ -171,6 +171,6 @@ class PreferenceTuningSettings(TuningSettings):
 
     @property
     def given(self) -> dict[str, float]:
-        """Keywords of the losses that are set (model_ops.preferences.preference_losses)."""
+        """Keywords of the losses that are set (model_ops.preferences.preference)."""
         names = {"noise" if key == "label_noise" else key: getattr(self.resolved(), key) for key in ("beta", *READ_BY)}
         return {name: value for name, value in names.items() if value is not None}

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from model_ops.documents import Document, PackedPlan, held_out_loss, mean_loss
@@ -23,8 +24,36 @@ from model_ops.machine import concrete
 from model_ops.models import save_model, training_device
 from model_ops.objectives import next_token_loss
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
-from model_ops.operations.tiny_tokenizer import END_OF_TEXT, train_tokenizer
 from model_ops.training import plan_validation, train
+
+END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+
+
+def train_tokenizer(texts: list[str], settings: TinyBaseSettings) -> PreTrainedTokenizerFast:
+    """Trains a byte-level BPE tokenizer, which can encode any text. Ids 0 to 2 are the special tokens."""
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.train_from_iterator(
+        texts,
+        trainers.BpeTrainer(
+            vocab_size=settings.vocab_size,
+            special_tokens=[END_OF_TEXT, TURN_START, TURN_END],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        eos_token=TURN_END,
+        pad_token=END_OF_TEXT,
+        additional_special_tokens=[TURN_START],
+        model_max_length=settings.max_position_embeddings,
+        clean_up_tokenization_spaces=False,
+    )
+    tokenizer.chat_template = (Path(__file__).parent / "chatml.jinja").read_text()
+    return tokenizer
+
 
 HELD_OUT_ONE_IN = 20
 VALIDATION_TOKENS = 24_000

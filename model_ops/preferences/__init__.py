@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from model_ops.preferences.held_out_preferences import HeldOutPreferences
-    from model_ops.preferences.mismatched_answers import MismatchedPlan
+    from model_ops.preferences.held_out_preferences import HeldOutPreferences, MismatchedPlan
     from model_ops.preferences.preference import PreferenceLoss
     from model_ops.preferences.preference_batches import PreferencePlan, ReferenceReader
     from model_ops.preferences.preference_documents import PAIR, Preferences, answer_masks, read_preferences
-    from model_ops.preferences.reference_log_probs import ReferenceLogProbs
     from model_ops.preferences.reward_loss import PairPlan, PairStreams, RewardBatch, RewardLoss, validation_of_pairs
     from model_ops.preferences.sampled_pair_settings import SampledPairSettings
-    from model_ops.preferences.sampled_pairs import SampledPairPlan
+    from model_ops.preferences.sampled_pairs import ReferenceLogProbs, SampledPairPlan
     from model_ops.preferences.sampled_rounds import SampledRounds
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -53,7 +53,7 @@ class PreferenceBatch(Batch):
     members: tuple[int, ...] = ()
     """Indices of the documents."""
     z0: float = 0.0
-    """How far the model is from the reference (model_ops.preferences.mismatched_answers)."""
+    """How far the model is from the reference (model_ops.preferences.held_out_preferences)."""
 
     def silenced(self) -> Self:
         """As Batch.silenced, without members."""
@@ -109,7 +109,7 @@ def preference_batch(
 
 
 class ReferenceReader(Protocol):
-    """What needs a reference's log-probabilities (model_ops.preferences.reference_log_probs)."""
+    """What needs a reference's log-probabilities (model_ops.preferences.sampled_pairs)."""
 
     def asks(self) -> dict[str, Asked]:
         """Rows by name. Every process asks for the same."""

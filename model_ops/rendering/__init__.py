@@ -10,15 +10,22 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from model_ops.rendering import server_messages, thought_marks
+    from model_ops.rendering import server_messages
     from model_ops.rendering.chat_template import ChatTemplate, Unrenderable
-    from model_ops.rendering.contexts import RenderedRow, rendered_rows
+    from model_ops.rendering.contexts import ReasoningBudget, RenderedRow, rendered_rows
     from model_ops.rendering.end_of_turn import special_tokens
     from model_ops.rendering.endpoint_tokens import PADDED, EndpointTokens
     from model_ops.rendering.picture import Picture
-    from model_ops.rendering.reasoning_budget import ReasoningBudget
-    from model_ops.rendering.row import LEARNT_REQUEST, ROWS_AT_ONCE, Row, Split, iterate_rows, read_rows, request_of
-    from model_ops.rendering.settings import RenderingSettings
+    from model_ops.rendering.row import (
+        LEARNT_REQUEST,
+        ROWS_AT_ONCE,
+        RenderingSettings,
+        Row,
+        Split,
+        iterate_rows,
+        read_rows,
+        request_of,
+    )
     from model_ops.rendering.tokens import Context, ServedTokens, TurnEncoder, end_of_turn_ids
     from model_ops.rendering.turns import learnt_turns
 

@@ -25,8 +25,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from model_ops.jobs import ModelError
 from model_ops.rendering.end_of_turn import EndOfTurn, end_of_turn, special_tokens
 from model_ops.rendering.row import Row
-from model_ops.rendering.server_messages import Arguments, server_messages, with_reasoning
-from model_ops.rendering.thought_marks import MARKS
+from model_ops.rendering.server_messages import MARKS, Arguments, server_messages, with_reasoning
 
 DATE_OF_ROWS_WITHOUT_TIME = datetime(2025, 1, 1, tzinfo=UTC)
 """A fixed date, so that the same dataset gives the same tokens on every day."""

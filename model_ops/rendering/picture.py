@@ -20,8 +20,7 @@ from transformers import PreTrainedTokenizerBase
 
 from model_ops.jobs import ModelError
 from model_ops.rendering.contexts import RenderedRow, rendered_rows
-from model_ops.rendering.row import Row, Split, iterate_rows
-from model_ops.rendering.settings import RenderingSettings
+from model_ops.rendering.row import RenderingSettings, Row, Split, iterate_rows
 from model_ops.rendering.tokens import Context, ServedTokens
 
 ROWS_LOOKED_AT = 2_000

@@ -18,13 +18,16 @@ from model_ops.rendering.row import Row, request_of
 from model_ops.rendering.server_messages import (
     LEARNT_CUT,
     LEARNT_REASONING,
+    block_at_end,
     called_functions,
+    empty_block,
+    opens_block,
     reasoning_of,
     says_nothing,
     with_reasoning,
+    without_block,
     without_reasoning,
 )
-from model_ops.rendering.thought_marks import block_at_end, empty_block, opens_block, without_block
 
 Thinking = Literal["keep", "strip", "empty"]
 

@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from model_ops.rewards.reward_model import RewardModel, Scores
+    from model_ops.rewards.reward_model import (
+        RewardModel,
+        Scores,
+        answer_scores,
+        scorers_tokenizer,
+        segment_ends,
+        with_score_head,
+    )
     from model_ops.rewards.reward_record import RECORD, RewardRecord
-    from model_ops.rewards.score_head import answer_scores, scorers_tokenizer, segment_ends, with_score_head
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

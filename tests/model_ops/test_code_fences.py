@@ -8,7 +8,7 @@ import pytest
 from model_ops.tasks import FunctionCallItem, JsonItem, UnusableAnswer, message_of, score_json
 from model_ops.tasks.call_forms import calls_in
 from model_ops.tasks.code_fences import code_blocks
-from model_ops.tasks.function_call import score_call
+from model_ops.tasks.kinds import score_call
 from model_ops.tasks.unit_tests import UnitTestsItem, run_unit_tests
 
 SHARED = {"suite": "s", "item_id": "1", "messages": []}

@@ -21,8 +21,8 @@ from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress, Stopped
 from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_tokenizer
-from model_ops.operations.answer_rows import ANSWER_ROWS
 from model_ops.operations.generate import run
+from model_ops.operations.limit_rows import ANSWER_ROWS
 
 
 @pytest.fixture(scope="module")

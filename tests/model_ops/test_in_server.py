@@ -20,9 +20,8 @@ from tiny_models import write_dataset, write_target
 from model_ops.decoding.prompts import read_prompts
 from model_ops.drafting.drafts import NO_DRAFTING, Drafting
 from model_ops.evaluation import report as evaluate
-from model_ops.evaluation.drafting_measurements import measured_draftings
 from model_ops.evaluation.in_server import in_server
-from model_ops.evaluation.measurement import find
+from model_ops.evaluation.measurement import find, measured_draftings
 from model_ops.evaluation.served_forms import held_out_texts
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.jobs.errors import ModelError

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from model_ops.tasks.instructions import CHECKS, InstructionsItem, score_instructions
+from model_ops.tasks.kinds import CHECKS, InstructionsItem, score_instructions
 
 ENGLISH = "This is an answer in plain English, with enough letters to tell."
 CASES = [

@@ -10,7 +10,7 @@ import torch
 
 from model_ops.reinforcement import policy_loss
 from model_ops.reinforcement.advantages import ADVANTAGES, all_equal
-from model_ops.reinforcement.policy_losses import CORRECTIONS, POLICY_LOSSES, SampledTokens, k3, kl_penalty
+from model_ops.reinforcement.policy_loss import CORRECTIONS, POLICY_LOSSES, SampledTokens, k3, kl_penalty
 from model_ops.reinforcement.rft_settings import OF_LOSS
 
 OWNERS = [0, 0, 0, 1, 1, 2]

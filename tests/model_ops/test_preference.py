@@ -22,13 +22,11 @@ from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.operations import preference
 from model_ops.operations.preference_settings import PreferenceTuningSettings
 from model_ops.parallel.world import World
-from model_ops.preferences.held_out_preferences import HeldOutPreferences
-from model_ops.preferences.mismatched_answers import MismatchedPlan, mismatched_answers
-from model_ops.preferences.preference import PreferenceLoss
+from model_ops.preferences.held_out_preferences import HeldOutPreferences, MismatchedPlan, mismatched_answers
+from model_ops.preferences.preference import ANSWER_LOSSES, PAIR_LOSSES, AnswerLogProbs, PreferenceLoss
 from model_ops.preferences.preference_batches import Asked, PreferencePlan, label_starts, preference_batch, shared_batches
 from model_ops.preferences.preference_documents import PAIR, Preferences, answer_masks, read_preferences
-from model_ops.preferences.preference_losses import ANSWER_LOSSES, PAIR_LOSSES, AnswerLogProbs
-from model_ops.preferences.reference_log_probs import log_probs_of
+from model_ops.preferences.sampled_pairs import log_probs_of
 from model_ops.training.step import optimizer_step
 
 CPU = torch.device("cpu")

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from model_ops.operations.preference_settings import LOSSES, OF_ANSWERS, OF_PAIRS, READ_BY
-from model_ops.preferences import preference_losses
-from model_ops.preferences.preference import WITHOUT_REFERENCE
-from model_ops.preferences.preference_losses import ANSWER_LOSSES, PAIR_LOSSES, AnswerLogProbs, log1mexp, sft
+from model_ops.preferences import preference
+from model_ops.preferences.preference import ANSWER_LOSSES, PAIR_LOSSES, WITHOUT_REFERENCE, AnswerLogProbs, log1mexp, sft
 
 
 def sigma(x):
@@ -117,7 +116,7 @@ def test_robust_dpo_takes_the_noise_of_each_pair_and_none_is_dpo():
     noise = torch.tensor([0.0, 0.1, 0.2, 0.3, 0.0, 0.0, 0.5])
     robust = PAIR_LOSSES["robust_dpo"](chosen, rejected, noise)
     assert robust[noise == 0].tolist() == pytest.approx(plain[noise == 0].tolist())
-    capped = PAIR_LOSSES["robust_dpo"](chosen, rejected, preference_losses.MOST_NOISE)
+    capped = PAIR_LOSSES["robust_dpo"](chosen, rejected, preference.MOST_NOISE)
     assert math.isfinite(float(robust[6])) and float(robust[6]) == pytest.approx(float(capped[6]))
 
 

@@ -12,7 +12,7 @@ from model_ops.models.model_directory import load_model, save_model
 from model_ops.parallel.context_parallel import pad
 from model_ops.parallel.world import World
 from model_ops.preferences.reward_loss import PairStreams, RewardBatch, RewardLoss, bradley_terry, validation_of_pairs
-from model_ops.rewards.score_head import with_score_head
+from model_ops.rewards.reward_model import with_score_head
 
 PROMPT, CHOSEN, REJECTED = [5, 6, 7, 8], [20, 21, 2], [20, 30, 31, 32, 2]
 

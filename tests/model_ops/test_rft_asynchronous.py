@@ -20,21 +20,17 @@ from test_rft import run, write_prompts
 from tiny_models import write_target
 from transformers import DynamicCache
 
-from model_ops.answers import policy_file
-from model_ops.answers.engine_child import EngineStart, InFlightEngine
-from model_ops.answers.engine_processes import EngineProcess
-from model_ops.answers.policy_file import PolicyFile, PolicyProbe
-from model_ops.answers.prompts import SampledPrompt
-from model_ops.answers.rollout import Rollout, Sampled
+from model_ops.answers import engine_processes
+from model_ops.answers.engine_processes import EngineProcess, EngineStart, InFlightEngine, PolicyFile, PolicyProbe
+from model_ops.answers.rollout import Rollout, Sampled, SampledPrompt
 from model_ops.answers.rollout_log import RolloutLog
 from model_ops.graders import Grade
 from model_ops.jobs.errors import ModelError
 from model_ops.jobs.progress import Progress, Stopped
 from model_ops.models.model_directory import load_model
 from model_ops.parallel import World
-from model_ops.reinforcement.counts_of_run import run_counts, staleness_counts
-from model_ops.reinforcement.policy_loss import PolicyLoss
-from model_ops.reinforcement.policy_losses import CORRECTIONS, SampledTokens
+from model_ops.reinforcement.advantages import run_counts, staleness_counts
+from model_ops.reinforcement.policy_loss import CORRECTIONS, PolicyLoss, SampledTokens
 from model_ops.reinforcement.rft_settings import RftSettings
 from model_ops.reinforcement.rollout_batches import LearntRollout, group_documents, rollout_batches
 from model_ops.reinforcement.rollout_plan import RolloutPlan
@@ -136,7 +132,7 @@ def test_half_written_weights_are_never_read_and_a_full_disk_is_one_sentence(sta
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(policy_file, "save_file", full)
+    monkeypatch.setattr(engine_processes, "save_file", full)
     with pytest.raises(ModelError, match=r"weights of step 1 cannot be written .*No space left on device.*: free disk space"):
         file.write(another(model, 1), 1, probe_of(model, 1.0))
     assert [path.name for path in tmp_path.iterdir()] == ["policy.safetensors"] and reader.read_into(mine) is None

@@ -22,8 +22,7 @@ from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress, Stopped
 from model_ops.models.model_directory import load_model, save_model
 from model_ops.operations import rft, sft
-from model_ops.reinforcement.advantages import ADVANTAGES, advantages_of
-from model_ops.reinforcement.counts_of_run import run_counts
+from model_ops.reinforcement.advantages import ADVANTAGES, advantages_of, run_counts
 from model_ops.reinforcement.held_out_rollouts import HeldOutRollouts
 from model_ops.reinforcement.rft_settings import RftSettings
 from model_ops.reinforcement.round_asker import RoundAsker

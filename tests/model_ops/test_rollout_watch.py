@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from model_ops.graders import Grade, GraderSettings
-from model_ops.reinforcement.rollout_watch import RolloutWatch, variance_shares
+from model_ops.reinforcement.rollout_plan import RolloutWatch, variance_shares
 from tests.model_ops.test_rft import Told, rollout
 
 

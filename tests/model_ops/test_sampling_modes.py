@@ -13,7 +13,7 @@ from model_ops.decoding.prompts import Prompt, read_prompts
 from model_ops.decoding.sampling import Truncation
 from model_ops.evaluation import report as evaluate
 from model_ops.evaluation.acceptances import LENGTHS, search
-from model_ops.evaluation.sampling_modes import modes
+from model_ops.evaluation.served_forms import modes
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_tokenizer

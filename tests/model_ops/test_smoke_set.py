@@ -10,7 +10,7 @@ import pytest
 import urllib3
 
 from benchmarks.stand_in_vllm import stand_in_vllm
-from model_ops.evaluation.smoke.asking import SmokePrompt
+from model_ops.evaluation.smoke.answers import SmokePrompt
 from model_ops.evaluation.smoke.smoke_set import TriedServer, failed, run_smoke_set
 from model_ops.jobs.errors import ModelError
 

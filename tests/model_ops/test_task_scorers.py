@@ -6,15 +6,16 @@ import time
 import pytest
 
 from model_ops.evaluation.recovery_interval import mean_interval
-from model_ops.tasks.function_call import FunctionCallItem, calls_in, score_call
-from model_ops.tasks.json_answer import JsonItem, score_json
+from model_ops.tasks.kinds import FunctionCallItem, calls_in, score_call
 from model_ops.tasks.text_match import (
     CompliesItem,
     ExactItem,
+    JsonItem,
     RefusesItem,
     RegexItem,
     refused,
     score_exact,
+    score_json,
     score_refusal,
     score_regex,
 )

@@ -10,7 +10,7 @@ import pytest
 from judge_server import completion, judge_server
 from tiny_models import write_target
 
-from model_ops.answering.chat_reply import read_chat
+from model_ops.answering.endpoint import read_chat
 from model_ops.answers import AnswerLog
 from model_ops.evaluation import task_scores as scores
 from model_ops.evaluation.measurement import find

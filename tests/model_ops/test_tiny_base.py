@@ -7,7 +7,7 @@ from tiny_models import run_job
 from model_ops.files.standard_library import library_sources
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.operations import tiny_base
-from model_ops.operations.base_directory import check_base
+from model_ops.operations.import_base import check_base
 from model_ops.rendering.tokens import end_of_turn_ids
 
 SETTINGS = {

@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import FAILURES, Defect, load_tokenizer, save_model, tiny_model
 from model_ops.operations import distill, evaluate, generate, quantize, sft, speculator
+from model_ops.operations.tiny_base import train_tokenizer
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
-from model_ops.operations.tiny_tokenizer import train_tokenizer
 
 TRIALS = ("full SFT", "LoRA", "distillation", "int8", "generation", "EAGLE-3", "evaluation", "release")
 """In the order of a run. release: target and drafter pass the checks of `millrace verify`, which a release needs."""

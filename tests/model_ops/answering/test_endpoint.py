@@ -11,9 +11,7 @@ from loopback import loopback
 from pydantic import ValidationError
 
 from model_ops.answering import endpoint as module
-from model_ops.answering.chat_reply import read_chat
-from model_ops.answering.endpoint import Endpoint, retry_after
-from model_ops.answering.limits import Budget, BudgetError, RateLimiter
+from model_ops.answering.endpoint import Budget, BudgetError, Endpoint, RateLimiter, read_chat, retry_after
 from model_ops.answering.openai_api import OpenAiApi
 from model_ops.answering.served import ServedModel
 from model_ops.answering.settings import EndpointSettings, PriceSettings, plain_address

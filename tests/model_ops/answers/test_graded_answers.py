@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from model_ops.answers import GradedAnswers, RolloutChunk, RolloutLog, Sampled, SampledPrompt, graded_answers
+from model_ops.answers import GradedAnswers, RolloutChunk, RolloutLog, Sampled, SampledPrompt, rollout_log
 from model_ops.graders import Grade, GradedAnswer
 from model_ops.jobs import ModelError, Progress
 
@@ -33,7 +33,7 @@ class CountingGrader:
 
 
 def test_a_prompt_of_which_a_kill_left_some_answers_is_graded_again_and_its_group_is_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(graded_answers, "AnswerReader", Reader)
+    monkeypatch.setattr(rollout_log, "AnswerReader", Reader)
 
     def rollouts():
         grader = CountingGrader()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from model_ops.graders.completion_form import completion_form
+from model_ops.graders.functions import completion_form
 
 BESIDE = """
 def text_of(c): return c[-1].get("content")

@@ -11,8 +11,7 @@ from benchmarks.templates import judge
 from model_ops.documents.conversations import tokenize
 from model_ops.jobs.errors import ModelError
 from model_ops.rendering.chat_template import ChatTemplate, Unrenderable
-from model_ops.rendering.row import Row
-from model_ops.rendering.settings import RenderingSettings
+from model_ops.rendering.row import RenderingSettings, Row
 from model_ops.rendering.tokens import ServedTokens, end_of_turn_ids
 from model_ops.rendering.turns import learnt_turns
 

@@ -10,7 +10,7 @@ from tokenizers import AddedToken
 from benchmarks.template_kinds import TOOLS, answer, call, tokenizer_of, user
 from model_ops.documents.conversations import tokenize
 from model_ops.models.model_directory import load_tokenizer
-from model_ops.rendering.reasoning_budget import ReasoningBudget
+from model_ops.rendering.contexts import ReasoningBudget
 from model_ops.rendering.row import Row
 from model_ops.rendering.tokens import ServedTokens
 

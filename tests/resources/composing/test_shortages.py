@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import dagster as dg
 
-from assets.shortages import tell_shortages
+from assets.presentation import tell_shortages
 
 
 def lines(tmp_path, monkeypatch, metrics):
