@@ -70,12 +70,9 @@ class CompletionsEndpoint:
     def answer(self, prompt: list[int], sampling: Sampling, max_tokens: int) -> CompletionTokens:
         """The target's answer to a prompt. Raises ModelError if the server refuses it or its reply is incomplete."""
         body: dict[str, Any] = {
-            **sampling.as_request(),
-            "model": self.settings.model,
-            "prompt": prompt,
-            "max_tokens": max_tokens,
+            **sampling.as_request(), "model": self.settings.model, "prompt": prompt, "max_tokens": max_tokens,
             "return_token_ids": True,
-        }
+        }  # fmt: skip
         reply = self._asked("POST", "/completions", body)
         try:
             choice = reply["choices"][0]

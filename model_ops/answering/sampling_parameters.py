@@ -14,25 +14,11 @@ from typing import Any
 from model_ops.decoding import NO_PENALTIES, NONE, Penalties, Truncation
 
 NEUTRAL: dict[str, Any] = {
-    "presence_penalty": 0,
-    "frequency_penalty": 0,
-    "repetition_penalty": 1,
-    "logit_bias": {},
-    "stop": [],
-    "stop_token_ids": [],
-    "bad_words": [],
-    "min_tokens": 0,
-    "ignore_eos": False,
-    "guided_json": None,
-    "guided_regex": None,
-    "guided_choice": None,
-    "guided_grammar": None,
-    "structured_outputs": None,
-    "use_beam_search": False,
-    "typical_p": 1,
-    "allowed_token_ids": [],
-    "length_penalty": 1,
-}
+    "presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1, "logit_bias": {}, "stop": [],
+    "stop_token_ids": [], "bad_words": [], "min_tokens": 0, "ignore_eos": False, "guided_json": None, "guided_regex": None,
+    "guided_choice": None, "guided_grammar": None, "structured_outputs": None, "use_beam_search": False, "typical_p": 1,
+    "allowed_token_ids": [], "length_penalty": 1,
+}  # fmt: skip
 """Parameters besides temperature and truncation that change sampling, each with its neutral value."""
 
 LIMITS = ("max_completion_tokens", "max_tokens", "max_new_tokens", "max_output_tokens")
@@ -82,13 +68,9 @@ class Sampling:
         generation_config.json."""
         truncation = self.truncation
         return {
-            "repetition_penalty": 1,
-            "top_k": truncation.top_k or -1,
-            "min_p": truncation.min_p,
-            **json.loads(self.others),
-            "temperature": self.temperature,
-            "top_p": truncation.top_p,
-        }
+            "repetition_penalty": 1, "top_k": truncation.top_k or -1, "min_p": truncation.min_p, **json.loads(self.others),
+            "temperature": self.temperature, "top_p": truncation.top_p,
+        }  # fmt: skip
 
     def as_json(self) -> str:
         """The parameters as JSON, for a row of answers."""

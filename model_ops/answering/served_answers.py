@@ -22,14 +22,8 @@ from model_ops.files import WeightNames, target_digest
 from model_ops.jobs import ModelError
 
 COLUMNS = (
-    "interaction_id",
-    "model",
-    "served_model_digest",
-    "params",
-    "finish_reason",
-    "prompt_token_ids",
-    "completion_token_ids",
-)
+    "interaction_id", "model", "served_model_digest", "params", "finish_reason", "prompt_token_ids", "completion_token_ids",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

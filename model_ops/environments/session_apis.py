@@ -205,13 +205,10 @@ class ResponsesApi:
             "tool_choice": "auto",
             "tools": [],
             "usage": {
-                "input_tokens": prompt,
-                "input_tokens_details": {"cached_tokens": 0},
-                "output_tokens": answer,
-                "output_tokens_details": {"reasoning_tokens": 0},
-                "total_tokens": prompt + answer,
+                "input_tokens": prompt, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": answer,
+                "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": prompt + answer,
             },
-        }
+        }  # fmt: skip
 
     def stream(self, answer: Body, body: Body) -> Iterator[Body]:
         events: list[Body] = [{"type": "response.created", "response": {**answer, "status": "in_progress", "output": []}}]

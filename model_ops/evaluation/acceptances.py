@@ -270,12 +270,9 @@ def _summarise(
     taus = {}
     for name, of_it in by_name.items():
         summary = {
-            "drafter": name,
-            "temperature": mode.temperature,
-            "sampling": mode.label,
-            "num_speculative_tokens": of_it[0].num_speculative_tokens,
-            **summarize(of_it),
-        }
+            "drafter": name, "temperature": mode.temperature, "sampling": mode.label,
+            "num_speculative_tokens": of_it[0].num_speculative_tokens, **summarize(of_it),
+        }  # fmt: skip
         result.summaries.append(summary)
         taus[name] = summary["tau"]
         if name != "none":

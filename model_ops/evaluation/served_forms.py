@@ -264,11 +264,8 @@ def _asked(
         logprobs[text.row_id] = client.log_probabilities(text.input_ids.tolist())
     progress.report(phase, 2, 4, "parts")
     shared: dict[str, Any] = {
-        "max_tokens": asked.max_new_tokens,
-        "temperature": 0.0,
-        "check": progress.stop_if_requested,
-        **NEUTRAL,
-    }
+        "max_tokens": asked.max_new_tokens, "temperature": 0.0, "check": progress.stop_if_requested, **NEUTRAL,
+    }  # fmt: skip
     greedy = measure_served(client, [prompt.ids for prompt in prompts], concurrency=max(asked.concurrencies), **shared)
     progress.report(phase, 3, 4, "parts")
     rates, tau = _rates(asked, client, prompts, [{}] * len(prompts), shared)
@@ -316,12 +313,9 @@ def _rates(
         speeds = [each.tokens_per_second for each in runs]
         latencies = [reply.latency_s for each in runs for reply in each.replies]
         rates[str(concurrency)] = {
-            "median": median(speeds),
-            "lowest": min(speeds),
-            "highest": max(speeds),
-            "p50_s": median(latencies),
+            "median": median(speeds), "lowest": min(speeds), "highest": max(speeds), "p50_s": median(latencies),
             "p99_s": tail_s(latencies),
-        }
+        }  # fmt: skip
         counted = [each.acceptance for each in runs if each.acceptance is not None]
         drafts, accepted = drafts + sum(each.drafts for each in counted), accepted + sum(each.accepted for each in counted)
     return rates, tau_of(drafts, accepted) if drafts else None

@@ -107,12 +107,9 @@ def _gleu(text: str, reference: str) -> float:
 
 
 METRICS: dict[str, Callable[[str, str], float]] = {
-    "fuzzy_match": _fuzzy_match,
-    "bleu": _bleu,
-    "gleu": _gleu,
-    **{f"rouge_{size}": _rouge(size) for size in range(1, 6)},
+    "fuzzy_match": _fuzzy_match, "bleu": _bleu, "gleu": _gleu, **{f"rouge_{size}": _rouge(size) for size in range(1, 6)},
     "rouge_l": _rouge_l,
-}
+}  # fmt: skip
 """Name -> (text, reference) -> similarity."""
 
 
@@ -124,14 +121,9 @@ LARGEST_SOURCE = 256 << 10
 """Bytes; as OpenAI's limits are."""
 SCORE = 'Reply with one JSON object and nothing else, in which `result` is the score, a number: {"result": 0.5}'
 ARITHMETIC: dict[type, Callable[..., float]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: math.pow,
-    ast.USub: operator.neg,
-    ast.UAdd: operator.pos,
-}
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.Pow: math.pow,
+    ast.USub: operator.neg, ast.UAdd: operator.pos,
+}  # fmt: skip
 FUNCTIONS: dict[str, Callable[..., float]] = {
     "min": min, "max": max, "abs": abs,
     "floor": math.floor, "ceil": math.ceil, "exp": math.exp, "sqrt": math.sqrt, "log": math.log,
@@ -257,12 +249,9 @@ class OpenAiGrader:
 
 
 GRADERS = {
-    "string_check": OpenAiGrader._string_check,
-    "text_similarity": OpenAiGrader._text_similarity,
-    "python": OpenAiGrader._python,
-    "score_model": OpenAiGrader._score_model,
-    "multi": None,
-}
+    "string_check": OpenAiGrader._string_check, "text_similarity": OpenAiGrader._text_similarity,
+    "python": OpenAiGrader._python, "score_model": OpenAiGrader._score_model, "multi": None,
+}  # fmt: skip
 
 
 def namespace(group: AskedGroup, answer: GradedAnswer) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -255,19 +255,12 @@ class _Session:
     ) -> dict[str, Any]:
         self.counts.temperatures[f"{sampling.temperature:g}"] += 1
         return {
-            "row_id": conversation.row_id,
-            "turn": turn,
-            "session_id": conversation.session_id,
-            "prompt_shape": conversation.prompt_shape,
-            "workload": conversation.workload,
-            "interaction_id": conversation.interaction_ids[turn],
-            "origin": origin,
-            "prompt_token_ids": prompt,
-            "answer_token_ids": answer,
-            "finish_reason": finish_reason,
-            "temperature": sampling.temperature,
+            "row_id": conversation.row_id, "turn": turn, "session_id": conversation.session_id,
+            "prompt_shape": conversation.prompt_shape, "workload": conversation.workload,
+            "interaction_id": conversation.interaction_ids[turn], "origin": origin, "prompt_token_ids": prompt,
+            "answer_token_ids": answer, "finish_reason": finish_reason, "temperature": sampling.temperature,
             "sampling": sampling.as_json(),
-        }
+        }  # fmt: skip
 
     def _within_vocabulary(self, conversation: Dialogue, tokens: list[int]) -> None:
         strange = [token for token in tokens if not 0 <= token < self.vocabulary]

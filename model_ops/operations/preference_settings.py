@@ -14,12 +14,9 @@ OF_ANSWERS = ("kto", "bco", "apo_zero_unpaired")
 """Losses that judge an answer by itself."""
 LOSSES = (*OF_PAIRS, *OF_ANSWERS, "sft")
 READ_BY: dict[str, tuple[str, ...]] = {
-    "margin": ("simpo",),
-    "label_noise": ("robust_dpo",),
-    "nll_weight": ("orpo",),
-    "desirable_weight": ("kto",),
+    "margin": ("simpo",), "label_noise": ("robust_dpo",), "nll_weight": ("orpo",), "desirable_weight": ("kto",),
     "undesirable_weight": ("kto",),
-}
+}  # fmt: skip
 """Key of a loss -> the losses that read it; `beta` is read by all but sft."""
 INSTEAD_OF = {
     "dpo_norm": "ipo or simpo, which count by token",
@@ -104,28 +101,19 @@ class PreferenceTuningSettings(TuningSettings):
             )
         },
         "smollm3": {
-            "loss": {"apo_zero": 1.0},
-            "beta": 0.05,
-            "epochs": 1.0,
-            "learning_rate": 1e-6,
-            "warmup_share": 0.1,
-            "gradient_clip": 0.2,
-            "tokens_per_step": 131_072,
-            "max_length": 24_576,
+            "loss": {"apo_zero": 1.0}, "beta": 0.05, "epochs": 1.0, "learning_rate": 1e-6, "warmup_share": 0.1,
+            "gradient_clip": 0.2, "tokens_per_step": 131_072, "max_length": 24_576,
         },
-    }
+    }  # fmt: skip
     """Rates of `quick` and `balanced` are for data of some hundred pairs, those of the others for many steps."""
     COMMON: ClassVar[dict[str, Any]] = {**TuningSettings.COMMON, "loss": {"dpo": 1.0}, "most_epochs": 3.0}
     ADAPTERS_LEARN_FASTER: ClassVar[float] = 20.0
     LEAST_STEPS: ClassVar[int] = 30
     FEW_STEPS: ClassVar[int] = 10
     STAY_OPEN: ClassVar[dict[str, str]] = {
-        **TuningSettings.STAY_OPEN,
-        "beta": "each loss has its own",
-        "rows": "the losses say which",
-        "on_policy": "the dataset's rows",
-        **dict.fromkeys(READ_BY, "each loss has its own"),
-    }
+        **TuningSettings.STAY_OPEN, "beta": "each loss has its own", "rows": "the losses say which",
+        "on_policy": "the dataset's rows", **dict.fromkeys(READ_BY, "each loss has its own"),
+    }  # fmt: skip
 
     @model_validator(mode="after")
     def _losses_agree(self):

@@ -107,15 +107,8 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
 
 
 COUNTED = (
-    "pairs",
-    "equal_answers",
-    "other_prompt",
-    "too_long",
-    "no_answer",
-    "unrenderable_rows",
-    "row_tokens",
-    "shared_tokens",
-)
+    "pairs", "equal_answers", "other_prompt", "too_long", "no_answer", "unrenderable_rows", "row_tokens", "shared_tokens",
+)  # fmt: skip
 """Counts of the training rows that the metrics show."""
 
 

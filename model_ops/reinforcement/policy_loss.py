@@ -123,14 +123,8 @@ def _clipped(ratios: Values, advantages: Values, low: float, high: float) -> Val
 
 
 POLICY_LOSSES: dict[str, Callable[..., Values]] = {
-    "grpo": grpo,
-    "dr_grpo": grpo,
-    "rloo": rloo,
-    "gspo": gspo,
-    "cispo": cispo,
-    "dppo": dppo,
-    "kimi_k2": kimi_k2,
-}
+    "grpo": grpo, "dr_grpo": grpo, "rloo": rloo, "gspo": gspo, "cispo": cispo, "dppo": dppo, "kimi_k2": kimi_k2,
+}  # fmt: skip
 OF_ROLLOUTS = frozenset({"rloo", "gspo", "kimi_k2"})
 
 

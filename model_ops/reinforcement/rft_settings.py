@@ -78,14 +78,10 @@ FILE_AND_NAME = r".*\.py:[^\W\d]\w*$"
 TASKSETS = "verifiers"
 """The agent that plays tasksets of that library."""
 OF_LOSS: dict[str, tuple[Advantage, Aggregation]] = {
-    "grpo": ("group", "token"),
-    "dr_grpo": ("centred", "constant"),
-    "rloo": ("leave_one_out", "rollout"),
-    "gspo": ("group", "rollout"),
-    "cispo": ("group", "token"),
-    "dppo": ("centred", "token"),
+    "grpo": ("group", "token"), "dr_grpo": ("centred", "constant"), "rloo": ("leave_one_out", "rollout"),
+    "gspo": ("group", "rollout"), "cispo": ("group", "token"), "dppo": ("centred", "token"),
     "kimi_k2": ("centred", "rollout"),
-}
+}  # fmt: skip
 """Advantage and aggregation of each loss, as its source has them; the mean over tokens of grpo is that of DAPO."""
 READ_BY: dict[str, tuple[str, ...]] = {
     "clip_low": ("grpo", "dr_grpo", "rloo", "gspo", "dppo"),
@@ -291,23 +287,13 @@ class RftSettings(TuningSettings):
     ADAPTERS_LEARN_FASTER: ClassVar[float] = 40.0
     LEAST_STEPS: ClassVar[int] = 40
     STAY_OPEN: ClassVar[dict[str, str]] = {
-        **TuningSettings.STAY_OPEN,
-        **dict.fromkeys(READ_BY, "each loss has its own"),
-        "advantage": "each loss has its own",
-        "aggregation": "each loss has its own",
-        "correction": "none, or tis with max_staleness",
-        "overlong_tokens": "a fifth of max_new_tokens",
-        "temperature_end": "temperature",
-        "max_new_tokens_start": "max_new_tokens",
-        "held_out_grader": "the rows' own, or grader",
-        "environment": "none",
-        "agent": "none",
-        "python": "that of millrace",
-        "grader": "the environment or the agent",
-        "drafter": "none",
-        "server": "the defaults of its keys",
-        "seconds": "10, of an agent 300",
-    }
+        **TuningSettings.STAY_OPEN, **dict.fromkeys(READ_BY, "each loss has its own"), "advantage": "each loss has its own",
+        "aggregation": "each loss has its own", "correction": "none, or tis with max_staleness",
+        "overlong_tokens": "a fifth of max_new_tokens", "temperature_end": "temperature",
+        "max_new_tokens_start": "max_new_tokens", "held_out_grader": "the rows' own, or grader", "environment": "none",
+        "agent": "none", "python": "that of millrace", "grader": "the environment or the agent", "drafter": "none",
+        "server": "the defaults of its keys", "seconds": "10, of an agent 300",
+    }  # fmt: skip
 
     @model_validator(mode="after")
     def _keys_agree(self):

@@ -89,13 +89,9 @@ def speculative_config(
     varying = {"num_speculative_tokens_per_batch_size": [list(each) for each in by_batch_size]} if by_batch_size else {}
     synthetic = {} if as_if_tau is None else {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": as_if_tau}
     return {
-        "method": options.method,
-        **model,
-        "num_speculative_tokens": num_speculative_tokens,
-        **options.options,
-        **varying,
+        "method": options.method, **model, "num_speculative_tokens": num_speculative_tokens, **options.options, **varying,
         **synthetic,
-    }
+    }  # fmt: skip
 
 
 def _vllm(directory: str | None, options: VllmOptions | None, drafting: Drafting) -> list[str]:

@@ -288,15 +288,9 @@ ITEMS: dict[str, type[AnyItem]] = {item.model_fields["kind"].default: item for i
 """Kind -> its item."""
 
 SCORERS: dict[str, Callable[[Any, str], float]] = {
-    "number": score_number,
-    "function_call": score_call,
-    "json_schema": score_json,
-    "exact": score_exact,
-    "regex": score_regex,
-    "ifeval": score_instructions,
-    "refuses": score_refusal,
-    "complies": score_refusal,
-}
+    "number": score_number, "function_call": score_call, "json_schema": score_json, "exact": score_exact,
+    "regex": score_regex, "ifeval": score_instructions, "refuses": score_refusal, "complies": score_refusal,
+}  # fmt: skip
 """Kind -> (item, answer) -> score from 0 to 1."""
 
 _ADAPTER: TypeAdapter[AnyItem] = TypeAdapter(Annotated[AnyItem, Field(discriminator="kind")])

@@ -164,17 +164,9 @@ def test_a_student_is_trained_and_says_what_fell_back(place, tmp_path):
     tokenizer, teacher = load_tokenizer(place / "teacher"), load_model(place / "teacher", attention="sdpa")
     dataset = write_dataset(tmp_path / "data", teacher, tokenizer)
     metrics = run_job(
-        distill,
-        tmp_path / "out",
-        {"teacher": place / "teacher", "dataset": dataset},
-        teacher="answers",
-        layers=0.5,
-        steps=30,
-        tokens_per_step=256,
-        max_length=128,
-        learning_rate=3e-3,
-        precision="float32",
-    )
+        distill, tmp_path / "out", {"teacher": place / "teacher", "dataset": dataset}, teacher="answers", layers=0.5,
+        steps=30, tokens_per_step=256, max_length=128, learning_rate=3e-3, precision="float32",
+    )  # fmt: skip
     lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     kl = [line["kl"] for line in lines if "kl" in line]
     assert kl[-1] < 0.5 * kl[0] and metrics["label_only_tokens"] == 3 and metrics["logprob_tokens"] > 30
@@ -197,16 +189,13 @@ def test_an_alternative_that_does_not_map_joins_the_rest(place):
     told = EndpointTokens(
         {
             "a": {
-                "tokens": [b"d", b"\xff\xfe\xff", b"e", b"token_id:70"],
-                "said": [0, 2],
-                "counts": [3, 2],
-                "likely": [0, 1, 3, 2, 1],
-                "logs": [-0.5, -1.0, -2.0, -0.1, -3.0],
+                "tokens": [b"d", b"\xff\xfe\xff", b"e", b"token_id:70"], "said": [0, 2], "counts": [3, 2],
+                "likely": [0, 1, 3, 2, 1], "logs": [-0.5, -1.0, -2.0, -0.1, -3.0],
             }
         },
         {b"d": 10, b"e": 11},
         300,
-    )
+    )  # fmt: skip
     rendered = TurnTokens(np.array([1]), np.array([10, 11, 5]))
     given = told.exact_of(Row("a", []), None, rendered, tokenizer)
     ids, logs = told.answers["a"]

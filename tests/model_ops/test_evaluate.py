@@ -116,12 +116,10 @@ def test_the_drafter_is_compared_with_the_one_that_is_served_on_the_same_prompts
             output=tmp_path / name,
             settings=asked,
             inputs={
-                "target": place / "quantized",
-                "dataset": place / "dataset",
-                "speculator": place / "speculator",
+                "target": place / "quantized", "dataset": place / "dataset", "speculator": place / "speculator",
                 "champion_speculator": champion,
             },
-        )
+        )  # fmt: skip
         return evaluate.run(job, Progress()), json.loads((tmp_path / name / "report.json").read_text())
 
     numbers, report = compared("same", place / "speculator")
@@ -165,13 +163,9 @@ def test_suffix_decoding_begins_with_the_answers_that_were_trained_on(place, tmp
     tokenizer, runner = load_tokenizer(place / "quantized"), load_runner(place / "quantized")
     ids = [prompt.ids for prompt in read_prompts(place / "dataset", "test", tokenizer)]
     answers = decode(
-        runner,
-        ids,
-        [str(n) for n in range(len(ids))],
-        eos_ids=end_of_text_ids(place / "quantized"),
-        temperature=0,
+        runner, ids, [str(n) for n in range(len(ids))], eos_ids=end_of_text_ids(place / "quantized"), temperature=0,
         max_new_tokens=10,
-    )
+    )  # fmt: skip
     (tmp_path / "answers").mkdir()
     pq.write_table(pa.table({"answer_token_ids": [answer.tokens for answer in answers]}), tmp_path / "answers/train.parquet")
     inputs["answers"] = tmp_path / "answers"
@@ -193,22 +187,16 @@ def test_other_drafters_are_measured_by_their_kind(place, tmp_path):
             output=tmp_path / "dflash",
             inputs={"target": place / "quantized", "dataset": place / "answers"},
             settings={
-                "steps": 2,
-                "tokens_per_step": 256,
-                "learning_rate": 1e-3,
-                "max_length": 256,
-                "architecture": "dflash",
+                "steps": 2, "tokens_per_step": 256, "learning_rate": 1e-3, "max_length": 256, "architecture": "dflash",
                 "num_speculative_tokens": 2,
             },
         ),
         Progress(),
-    )
+    )  # fmt: skip
     inputs = {
-        "target": place / "quantized",
-        "dataset": place / "dataset",
-        "speculator": tmp_path / "dflash",
+        "target": place / "quantized", "dataset": place / "dataset", "speculator": tmp_path / "dflash",
         "draft_model": place / "student",
-    }
+    }  # fmt: skip
     asked = {"rows": 2, "prompts": 6, "max_new_tokens": 8, "temperatures": [0.0, 1.0], "num_speculative_tokens": 2}
     numbers = evaluate.run(Job(operation="evaluate", output=tmp_path / "report", inputs=inputs, settings=asked), Progress())
     assert numbers["greedy_identical_dflash_t0"] == numbers["greedy_identical_draft_model_t0"] == 1.0
@@ -222,13 +210,11 @@ def test_other_drafters_are_measured_by_their_kind(place, tmp_path):
     with pytest.raises(ModelError, match="another tokenizer than the target"):
         evaluate.run(
             Job(
-                operation="evaluate",
-                output=tmp_path / "other",
-                settings=asked,
+                operation="evaluate", output=tmp_path / "other", settings=asked,
                 inputs={**inputs, "draft_model": tmp_path / "stranger"},
             ),
             Progress(),
-        )
+        )  # fmt: skip
 
 
 def test_every_model_of_a_job_is_scored_and_stages_name_a_directory_before_target(tmp_path):
@@ -242,11 +228,9 @@ def test_another_model_is_compared_over_whole_rows_and_one_that_cannot_be_read_i
     write_target(tmp_path / "champion", vocab_size=290, seed=3)
     (tmp_path / "base").mkdir()
     inputs = {
-        "target": place / "student",
-        "dataset": place / "dataset",
-        "champion": tmp_path / "champion",
+        "target": place / "student", "dataset": place / "dataset", "champion": tmp_path / "champion",
         "base": tmp_path / "base",
-    }
+    }  # fmt: skip
     evaluate.run(
         Job(
             operation="evaluate",

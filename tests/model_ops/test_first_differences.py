@@ -34,18 +34,13 @@ def test_gaps_are_those_of_own_layers_after_the_shared_text(tmp_path):
     logits = load_model(tmp_path / "model", attention="sdpa")(torch.tensor([[5, 6, 7, 11, 12]])).logits[0, -1]
     ranked = logits.sort(descending=True).indices.tolist()
     alone = {
-        "same": ([5, 6], [7, 8]),
-        "near": ([5, 6, 7], [11, 12, ranked[0], 3]),
-        "far": ([5, 6, 7], [11, 12, ranked[0]]),
-        "ends": ([5], [9]),
-        "elsewhere": ([5], [6]),
-    }
+        "same": ([5, 6], [7, 8]), "near": ([5, 6, 7], [11, 12, ranked[0], 3]), "far": ([5, 6, 7], [11, 12, ranked[0]]),
+        "ends": ([5], [9]), "elsewhere": ([5], [6]),
+    }  # fmt: skip
     drafted = {
-        "same": ([5, 6], [7, 8]),
-        "near": ([5, 6, 7], [11, 12, ranked[1], 4]),
-        "far": ([5, 6, 7], [11, 12, ranked[-1]]),
+        "same": ([5, 6], [7, 8]), "near": ([5, 6, 7], [11, 12, ranked[1], 4]), "far": ([5, 6, 7], [11, 12, ranked[-1]]),
         "ends": ([5], [9, 10]),
-    }
+    }  # fmt: skip
     found = {each.row_id: each for each in first_differences(scored_model(tmp_path / "model"), alone, drafted)}
     assert set(found) == {"near", "far", "ends"}
     assert (found["near"].token, found["near"].one, found["near"].other) == (2, ranked[0], ranked[1])

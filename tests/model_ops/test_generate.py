@@ -123,15 +123,8 @@ def test_the_targets_own_answers_stand_in_the_history_of_later_turns(place, tmp_
     tokenizer = load_tokenizer(place / "target")
     prompts = {key: tokenizer.decode(row["prompt_token_ids"]) for key, row in by_turn(tmp_path / "out/train.parquet").items()}
     assert sorted(prompts) == [
-        ("cut", 0),
-        ("cut", 1),
-        ("dropped", 0),
-        ("own", 0),
-        ("own", 1),
-        ("own", 2),
-        ("tool", 0),
-        ("tool", 1),
-    ]
+        ("cut", 0), ("cut", 1), ("dropped", 0), ("own", 0), ("own", 1), ("own", 2), ("tool", 0), ("tool", 1),
+    ]  # fmt: skip
     assert "mine own#0" in prompts["own", 1] and "logged" not in prompts["own", 1]
     assert "mine own#0" in prompts["own", 2] and "mine own#1" in prompts["own", 2] and "logged" not in prompts["own", 2]
     assert "logged" in prompts["cut", 1] and "logged" in prompts["tool", 1] and "logged" in prompts["dropped", 0]
@@ -171,12 +164,8 @@ def test_requests_are_sampled_as_they_were_served(place, tmp_path, monkeypatch):
         {"interaction_id": "train-0-1", "params": '{"temperature": 0, "max_tokens": 3}'},
         {"interaction_id": "train-1-0", "params": '{"presence_penalty": 1.5, "logit_bias": {"7": 1}}'},
         {
-            "interaction_id": "train-2-0",
-            "params": "{}",
-            "served_model_digest": digest,
-            "prompt_token_ids": [5, 6, 7],
-            "completion_token_ids": [8, 9, eos],
-            "finish_reason": "stop",
+            "interaction_id": "train-2-0", "params": "{}", "served_model_digest": digest, "prompt_token_ids": [5, 6, 7],
+            "completion_token_ids": [8, 9, eos], "finish_reason": "stop",
         },
         {
             "interaction_id": "train-3-0",
@@ -194,7 +183,7 @@ def test_requests_are_sampled_as_they_were_served(place, tmp_path, monkeypatch):
             "completion_token_ids": [8],
             "finish_reason": "length",
         },
-    ]
+    ]  # fmt: skip
     types = {"prompt_token_ids": pa.list_(pa.int32()), "completion_token_ids": pa.list_(pa.int32())}
     pq.write_table(
         pa.Table.from_pylist(served, schema=pa.schema([(name, types.get(name, pa.string())) for name in COLUMNS])),

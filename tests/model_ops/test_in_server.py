@@ -93,16 +93,10 @@ def settings(python, **changes):
     return EvaluateSettings(
         num_speculative_tokens=2,
         server={
-            "python": str(python),
-            "max_new_tokens": NEW_TOKENS,
-            "concurrencies": [1, 4],
-            "start_s": 20,
-            "unquantized": False,
-            "arguments": ["--seed", "0"],
-            "drafting": {"methods": []},
-            **changes,
+            "python": str(python), "max_new_tokens": NEW_TOKENS, "concurrencies": [1, 4], "start_s": 20,
+            "unquantized": False, "arguments": ["--seed", "0"], "drafting": {"methods": []}, **changes,
         },
-    )
+    )  # fmt: skip
 
 
 def job(place, output, *roles, **inputs):
@@ -120,10 +114,8 @@ def test_a_server_that_computes_as_own_layers_agrees_in_every_form(place, says, 
     found = asked(place, tmp_path / "report", python, "speculator", unquantized=True)
     assert found.not_measured == {} and living(tmp_path) == []
     assert {name: form["loaded"] for name, form in found.summary["forms"].items()} == {
-        "reference": True,
-        "target": True,
-        "target with drafter": True,
-    }
+        "reference": True, "target": True, "target with drafter": True,
+    }  # fmt: skip
     distance = find(found.measurements, "served_distance", of="target", against="own layers")
     assert 0 <= distance.value < FLIPPED and distance.n == 12 and distance.low <= distance.value <= distance.high
     for form in ("target", "target with drafter"):
@@ -150,24 +142,17 @@ def test_the_served_model_is_measured_with_each_drafting(place, says, tmp_path, 
     python = stand_in(tmp_path, **says)
     found = asked(place, tmp_path / "report", python, "speculator", drafting={"methods": ["drafter", "ngram", "suffix"]})
     names = [
-        "target",
-        "target with drafter",
-        "target with n-gram lookup, K = 4",
-        "target with suffix lookup, K = 2",
+        "target", "target with drafter", "target with n-gram lookup, K = 4", "target with suffix lookup, K = 2",
         "target with drafter, K = 1",
-    ]
+    ]  # fmt: skip
     assert list(found.summary["forms"]) == names and found.not_measured == {}
     configs = [
         json.loads(words[words.index("--speculative-config") + 1]) if "--speculative-config" in words else None
         for words in started(tmp_path)
     ]
     assert [config and (config["method"], config["num_speculative_tokens"], "model" in config) for config in configs] == [
-        None,
-        ("eagle3", 2, True),
-        ("ngram", 4, False),
-        ("suffix", 2, False),
-        ("eagle3", 1, True),
-    ]
+        None, ("eagle3", 2, True), ("ngram", 4, False), ("suffix", 2, False), ("eagle3", 1, True),
+    ]  # fmt: skip
     measured = measured_draftings(found.speed["forms"])
     assert [f"target with {each.drafting.label}" for each in measured[2:]] == names[2:] and measured[0].drafting == NO_DRAFTING
     assert all(set(each.rates) == {1, 4} and each.rates[4].p99_s > 0 for each in measured)
@@ -351,13 +336,11 @@ def test_a_worker_that_is_ended_leaves_no_server(place, says, tmp_path, stop):
     given = job(place, tmp_path / "report").model_copy(
         update={
             "settings": {
-                "prompts": 1,
-                "max_new_tokens": 2,
-                "temperatures": [0.0],
+                "prompts": 1, "max_new_tokens": 2, "temperatures": [0.0],
                 "server": settings(python, start_s=600).server.model_dump(),
             }
         }
-    )
+    )  # fmt: skip
     (tmp_path / "job.json").write_text(given.model_dump_json())
     worker = subprocess.Popen(
         [sys.executable, "-m", "model_ops.worker", tmp_path / "job.json"], stdout=subprocess.PIPE, text=True

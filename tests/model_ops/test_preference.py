@@ -418,18 +418,11 @@ def job(material, output, dataset=None, **settings):
         output=output,
         inputs={"model": material / "model", "dataset": dataset or material / "dataset"},
         settings={
-            "steps": 4,
-            "tokens_per_step": 600,
-            "max_length": 160,
-            "micro_batch_tokens": 200,
-            "learning_rate": 3e-3,
-            "precision": "float32",
-            "checkpoint_every": 2,
-            "keep_checkpoints": 1,
-            **settings,
+            "steps": 4, "tokens_per_step": 600, "max_length": 160, "micro_batch_tokens": 200, "learning_rate": 3e-3,
+            "precision": "float32", "checkpoint_every": 2, "keep_checkpoints": 1, **settings,
         },
         threads=1,
-    )
+    )  # fmt: skip
 
 
 class StopAfter(Progress):

@@ -123,11 +123,9 @@ def random_pair(row, shares, seed=0, beginning=40, common=5):
     rest = targets[1][at:].copy()
     rest[0] = False
     together = Document(
-        row,
-        np.concatenate([chosen, rejected[at:]]),
-        np.concatenate([targets[0], rest]),
+        row, np.concatenate([chosen, rejected[at:]]), np.concatenate([targets[0], rest]),
         branches=(Branch(at, len(rejected) - at),),
-    )
+    )  # fmt: skip
     return together, [Document(row, chosen, targets[0]), Document(row, rejected, targets[1])]
 
 

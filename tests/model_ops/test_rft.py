@@ -294,14 +294,9 @@ def test_the_loss_is_the_mean_over_learnt_tokens_at_the_temperature_and_masks_le
     assert found.terms["loss"].count == inside.sum() and found.metrics["reward"].sum / found.metrics["reward"].count == 0.75
     means = {name: float(mean.sum / mean.count) for name, mean in found.metrics.items()}
     logged = {
-        "entropy": nll.mean(),
-        "gap": tokens.log_ratio.abs().mean(),
-        "gap_k3": (ratio - 1 - ratio.log()).mean(),
-        "effective": ratio.sum() ** 2 / (6 * (ratio**2).sum()),
-        "outside": 1 / 3,
-        "corrected": 1 / 3,
-        "unscored": 0,
-    }
+        "entropy": nll.mean(), "gap": tokens.log_ratio.abs().mean(), "gap_k3": (ratio - 1 - ratio.log()).mean(),
+        "effective": ratio.sum() ** 2 / (6 * (ratio**2).sum()), "outside": 1 / 3, "corrected": 1 / 3, "unscored": 0,
+    }  # fmt: skip
     assert {name: means[name] for name in logged} == {
         name: pytest.approx(float(value), abs=1e-5) for name, value in logged.items()
     }
@@ -426,16 +421,10 @@ def test_what_is_said_of_a_round_counts_answers_and_prompts(tmp_path):
         "neither cut nor without a grade"
     )
     assert round_numbers(groups, 1.0, 1e-5) == {
-        "reward": (2.0, 4.0),
-        "pass_rate": (1.0, 4.0),
-        "passed_once": (1.0, 2.0),
-        "equal_groups": (1.0, 2.0),
-        "ungraded": (1.0, 5.0),
-        "cut": (1.0, 5.0),
-        "answer_tokens": (8.0, 5.0),
-        "asked_prompts": (2.0, 1.0),
+        "reward": (2.0, 4.0), "pass_rate": (1.0, 4.0), "passed_once": (1.0, 2.0), "equal_groups": (1.0, 2.0),
+        "ungraded": (1.0, 5.0), "cut": (1.0, 5.0), "answer_tokens": (8.0, 5.0), "asked_prompts": (2.0, 1.0),
         "canary_gap": (1e-5, 1.0),
-    }
+    }  # fmt: skip
     counts = run_counts(plan.log, 1.0)
     named = ("asked_prompts", "rollouts", "sampled_tokens", "cut_rollouts", "ungraded_rollouts", "equal_groups", "first_grade")
     assert [counts[name] for name in named] == [2, 5, 8, 1, 1, 1, 0.5]

@@ -273,12 +273,9 @@ def learnt_by(plan, first=0, last=None, pause_s=0.012):
 @pytest.mark.parametrize("equal", [0.0, 0.4])
 def test_no_token_is_older_than_the_bound_and_nothing_that_was_sampled_is_left(start, tmp_path, staleness, equal):
     plan = planned(
-        start,
-        log := RolloutLog(tmp_path / "log.jsonl"),
-        [FakeMaker(equal), FakeMaker(equal)],
-        max_staleness=staleness,
+        start, log := RolloutLog(tmp_path / "log.jsonl"), [FakeMaker(equal), FakeMaker(equal)], max_staleness=staleness,
         replacements=1,
-    )
+    )  # fmt: skip
     ages = learnt_by(plan)
     plan.close()
     flat = [age for of_step in ages for age in of_step]

@@ -58,12 +58,8 @@ def test_last_weeks_rows_are_ordered_by_what_changed_most(place, tmp_path):
     ] == pytest.approx(2.6)
     assert summary["increase"] == pytest.approx(2.6 - 2.0) and summary["low"] < 0.6 < summary["high"]
     assert [(line["row_id"], line["kind"]) for line in lines] == [
-        ("test-3", "regression"),
-        ("test-0", "regression"),
-        ("test-2", "gain"),
-        ("test-1", "gain"),
-        ("test-4", "gain"),
-    ]
+        ("test-3", "regression"), ("test-0", "regression"), ("test-2", "gain"), ("test-1", "gain"), ("test-4", "gain"),
+    ]  # fmt: skip
     first = lines[0]
     assert first["change"] == pytest.approx(3.0) and first["target_loss"] == 5.0 and first["ts"].startswith("2026-06-17")
     assert first["prompt"][-1] == {"role": "user", "text": "again"} and first["logged"] == "def add(a, b):"
@@ -97,11 +93,8 @@ def test_a_first_release_is_compared_with_its_base_on_all_held_out_rows(place, t
     losses = {row: {"target": 10 + row, "base": 20} for row in range(10)}
     found, lines = of_one_run(place, tmp_path, losses, {"target": "target", "base": "base"}, base=place / "champion")
     assert (found.summary["against"], found.summary["rows"], found.summary["since"], found.summary["better"]) == (
-        "base",
-        10,
-        None,
-        10,
-    )
+        "base", 10, None, 10,
+    )  # fmt: skip
     assert [line["row_id"] for line in lines] == [
         f"test-{row}" for row in range(9, -1, -1)
     ]  # gains, worst first, and all of them

@@ -130,17 +130,12 @@ def test_every_drafter_that_vllm_runs_is_served_as_it_was_decoded(python, parts,
             output=drafter,
             inputs={"target": parts.target, "dataset": parts.answers},
             settings={
-                "architecture": architecture,
-                "steps": 60,
-                "optimizer": "muon",
-                "learning_rate": 1e-2,
-                "tokens_per_step": 1_024,
-                "max_length": 512,
-                "num_speculative_tokens": K,
+                "architecture": architecture, "steps": 60, "optimizer": "muon", "learning_rate": 1e-2,
+                "tokens_per_step": 1_024, "max_length": 512, "num_speculative_tokens": K,
             },
         ),
         Progress(),
-    )
+    )  # fmt: skip
     config = speculative_config(ARCHITECTURES[architecture].vllm, str(drafter), K)
     measured = served(python, tmp_path, parts.prompts, [0, 1], parts.target, "--speculative-config", json.dumps(config))
     assert same_texts(greedy_alone, measured[0]) >= 0.95 * PROMPTS

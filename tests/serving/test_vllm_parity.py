@@ -67,15 +67,11 @@ CHATS = {
     "developer": [{"role": "developer", "content": "Be short."}, user("one"), answer("1")],
     "named people": [{**user("one"), "name": "ann"}, answer("1"), {**user("two"), "name": "bob"}, answer("2")],
     "late system message": [
-        user("one"),
-        answer("1"),
-        {"role": "system", "content": "Now in French."},
-        user("two"),
-        answer("2"),
+        user("one"), answer("1"), {"role": "system", "content": "Now in French."}, user("two"), answer("2"),
     ],
     "two system messages": [{"role": "system", "content": "A."}, {"role": "system", "content": "B."}, user("one"), answer("1")],
     "two answers": [user("one"), answer("1"), answer("2"), user("three"), answer("3")],
-}
+}  # fmt: skip
 REQUESTS = [{}, {"chat_template_kwargs": {"enable_thinking": False}}]
 CONTINUED = {"continue_final_message": True, "add_generation_prompt": False}
 
@@ -119,13 +115,9 @@ def made(shared, tmp_path_factory):
 def server(python, made):
     root, _, _ = made
     words = [
-        "--max-model-len",
-        "1536",
-        "--trust-request-chat-template",
-        "--enable-auto-tool-choice",
-        "--tool-call-parser",
+        "--max-model-len", "1536", "--trust-request-chat-template", "--enable-auto-tool-choice", "--tool-call-parser",
         "hermes",
-    ]
+    ]  # fmt: skip
     with vllm_server(python, "int8", *words, folder=root, threads=1) as found:
         yield found
 
@@ -235,12 +227,10 @@ def test_every_public_template_becomes_the_servers_tokens(shared, made, server):
                 server,
                 "/tokenize",
                 {
-                    "messages": messages,
-                    "chat_template": tokenizer.chat_template,
-                    **({"tools": tools} if tools else {}),
+                    "messages": messages, "chat_template": tokenizer.chat_template, **({"tools": tools} if tools else {}),
                     **request,
                 },
-            )
+            )  # fmt: skip
             try:
                 own = render_prompt(tokenizer, row)
             except ModelError:

@@ -16,18 +16,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]
 
 WORDS = ["--enforce-eager", "--max-model-len", "512"]
 CHECKS = {
-    "answers",
-    "stream",
-    "stop",
-    "json schema",
-    "tool call",
-    "regex",
-    "grammar",
-    "long prompt",
-    "drafting",
-    "template",
+    "answers", "stream", "stop", "json schema", "tool call", "regex", "grammar", "long prompt", "drafting", "template",
     "text",
-}
+}  # fmt: skip
 
 
 @pytest.mark.thorough

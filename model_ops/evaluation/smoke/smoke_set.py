@@ -200,17 +200,13 @@ def compare_text(asking: SmokeClient, answers: Sequence[SmokeAnswer], scores: Sc
         compared = scores(
             [
                 {
-                    "row_id": answer.prompt.row_id,
-                    "messages": answer.prompt.messages,
-                    "tools": answer.prompt.tools,
-                    "request": answer.prompt.request,
-                    "prompt_ids": answer.prompt_ids,
-                    "ids": answer.ids,
+                    "row_id": answer.prompt.row_id, "messages": answer.prompt.messages, "tools": answer.prompt.tools,
+                    "request": answer.prompt.request, "prompt_ids": answer.prompt_ids, "ids": answer.ids,
                     "text": answer.text,
                 }
                 for answer in answers
             ]
-        )
+        )  # fmt: skip
     except ModelError as error:
         yield SmokeResult("own layers", None, str(error))
         yield _of_own_reading(asking, answers)

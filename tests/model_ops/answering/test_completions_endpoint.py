@@ -57,17 +57,9 @@ def test_a_request_says_what_the_log_said(server, monkeypatch):
         assert endpoint.answer([5, 6, 7], Sampling(), 2) == CompletionTokens([6, 9], "length")
     first, second = (request["body"] for request in server.asked)
     assert first == {
-        "model": "tutor",
-        "prompt": [5, 6, 7],
-        "max_tokens": 7,
-        "temperature": 0.4,
-        "top_p": 1.0,
-        "top_k": 20,
-        "min_p": 0.0,
-        "repetition_penalty": 1,
-        "presence_penalty": 1.0,
-        "return_token_ids": True,
-    }
+        "model": "tutor", "prompt": [5, 6, 7], "max_tokens": 7, "temperature": 0.4, "top_p": 1.0, "top_k": 20, "min_p": 0.0,
+        "repetition_penalty": 1, "presence_penalty": 1.0, "return_token_ids": True,
+    }  # fmt: skip
     assert server.asked[0]["headers"]["Authorization"] == "Bearer k1"
     # a server takes what is not said from its generation_config.json
     assert (second["top_k"], second["min_p"], second["repetition_penalty"]) == (-1, 0.0, 1)

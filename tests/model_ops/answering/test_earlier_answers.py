@@ -25,15 +25,11 @@ def directory(tmp_path, target):
     (tmp_path / "answers").mkdir()
     rows = pa.table(
         {
-            "row_id": ["a", "b"],
-            "turn": pa.array([0, 1], pa.int32()),
-            "origin": ["generated", "served"],
-            "prompt_token_ids": [[1, 2], [3]],
-            "answer_token_ids": [[7, 8], [9]],
-            "finish_reason": ["stop", "length"],
+            "row_id": ["a", "b"], "turn": pa.array([0, 1], pa.int32()), "origin": ["generated", "served"],
+            "prompt_token_ids": [[1, 2], [3]], "answer_token_ids": [[7, 8], [9]], "finish_reason": ["stop", "length"],
             "sampling": [SAMPLING.as_json()] * 2,
         }
-    )
+    )  # fmt: skip
     pq.write_table(
         rows.replace_schema_metadata({"target_digest": target_digest(target)}), tmp_path / "answers" / "train.parquet"
     )

@@ -138,14 +138,9 @@ def play(folder, name, texts, columns=None, *, seconds=20.0, answers=1, max_turn
     prompts = [SampledPrompt(f"row-{each}", "", [1], [user("q")], None, columns.get(each, {})) for each in texts]
     with EnvironmentProcesses(folder / "envs.py", name, seconds) as processes:
         maker = EnvironmentRollouts(
-            processes,
-            tokenizer,
-            RolloutLog(folder / log),
-            more.get("progress", Progress()),
-            answers=answers,
-            max_turns=max_turns,
-            longest_context=more.get("longest_context", 10_000),
-        )
+            processes, tokenizer, RolloutLog(folder / log), more.get("progress", Progress()), answers=answers,
+            max_turns=max_turns, longest_context=more.get("longest_context", 10_000),
+        )  # fmt: skip
         found = maker.rollouts(prompts, list(texts), engine, seed=0)
     return dict(zip(texts, found, strict=True)), engine
 
@@ -177,14 +172,11 @@ def test_attempts_act_hear_and_are_graded(envs):
         "right": [call("add", number="2"), call("add", number=1, times=3), f"done{END}"],
         "wrong": [f"nothing{END}"],
         "mistakes": [
-            f"<tool_call>{{add}}</tool_call>{END}",
-            call("sub", number=1),
-            call("add", nummer=1),
-            call("fail", how="value"),
+            f"<tool_call>{{add}}</tool_call>{END}", call("sub", number=1), call("add", nummer=1), call("fail", how="value"),
             f"I cannot{END}",
         ],
         "two": [call("add", number=1).replace(END, "") + call("add", number=4), f"done{END}"],
-    }
+    }  # fmt: skip
     found, engine = play(envs, "Counter", texts, {each: {"goal": 5} for each in texts}, max_turns=5)
     (right,), (wrong,), (mistakes,), (two,) = found.values()
     assert [each.grade.value for each in (right, wrong, mistakes, two)] == [1.0, 0.0, 0.0, 1.0]
@@ -207,12 +199,10 @@ def test_attempts_act_hear_and_are_graded(envs):
 
 def test_an_environment_that_fails_leaves_no_grade(envs):
     ways = {
-        "raise": "a tool raised KeyError in line 39",
-        "hang": "a tool took longer than 2 s",
-        "die": "a tool ended its process",
-        "fork": "a tool raised KeyError in line 39",
+        "raise": "a tool raised KeyError in line 39", "hang": "a tool took longer than 2 s",
+        "die": "a tool ended its process", "fork": "a tool raised KeyError in line 39",
         "bytes": "said what the chat template refuses",
-    }
+    }  # fmt: skip
     texts = {each: [call("fail", how=each), f"on{END}"] for each in ways} | {f"fine {n}": [f"on{END}"] for n in range(8)}
     texts |= {"reset": [f"on{END}"], "reward": [f"on{END}"]}
     texts["two slow calls"] = [call("fail", how="slow").replace(END, "") + call("fail", how="slow"), f"on{END}"]

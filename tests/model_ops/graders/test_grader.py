@@ -121,11 +121,8 @@ def test_an_answer_that_lacks_a_part_which_another_answer_to_its_prompt_has_gets
         with Grader(GraderSettings.model_validate({"parts": parts, "combine": combine}), "grader") as grader:
             found = grader.grade(asked)
         assert [[grade.value for grade in of_group] for of_group in found] == [
-            [None, value],
-            [1.0, 0.0],
-            [None, None],
-            [None, None],
-        ], "a part that applies to none of the answers is left out; one that fails on an answer applies to it"
+            [None, value], [1.0, 0.0], [None, None], [None, None],
+        ], "a part that applies to none of the answers is left out; one that fails on an answer applies to it"  # fmt: skip
         assert found[0][0] == Grade(None, {"right": 1.0}), "no failure, and the part that it has is kept"
         assert found[3][1].problem == "lax: raised ZeroDivisionError in line 2"
 
@@ -345,11 +342,8 @@ def test_a_ranking_asks_twice_for_a_group_in_opposite_orders():
     with judge_server(answer) as (address, seen):
         settings = {"parts": {"best": {"by": "ranking", "judge": {"base_url": address, "model": "j"}}}}
         assert grades(settings, group("b", "a", "d", "c"), group("x1", "x2", "x3"), group("a", "a"), group("a")) == [
-            [1 / 3, 1.0, -1.0, -1 / 3],
-            [0.0, 0.0, 0.0],
-            [0.0, 0.0],
-            [None],
-        ]
+            [1 / 3, 1.0, -1.0, -1 / 3], [0.0, 0.0, 0.0], [0.0, 0.0], [None],
+        ]  # fmt: skip
         assert len(seen) == 6
 
 

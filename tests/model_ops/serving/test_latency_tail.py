@@ -8,14 +8,8 @@ from model_ops.evaluation.served_forms import tail_quantile, tail_s
 
 def test_the_quantile_grows_with_the_requests():
     assert [round(tail_quantile(number), 3) for number in (1, 8, 10, 50, 64, 500, 10_000)] == [
-        0.5,
-        0.5,
-        0.5,
-        0.9,
-        0.922,
-        0.99,
-        0.99,
-    ]
+        0.5, 0.5, 0.5, 0.9, 0.922, 0.99, 0.99,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("number", [8, 64, 200])
