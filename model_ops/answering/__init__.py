@@ -1,8 +1,6 @@
 """Answers of a model to prompts: by the project's own generator, or by any server with the OpenAI API.
 
-It knows conversations, sampling parameters and requests; decoding itself is in `decoding`. Start with `answerers.py`, one
-interface over both ways. `endpoint.py` is the one client of servers that answer, `served.py` measures a server under load,
-`served_answers.py` reads answers that were logged or generated earlier.
+Start with `answerers.py`, one interface over both ways. `endpoint.py` is the one client of servers that answer.
 """
 
 from typing import TYPE_CHECKING

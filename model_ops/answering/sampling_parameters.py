@@ -1,8 +1,6 @@
-"""Sampling parameters of a logged request.
+"""Sampling parameters of a logged request; what it leaves out is the server's default, the target's generation_config.json.
 
-Defaults are the server's: the target's generation_config.json (which vLLM and SGLang read), else temperature 1.0 and no
-truncation. `others` holds further parameters that change the distribution; they are sent to an endpoint, and the project's own
-generator supports only the penalties among them. Parameters that do not change it (seeds, streaming, log-probs) are left out.
+`others` holds parameters that change the distribution and are sent to an endpoint only, `penalties` among them done here too.
 """
 
 import json

@@ -1,9 +1,7 @@
 """Benchmarks a server with an OpenAI-compatible API: latency, tokens/s and draft acceptance. Imports no torch.
 
-A prompt is a list of messages (/v1/chat/completions) or of token ids (/v1/completions). Requests are sent in a closed
-loop: `concurrency` at a time, and the next one when one returns. Latency is the time from sending a request to its last token.
-Acceptance is the difference of vLLM's counters at /metrics before and after, so no one else may use the server meanwhile; it
-is None if the server has no such counters. Requests are not repeated, because retries would distort the figures.
+Requests are sent in a closed loop, `concurrency` at a time, and never repeated, which would distort the figures. Acceptance is
+the difference of vLLM's counters at /metrics, so no one else may use the server meanwhile; None without such counters.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Answers to prompts: token ids in; sampled tokens, their log-probabilities and a grade out; kept across a kill.
 
-Start with `rollout.py`: an `Engine` samples tokens, a `RolloutMaker` makes graded attempts at prompts of them. `in_process.py`
-decodes with the weights in training, `mesh_engine.py` does in each process of a mesh, `vllm_engine.py` asks servers, and
-`engine_processes.py` samples while the model is in training. A killed run finds what was paid for in an `AnswerLog`;
-`answer_rows.py` is the schema of answers in a model's directory. Tokens are never decoded and encoded again.
+Start with `rollout.py`: an `Engine` samples tokens, a `RolloutMaker` makes graded attempts of them. A killed run finds what was
+paid for in an `AnswerLog`. Tokens are never decoded and encoded again.
 """
 
 from typing import TYPE_CHECKING

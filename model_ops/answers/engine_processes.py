@@ -1,9 +1,8 @@
 """Engines in processes of their own, which sample while the model is in training. Together they are one Engine.
 
-An engine that ends is started again and asked for the answers that it has not given; what it gave is kept. One that ends
-MOST_ENDS times in a row without an answer stops the training. After each exchange of weights the engine reads a probe; where
-both sides compute in float32 on a CPU, a difference to the trainer above `most_gap` is an error, and no answer since then is
-returned.
+One that ends is started again and asked for what it has not given; MOST_ENDS times in a row without an answer stop the
+training. After each exchange of weights the engine reads a probe; where both sides compute in float32 on a CPU, a difference to
+the trainer above `most_gap` is an error, and no answer since then is returned.
 """
 
 import ctypes

@@ -1,8 +1,7 @@
-"""Attempts of a user's own agent, which asks the policy at an address, as it would ask any server.
+"""Attempts in environments, turn by turn, and of a user's own agent, which asks the policy at an address as any server.
 
-The agent is a function `run(row, base_url, api_key)` of a file, async or not, that returns a grade. All attempts of a call run
-at the same time, each in a process and with a key of its own; what they ask at about the same time is sampled together. An
-agent that raises, hangs, ends its process, closes its connection or asks nothing leaves no grade.
+All attempts of an agent run at the same time, each in a process and with a key of its own. One that raises, hangs, ends its
+process, closes its connection or asks nothing leaves no grade.
 """
 
 import json

@@ -1,8 +1,6 @@
 """Measurements of a release: losses, recovery, acceptance of drafters, task scores, and the same models in a real server.
 
-Every number that a gate compares is a `Measurement` with its subject, unit and interval; pages also read the parts of
-report.json. Whether a release passes is not decided here. Start with `report.py`, which calls each part and writes report.json;
-`measurement.py` is the vocabulary. `smoke/` has the requests that a server must answer before it takes traffic.
+Start with `report.py`, which calls each part and writes report.json; `measurement.py` is the vocabulary that gates read.
 """
 
 from typing import TYPE_CHECKING

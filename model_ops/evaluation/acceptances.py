@@ -1,9 +1,7 @@
 """Acceptance of every drafter over held-out prompts, at each temperature and as the traffic is sampled.
 
-n-gram and suffix lookups are measured at the draft length that suits them best on the validation split. They draft for free,
-but a server verifies every draft: tau grows with the length K until matches end, so `search` takes the shortest K that reaches
-NEARLY_BEST of the best tau. The drafter of the release that is served now (`champion_speculator`) is measured as the traffic is
-sampled, on the same prompts.
+Lookups draft for free, but a server verifies every draft: tau grows with the length K until matches end, so `search` takes, on
+the validation split, the shortest K that reaches NEARLY_BEST of the best tau.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,14 +1,9 @@
 """The models of a release in a real server: whether it loads them, whether it says what own layers compute, tokens/s.
 
-served_distance: |log-probability in the server - by own layers| of each answer token of held-out rows, given the logged text
-before it. served_agreement: of the server's greedy tokens after held-out prompts, the share that own layers rank first given
-the same text before, or at most TIE_NATS behind the first: servers compute in 16 bits, where such tokens tie. tokens/s: greedy
-answers of a fixed length to the same prompts, which the server has read before; the median of several passes. The served model
-is measured with each drafting that a release may choose (`evaluation.server.drafting`), greedily and sampled as logged; where
-the best number of drafted tokens differs between concurrencies, with K by batch size too.
-
-A model that the server does not load is a result (`not_measured`), on which a gate of the release decides. A server that is not
-installed is a mistake in the recipe, and raises ModelError before anything is measured.
+served_distance: |log-probability in the server - by own layers| of each answer token of held-out rows. served_agreement: the
+share of the server's greedy tokens that own layers rank first or at most TIE_NATS behind: servers compute in 16 bits, where
+such tokens tie. tokens/s: the median of several passes of greedy answers of a fixed length. A model that the server does not
+load is a result (`not_measured`); a server that is not installed raises ModelError before anything is measured.
 """
 
 import re

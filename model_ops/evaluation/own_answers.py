@@ -1,8 +1,4 @@
-"""Answers of one model by the project's own decoder: to prompts, and to evaluation items.
-
-A thought before `</think>` is no part of an answer to an item. An item has no answer if its prompt does not fit or the template
-refuses it.
-"""
+"""Answers of one model by the project's own decoder: to prompts, and, without thoughts (`</think>`), to items."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

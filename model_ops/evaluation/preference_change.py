@@ -1,14 +1,9 @@
 """What preference training changed on held-out pairs: the served model beside its parent, the model that it began with.
 
-Of every held-out pair the log-probability of both answers by both models: preference_accuracy, the share of pairs whose chosen
-answer gained more than the rejected one (DPO's implicit reward, arXiv 2305.18290, section 4), with an interval over sessions,
-because pairs of one session are alike. Of the answers of both models to
-some of these prompts: win_rate by the judge of `evaluation.tasks`, length_ratio, and divergence_from_parent, the mean of
-log p(target) - log p(parent) over tokens that the target sampled, an unbiased estimate of KL(target || parent).
-
-preference_pairs.jsonl has the pairs of these prompts that changed most, SHOWN from either end, worst first: row_id, change (by
-how many nats the chosen answer gained on the rejected one), reason, prompt (its last messages, cut), the answers chosen,
-rejected, target and parent. A file of text: an erasure cleans its lines.
+preference_accuracy is the share of pairs whose chosen answer gained more than the rejected one (DPO's implicit reward, arXiv
+2305.18290, section 4), over sessions, because pairs of one session are alike; divergence_from_parent the mean of log p(target)
+- log p(parent) over tokens that the target sampled, an unbiased estimate of KL(target || parent). preference_pairs.jsonl has
+the SHOWN pairs that changed most, from either end. A file of text: an erasure cleans its lines.
 """
 
 import json

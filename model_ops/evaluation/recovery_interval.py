@@ -1,11 +1,8 @@
 """95 % confidence intervals over the choice of test rows or items: of loss differences, of recovery, and of mean scores.
 
-recovery = exp(reference loss - served loss), losses per target token. Both models read the same rows and are compared row by
-row: the difficulty of a row cancels out, and the difference between the models remains. Intervals are by Student's t: a
-bootstrap of 5 rows misses one end in 9 to 13 % of cases instead of 2.5 %, and of 30 rows in 5 %.
-
-If the numbers of all items are equal, there is no spread, although other items might differ: then the rule of three gives 3 / n
-as the largest share of items that differ (Hanley and Lippman-Hand 1983, JAMA 249).
+Both models read the same rows and are compared row by row. Intervals are by Student's t: a bootstrap of 5 rows misses one end
+in 9 to 13 % of cases instead of 2.5 %, and of 30 rows in 5 %. Without spread the rule of three gives 3 / n as the largest share
+of items that differ (Hanley and Lippman-Hand 1983, JAMA 249).
 """
 
 import math

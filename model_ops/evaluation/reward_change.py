@@ -1,9 +1,7 @@
 """What reinforcement fine-tuning changed on held-out prompts: the served model beside the model that it began with.
 
-rft_gain is the difference of the shares of prompts whose greedy answer passes what its row verifies itself with, whatever
-rewarded the training. Where the training's grader has the same verifier, an answer that only pleases it passes here too: the
-SHOWN passed answers that say least about their prompt are kept to be read, with row_id, prompt, answer,
-gain and given. Prompts are those of the test split, or of the validation split where that has none.
+rft_gain is the difference of the shares of prompts whose greedy answer passes what its row verifies itself with. An answer that
+only pleases a verifier which the training had passes here too: the SHOWN passed answers that say least are kept to be read.
 """
 
 import json
@@ -149,8 +147,7 @@ def _keep_passed(
 def _answers(
     inputs: Mapping[str, Path], role: str, split: Split, settings: EvaluateSettings, progress: Progress
 ) -> dict[str, list[Any]]:
-    """By prompt: the grade of the model's greedy answer (None without one), the prompt's last message, the answer. Raises
-    ModelError where no prompt leaves room for one."""
+    """By prompt: the grade of the model's greedy answer (None without one), the prompt's last message, the answer."""
     model = OwnModel(inputs[role])
     room = model.runner.max_positions - settings.max_new_tokens
     prompts = read_sampled_prompts(inputs["prompts"], model.tokenizer, room, split)[0][:MOST_PROMPTS]

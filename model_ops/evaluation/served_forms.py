@@ -1,12 +1,8 @@
 """One form of a release's model in a real server: how it is started, what it is asked, what it answers.
 
-Forms are the unquantized model, the model to be served, that model with its drafter, if the server runs such drafters, and that
-model with each other drafting that a release may choose. Each is started with the words of the release's scripts and
-`evaluation.server.arguments`.
-
-The 99th percentile of 64 requests is nearly the slowest of them: one slow request on a busy machine, and not the tail. So at
-least ABOVE requests lie above the quantile that `tail_s` takes, and it is at least the median: of 500 requests and more it is
-the 99th percentile, of 64 the 92nd, of 8 the median.
+The 99th percentile of 64 requests is nearly the slowest of them, and not the tail. So at least ABOVE requests lie above the
+quantile that `tail_s` takes, and it is at least the median: of 500 requests the 99th percentile, of 64 the 92nd, of 8 the
+median.
 """
 
 import json

@@ -1,12 +1,8 @@
-"""The served model beside the champion, or, before there is one, beside its base: losses on held-out rows, and all answers to
-the rows where it does worst.
+"""The served model beside the champion, or, before there is one, beside its base: losses and answers on held-out rows.
 
-side_by_side.jsonl has up to MOST rows, worst first, and after them up to MOST gains over a champion, one line each: row_id,
-kind (regression or gain), change, losses, tokens, ts, prompt (its last messages, cut), the answers logged, target, and champion
-or base (greedy), and marks: what anyone can see is wrong with an answer. change is the harm: by how many nats per token the
-target finds the logged answer less likely than the other model does; without another model, how unlikely it finds it. Rows
-whose answer is EMPTY or LOOPS, and the other model's is not, come first. A champion is compared on its last week of held-out
-rows, a base on all. A file of text: an erasure cleans its lines.
+side_by_side.jsonl has up to MOST rows, worst first, and after them up to MOST gains over a champion. `change` is the harm: by
+how many nats per token the target finds the logged answer less likely than the other model does. Rows whose answer is EMPTY or
+LOOPS, and the other model's is not, come first. A file of text: an erasure cleans its lines.
 """
 
 import json

@@ -1,9 +1,7 @@
 """Scores of the served model, its unquantized form, its base and the champion on the items of `evals`, and their differences.
 
-A suite, a model or a judge that cannot be measured is named in `not_measured` with the reason, and the others go on.
-
-`AccuracyRatios` are how much of the unquantized model's score the served model keeps, as a ratio on the same items. Its 95 %
-interval is Student's t over pairs of scores. If no item differs, the rule of three bounds how many could.
+`AccuracyRatios` are how much of the unquantized model's score the served model keeps on the same items: Student's t over pairs
+of scores, and the rule of three if no item differs.
 """
 
 import hashlib

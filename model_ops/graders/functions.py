@@ -1,9 +1,7 @@
 """Runs a grading function of a file in worker processes that can be killed: one that loops, crashes or forks ends alone.
 
-The function is given in the forms of function_child.py. A call has `seconds` for each answer that it grades; a process that
-exceeds it is ended with all that it started, and another one takes its place. Calls of an async function wait in one process,
-all at once. If it is lost, the calls that it had not answered are made again, each alone, so that one harms no other; where it
-was late, because the function blocks instead of waiting, so are all later ones.
+A call has `seconds` for each answer; a process that exceeds it is ended with all that it started. Calls of an async function
+wait in one process; if it is lost, those that it had not answered are made again, each alone, so that one harms no other.
 """
 
 from __future__ import annotations

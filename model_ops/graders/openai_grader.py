@@ -1,10 +1,8 @@
 """Grades answers by a grader in OpenAI's JSON form, read from a file: grader: grader.json in a recipe.
 
-string_check (eq, ne, like, ilike), text_similarity, python (in the sandbox), score_model (asked at the part's `judge`) and
-multi are known. `item` is the row's columns, `sample` the answer: output_text, output_json, output_tools. A row that lacks
-what a template names has no grade; an answer that lacks it, as one that is no JSON, has 0. What cannot be had here is refused
-when the file is read. The formula of `multi` is read as a tree of numbers, names, arithmetic and FUNCTIONS, and never
-evaluated as Python.
+A row that lacks what a template names has no grade; an answer that lacks it, as one that is no JSON, has 0. What cannot be had
+here is refused when the file is read. The formula of `multi` is read as a tree of numbers, names, arithmetic and FUNCTIONS, and
+never evaluated as Python.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The operations of a worker: one module for each, with its settings in a second module that imports no torch.
 
-Each module has `run(job, progress)`, which reads the job's inputs, calls the rooms below, writes the output directory and
-returns metrics. How to train, decode or quantize is not decided here. Start with `table.py`, the list of operations and
-their settings, then read `sft.py`, the shortest one that trains. `merging/` averages models of one shape; `trials/` runs
-every operation on a tiny model of each family.
+Each has `run(job, progress)`, which reads the job's inputs, calls the rooms below, writes the output directory and returns
+metrics. Start with `table.py`, then read `sft.py`, the shortest one that trains.
 """
 
 from typing import TYPE_CHECKING

@@ -1,10 +1,8 @@
 """Operation `distill`: initialises a student from its teacher's layers or as a model of its own, and distils the teacher.
 
-Job inputs: `teacher` (a model directory), `dataset`, optionally `served` (token ids of logged answers). The student begins as
-some layers of the teacher (model_ops.pruning), or as the model in `base`, with its own tokenizer. Training minimises a
-divergence of student and teacher at assistant tokens (model_ops.objectives.distillation), mixed with cross-entropy by
-`label_weight`; 1 is plain SFT of the same student on the same rows in the same order, the baseline. Under torchrun
-(settings.mesh) the first process reads the teacher, and both models are sharded over the mesh in the same way.
+Job inputs: `teacher` (a model directory), `dataset`, optionally `served` (token ids of logged answers). Training minimises a
+divergence of student and teacher at assistant tokens, mixed with cross-entropy by `label_weight`; 1 is plain SFT, the baseline.
+Under torchrun (settings.mesh) the first process reads the teacher, and both models are sharded over the mesh in the same way.
 """
 
 from pathlib import Path

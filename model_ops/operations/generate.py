@@ -2,16 +2,11 @@
 
     {"operation": "generate", "inputs": {"target": MODEL, "dataset": DATASET, "served": SERVED}, "output": DIR, ...}
 
-Every row of train.parquet and validation.parquet is a conversation. The target answers each of its turns, with its own earlier
-answers in the history (`model_ops.answering.turns`). If SERVED/served.parquet (optional) shows that these weights generated the
-logged answer, its logged token ids are used; otherwise the target answers again with the request's sampling parameters
-(temperature, top-p, ...), unless the settings override them.
-
-The output has the same two files with the columns row_id, turn, session_id, prompt_shape, workload, interaction_id, origin
-('served' or 'generated'), prompt_token_ids, answer_token_ids (with the end-of-text token if the target gave it), finish_reason,
-temperature, sampling (JSON text). Their metadata holds the digests of the target and its vocabulary.
-The input `previous` (optional) is an earlier output: its answers to the same prompts by the same target are taken again.
-Answers are kept under output/.work as chunks are finished, so a killed run answers no prompt twice.
+The target answers each turn of train.parquet and validation.parquet, with its own earlier answers in the history. Where
+SERVED/served.parquet (optional) shows that these weights generated the logged answer, its token ids are used; otherwise the
+target answers with the request's sampling parameters, unless the settings override them. The output has the same two files with
+ANSWER_ROWS; their metadata holds the digests of the target and its vocabulary. The input `previous` (optional) is an earlier
+output: its answers to the same prompts by the same target are taken again. A killed run answers no prompt twice.
 """
 
 import hashlib

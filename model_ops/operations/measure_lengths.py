@@ -1,10 +1,7 @@
 """Operation `measure_lengths`: how many rows of a dataset each limit on length costs, before anything is trained on them.
 
-    {"operation": "measure_lengths", "inputs": {"model": BASE, "dataset": SFT_DATASET}, "output": DIR, "settings": {...}}
-
-Tokenizes the dataset with the base model's own tokenizer and chat template, and compares every row with the model's positions,
-the stages' max_length, and the room that an answer needs. Writes limits.parquet (LIMIT_ROWS), lengths.json with a sentence for
-each later stage that could not work at all, and rendered.html and rendered.md with some rows as they are rendered.
+Writes limits.parquet (LIMIT_ROWS), lengths.json with a sentence for each later stage that could not work at all, and
+rendered.html and rendered.md with some rows as the input `model` reads them.
 """
 
 import json

@@ -1,11 +1,8 @@
 """Operation `merge`: models of one shape in, their weighted mean (a model soup) out, with weights given or searched.
 
-    python -m model_ops.worker job.json      # {"operation": "merge", "inputs": {"model": DIR, "base": DIR}, "output": DIR, ...}
-
 Job inputs: `model` (the model of the stage before), `base`, `preferred` and `fine_tuned` (earlier models, left out where they
-are the same), and for a search `dataset`. The merge has the dtype, config and tokenizer of `model`. A search writes every
-candidate of the grid to a scratch directory and measures its loss on held-out rows; losses are on disk after each candidate, so
-a stopped search continues. Ties go to the earlier candidate.
+are the same), and for a search `dataset`. The merge has the dtype, config and tokenizer of `model`. Losses of a search are on
+disk after each candidate, so a stopped search continues. Ties go to the earlier candidate.
 """
 
 import itertools

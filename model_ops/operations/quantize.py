@@ -1,14 +1,9 @@
 """Operation `quantize`: a model in, the same model with quantized weights out, in the compressed-tensors layout servers load.
 
-    python -m model_ops.worker job.json      # {"operation": "quantize", "inputs": {"model": DIR}, "output": DIR, ...}
-
 The scheme (`model_ops.quantization`) encodes one weight at a time, so memory holds one tensor, not the model. With any method
 but rtn the codes are chosen for what layers read in calibration rows (`model_ops.calibration`), while memory holds one block at
 a time; AWQ and SmoothQuant change norms and biases, too. Under torchrun (settings.mesh) processes share the rows and the
-matrices of a block, and the first one writes the directory. With `distil` the matrices are trained first.
-
-Encoded are the Linear layers of the blocks and experts that are stored as matrices of their own. All else stays as it is and is
-on the list of exceptions in config.json, which the compressed-tensors library writes.
+matrices of a block, and the first one writes the directory. All that is no Linear layer or matrix of an expert stays as it is.
 """
 
 import itertools

@@ -1,9 +1,8 @@
 """Operation `reward_model`: trains a model that scores answers, on pairs of a chosen and a rejected answer to one prompt.
 
-Job inputs: `model` (a model directory), `dataset` (a preference dataset: train.parquet, optionally validation.parquet, by which
-scores are calibrated, and test.parquet, on which they are measured).
-Output: a sequence classifier of transformers with one label (also with adapters, which are merged), its tokenizer, reward.json
-(model_ops.rewards.reward_record) and metrics.jsonl. With method lora or qlora adapter/ holds adapter and head in PEFT's format.
+Job inputs: `model`, `dataset` (train.parquet, optionally validation.parquet, by which scores are calibrated, and test.parquet,
+on which they are measured). Output: a sequence classifier with one label, its tokenizer, reward.json (reward_record) and
+metrics.jsonl; with method lora or qlora adapter/ holds adapter and head in PEFT's format.
 """
 
 from dataclasses import replace

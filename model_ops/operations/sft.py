@@ -1,10 +1,8 @@
 """Operation `sft`: supervised fine-tuning with a loss on assistant tokens only, on packed rows of separate documents.
 
-Job inputs: `model` (a model directory), `dataset` (train.parquet, optionally validation.parquet),
-optionally `served` (token ids of logged answers); to continue an earlier model, `previous` (that model) and `learnt` (the
-dataset that it was trained on).
-Output: the fine-tuned model with its tokenizer and chat template, and metrics.jsonl. With method lora or qlora the weights are
-merged, and adapter/ holds the adapter in PEFT's format (model_ops.training.tuning).
+Job inputs: `model` (a model directory), `dataset` (train.parquet, optionally validation.parquet), optionally `served` (token
+ids of logged answers); to continue an earlier model, `previous` (that model) and `learnt` (the dataset that it was trained on).
+With method lora or qlora the weights are merged, and adapter/ holds the adapter in PEFT's format (model_ops.training.tuning).
 """
 
 from functools import partial

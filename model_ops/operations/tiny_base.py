@@ -1,10 +1,8 @@
 """Operation `tiny_base`: trains a byte-level BPE tokenizer and a small Qwen3 model on Python's standard library.
 
-    {"operation": "tiny_base", "output": "...", "settings": {"preset": "quick"}}
-
 The text is `standard_library.modules("base")`, source files that the demo's logs never use. One file in twenty is held out, by
-a hash of its name; metrics give the held-out loss of the model and of a unigram model. The chat template is chatml.jinja in
-this folder. Settings and Python version determine tokenizer and weights.
+a hash of its name. The chat template is chatml.jinja in this folder. Settings and Python version determine tokenizer and
+weights.
 """
 
 import hashlib

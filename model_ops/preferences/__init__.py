@@ -1,9 +1,7 @@
 """Preference training: rows of pairs and of single answers become documents, batches and losses.
 
-Start with `preference_documents.py` (a pair is one document) and `preference_losses.py`, the losses of pairs and of single
-answers; `preference.py` has their weighted sum over a batch. `reference_log_probs.py` keeps what the model before the training
-says of each answer. `sampled_rounds.py` and `sampled_pairs.py` make pairs of the model's own answers while it trains.
-`reward_loss.py` trains a model that scores answers on the same pairs.
+Start with `preference_documents.py` (a pair is one document) and `preference.py`, the losses. `sampled_pairs.py` makes pairs of
+the model's own answers while it trains; `reward_loss.py` trains a model that scores answers on the same pairs.
 """
 
 from typing import TYPE_CHECKING

@@ -1,11 +1,8 @@
-"""Steps that learn from pairs of the model's own answers: a StatefulSource of PreferenceBatch.
+"""Steps that learn from pairs of the model's own answers, and what the reference, the model before the training, says of them.
 
-Step i learns from its share of the pairs of round i // sync_steps. The first step of a round lets the present model answer; the
-others learn from the same answers, a few updates later (semi-online: Lanchantin et al., arXiv 2506.21495). The reference stays
-the model before the training, and reads each step's pairs once, in the micro-batches of the step.
-
-The state of the source is the log of `rounds`: a run that continues finds the answers of its round there. On a mesh the first
-process has it, and each samples and learns its share.
+Step i learns from its share of the pairs of round i // sync_steps: the first step of a round samples, the others learn from the
+same answers (semi-online: Lanchantin et al., arXiv 2506.21495). The state is the log of `rounds`, which on a mesh the first
+process has.
 """
 
 import hashlib

@@ -1,9 +1,8 @@
 """Reinforcement fine-tuning: graded rollouts become advantages, batches and the losses of a policy.
 
-Start with `rollout_plan.py`, whose steps learn from rounds of rollouts. `round_asker.py` asks a round, `asynchronous_asker.py`
-asks ahead with engines in other processes, `rollout_groups.py` says what a round teaches, `canary.py` refuses answers of other
-weights, `policy_losses.py` has the losses by name. `rft_settings.py` and `engine_settings.py` are the recipe's keys, and import
-no torch."""
+Start with `rollout_plan.py`, whose steps learn from rounds of rollouts; `round_asker.py` asks them, also ahead of the training.
+`canary.py` refuses answers of other weights, `policy_loss.py` has the losses by name.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,11 +1,7 @@
 """Steps that learn from rollouts of the model in training: a StatefulSource of RolloutBatch.
 
-Step i learns from its share of round i // sync_steps. The asker (round_asker.py, or with `max_staleness` asynchronous_asker.py)
-has a round's prompts answered; rollout_groups.py says what it teaches: a group whose grades are all equal is left out, and so
-is a rollout without a grade, and with `overlong: mask` a cut one. The canary (canary.py) refuses answers of other weights.
-
-The state is the log: a run that continues finds the rounds there. Checkpoints hold what the watch (rollout_watch.py) and the
-canary saw. On a mesh the first process has the log and plans each round; each process learns its share of the micro-batches.
+Step i learns from its share of round i // sync_steps. The state is the log: a run that continues finds the rounds there, and
+checkpoints hold what watch and canary saw. On a mesh the first process has the log and plans each round.
 """
 
 import math

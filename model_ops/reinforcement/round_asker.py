@@ -1,8 +1,4 @@
-"""Asks the rounds of a reinforcement fine-tuning: draws prompts, has them answered a chunk at a time, and keeps each in the
-log.
-
-The state is the log: a run that continues finds its rounds there. `asynchronous_asker.py` asks ahead of the training.
-"""
+"""Asks the rounds of a training on rewards, in turn or ahead of it: draws prompts, has them answered, logs each."""
 
 import itertools
 import math
@@ -262,8 +258,7 @@ class AsynchronousAsker(RoundAsker):
         return None
 
     def _keep(self, number: int, place: int, chosen: list[int], groups: list[list[Rollout]]) -> None:
-        """Adds a chunk to the log. Where all of it has the present weights the canary reads it first; the training waits for it
-        then."""
+        """Adds a chunk to the log."""
         with self._news:
             first = canary_rollouts(groups)
             if number == self._version and all((rollout.versions[rollout.sampled] == number).all() for rollout in first):

@@ -1,8 +1,6 @@
 """Rows as a server renders them: the prompt from the chat template, what a model learns after it, and the token ids of both.
 
-A model is taught exactly what a server would send it and parse from it, and exact served ids win over rendered text. Start
-with `chat_template.py`, then `turns.py` (what is learnt after a prompt) and `tokens.py`. `picture.py` draws the page of
-`millrace show`. Packing into batches is in `documents`.
+Start with `chat_template.py`, then `turns.py` (what is learnt after a prompt) and `tokens.py`. Exact served ids win over text.
 """
 
 from typing import TYPE_CHECKING

@@ -1,11 +1,8 @@
 """How an answer ends: the text after which the model stops, read from a short conversation without and with a next turn.
 
-Usually that is the last special token of an answer. Three kinds of templates need more:
-
-- The end comes only with the next message (GLM, Apertus): it is the first special token of what follows.
-- More follows when the conversation ends (Phi-3 adds eos after <|end|>; Command R7B always adds a generation prompt): that is
-  no part of the answer.
-- No special token at all: the tokenizer's eos ends the answer, because generation would not stop otherwise.
+Usually that is the last special token of an answer. The end may come only with the next message (GLM, Apertus): then it is the
+first special token of what follows. What follows when the conversation ends (Phi-3's eos, Command R7B's generation prompt) is
+no part of the answer. Without any special token the tokenizer's eos ends it.
 """
 
 from collections.abc import Sequence

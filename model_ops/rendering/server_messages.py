@@ -1,13 +1,11 @@
-"""Messages in the form in which a server hands them to a chat template.
+"""Messages in the form in which a server hands them to a chat template, and the marks of a thought in an answer.
 
     server_messages(messages, arguments="object", has_developer=False, takes_parts=False)
 
-vLLM (vllm/renderers/chat_utils.py, 0.32) and SGLang do this before they render: the arguments of tool calls become objects, an
-absent content becomes an empty text, unknown keys are left out, and parts of text are joined where the template takes only
-text. Where it takes parts, vLLM gives it plain texts as parts, too, which some templates render otherwise (Gemma 4 adds a space
-to a system message). Where a template knows no role `developer`, vLLM (renderers/hf.py) makes developer messages system
-messages and joins all system messages of such a request into one at its beginning. Calls in OpenAI's older form
-(function_call, role `function`) become tool calls.
+As vLLM 0.32 (vllm/renderers/chat_utils.py) and SGLang do: arguments of tool calls become objects, absent content an empty text,
+unknown keys go, and parts of text are joined where the template takes only text; where it takes parts, plain texts become
+parts. Where a template knows no role `developer`, vLLM (renderers/hf.py) joins these and all system messages into one at the
+beginning.
 """
 
 import json

@@ -143,8 +143,7 @@ class TurnEncoder:
         return ids
 
     def _encode(self, texts: Sequence[str]) -> list[Any]:
-        """Encodes texts without special tokens at their ends. The post-processor is skipped, because one that trims offsets
-        would give tokens of spaces an empty range."""
+        """Encodes texts without special tokens at their ends."""
         processor, self.backend.post_processor = self.backend.post_processor, None
         try:
             return self.backend.encode_batch(list(texts), add_special_tokens=False)

@@ -122,11 +122,7 @@ def _after(
 
 
 def _after_header(header: str, rendered: str, messages: Sequence[dict[str, Any]]) -> str | None:
-    """The text after the header of the answer; None if it is not found.
-
-    Templates that place instructions by the last message render the context otherwise once an answer follows (Mistral Nemo):
-    then the header is the part of the prompt from its last special mark on, and what follows it must not be context.
-    """
+    """The text after the header of the answer; None if it is not found."""
     if rendered.startswith(header):
         return rendered[len(header) :]
     mark = max(header.rfind(opening) for opening in ("<", "["))

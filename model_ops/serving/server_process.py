@@ -1,8 +1,6 @@
-"""A server on the loopback for as long as a block runs.
+"""A server on a free port of the loopback for as long as a block runs, which begins when /health says that it can be asked.
 
-The server gets a free port, and the block begins when it says at /health that it can be asked. It is started by a guard
-(server_guard.py) and ends with the block, and with this process, however this process ends: killed processes leave no server
-behind. What the server writes is appended to the log.
+It is started by a guard (server_guard.py) and ends with the block, and with this process, however this process ends.
 """
 
 import os

@@ -1,9 +1,6 @@
-"""Items of an evaluation suite and how an answer is scored: text, pattern, number, JSON, calls, instructions, refusals, unit
-tests.
+"""Items of an evaluation suite and how an answer is scored: a pure function of item and answer that returns 0 to 1.
 
-Each scorer is a pure function of item and answer that returns 0 to 1, so that `resources` can check a teacher's answers with
-the same rule. Models are asked in `evaluation`. Start with `kinds.py`, the table of items and scorers. `unit_tests.py` runs
-generated code in a sandbox of its own process.
+Start with `kinds.py`, the table of items and scorers. `unit_tests.py` runs generated code in a sandbox of its own process.
 """
 
 from typing import TYPE_CHECKING

@@ -72,8 +72,7 @@ def marked_calls(text: str, tools: Tools) -> tuple[list[Call], str] | None:
 
 
 def _blocks(text: str, mark: re.Pattern[str], end: re.Pattern[str] | None) -> Iterator[tuple[str, int, int]]:
-    """(what stands between marks, where the first begins, where the last ends). JSON after a mark ends where its value does,
-    whatever its strings hold."""
+    """(what stands between marks, where the first begins, where the last ends)."""
     place = 0
     while block := mark.search(text, place):
         value_end = _json_end(text, block.start(1)) if end else 0
@@ -275,8 +274,7 @@ def message_of(text: str, prompt: str, tools: Sequence[dict[str, Any]] | None, s
 
 
 def _written(call: Call, number: int) -> dict[str, Any]:
-    """A call in OpenAI's form. Raises UnusableAnswer for arguments that JSON does not know, as a set of Python, or that no
-    tokenizer takes: half of a surrogate pair."""
+    """A call in OpenAI's form."""
     try:
         arguments = json.dumps(call.arguments, ensure_ascii=False)
         f"{call.name}{arguments}".encode()

@@ -1,9 +1,4 @@
-"""Tasks that look for a text in the answer: `exact`, `regex`, `number`, and `refuses` and `complies` for suites of harmful and
-of harmless requests.
-
-`number` compares what the answer comes to with what the item's answer comes to; number_value.py reads both. Searches are
-bounded in time, because a pattern of a file may backtrack without end.
-"""
+"""Tasks that look for a text, a number, a refusal or JSON. Searches are bounded in time: patterns may backtrack."""
 
 import json
 import re

@@ -1,9 +1,8 @@
 """Task `unit_tests`: the answer's Python code passes the item's tests, as in HumanEval (Chen et al. 2021, arXiv 2107.03374).
 
-The code is the last fenced block of the answer that defines the function, else its last block, else the whole answer. If it
-defines the function itself it stands alone, else it continues the item's prompt. HumanEval's tests define `check`, which is
-called with the function; other tests are assert statements, or functions `test_...` that need nothing of pytest. sandbox.py
-runs tests and answer, in two processes, with Python's own library alone.
+The code is the last fenced block of the answer that defines the function, else its last block, else the whole answer; without
+the function it continues the item's prompt. Tests define `check`, are assert statements, or functions `test_...`. They run in
+a sandbox (sandbox_child.py), in two processes, with Python's own library alone.
 """
 
 import ast

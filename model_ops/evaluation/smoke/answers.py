@@ -1,7 +1,4 @@
-"""Checks of the smoke set that need nothing but text (answers, streams, stop texts, long prompts), and a check's result.
-
-Each check gives a `SmokeResult`.
-"""
+"""Checks of the smoke set that need nothing but text, each with a `SmokeResult`, and the requests that they make."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
-"""Everything that a server is asked before it takes traffic.
+"""Everything that a server is asked before it takes traffic: a few dozen short requests. Imports no torch.
 
-    findings = run_smoke_set(server, prompts, schema_rows, scores)
-    failed(findings)                    # one sentence each; a check that could not be made is no failure
-
-Takes a few dozen short requests. A server that was started with a drafter must draft: its counters move while it is asked.
-Importing this file imports no torch.
+findings = run_smoke_set(server, prompts, schema_rows, scores)
+failed(findings)                    # one sentence each; a check that could not be made is no failure
 """
 
 import json

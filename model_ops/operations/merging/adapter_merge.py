@@ -1,9 +1,6 @@
 """Merges an adapter that another trainer wrote in PEFT's format into its base model, through the peft library.
 
-    merge_adapter(base, adapter, output)       # output: a whole model in the Hugging Face layout
-
-Every kind of adapter that peft can merge is read: LoRA with ranks per layer, DoRA, rsLoRA, IA3, LoHa and others, adapted
-embeddings, layers saved whole (`modules_to_save`), and a vocabulary that grew.
+merge_adapter(base, adapter, output)       # output: a whole model in the Hugging Face layout
 """
 
 import json
@@ -52,11 +49,7 @@ def merge_adapter(base: Path, adapter: Path, output: Path) -> None:
 
 
 def _fit_embeddings(model: PreTrainedModel, settings: dict, shapes: dict[str, tuple[int, ...]]) -> None:
-    """Changes the model's embeddings to those that the adapter was trained on.
-
-    They get as many rows as the embeddings that the adapter stores whole. Tied embeddings are untied if the adapter changes
-    only the input or only the head: merged into a shared weight, the change would act on both.
-    """
+    """Changes the model's embeddings to those that the adapter was trained on."""
     table, head = model.get_input_embeddings(), model.get_output_embeddings()
     names = {name.rpartition(".")[2] for name, module in model.named_modules() if module is table or module is head}
     rows = {shape[0] for name, shape in shapes.items() if name.endswith(tuple(f"{name}.weight" for name in names))}
@@ -107,10 +100,7 @@ def _merged(model: PreTrainedModel, adapter: Path, names: set[str]) -> PreTraine
 
 
 def _part_tied_layers(model: PreTrainedModel) -> bool:
-    """Gives an adapted head its own copy of the weight that it shares with the adapted input embeddings; whether it did.
-
-    With `ensure_weight_tying`, peft adapts both by the same change. Merged into one shared weight, it would count twice.
-    """
+    """Gives an adapted head its own copy of the weight that it shares with the adapted input embeddings; whether it did."""
     layers = model.get_input_embeddings(), model.get_output_embeddings()
     table, head = (getattr(layer, "base_layer", None) for layer in layers)
     if table is None or head is None or table.weight is not head.weight:

@@ -1,10 +1,6 @@
 """Runs every operation on a tiny model of a family, from the base model to the parts of a release.
 
-    material = write_material(folder)
-    found = try_operations("gemma2", folder / "gemma2", material, verify)      # {"full SFT": None, "LoRA": None, ...}
-
-None: the operation ran, its numbers are finite, and its output was read by the next operation. A sentence: why it did not. This
-is the table that `millrace models` prints and docs/models.md holds.
+found = try_operations("gemma2", folder / "gemma2", write_material(folder), verify)    # {"full SFT": None, "LoRA": "why"}
 """
 
 import json
