@@ -188,10 +188,8 @@ def test_an_alternative_that_does_not_map_joins_the_rest(place):
     tokenizer = load_tokenizer(place / "teacher")
     told = EndpointTokens(
         {
-            "a": {
-                "tokens": [b"d", b"\xff\xfe\xff", b"e", b"token_id:70"], "said": [0, 2], "counts": [3, 2],
-                "likely": [0, 1, 3, 2, 1], "logs": [-0.5, -1.0, -2.0, -0.1, -3.0],
-            }
+            "a": {"tokens": [b"d", b"\xff\xfe\xff", b"e", b"token_id:70"], "said": [0, 2], "counts": [3, 2],
+                "likely": [0, 1, 3, 2, 1], "logs": [-0.5, -1.0, -2.0, -0.1, -3.0]}
         },
         {b"d": 10, b"e": 11},
         300,

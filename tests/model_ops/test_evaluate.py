@@ -36,34 +36,24 @@ def place(tmp_path_factory):
     write_dataset(root / "dataset", rows=10)
     quantize.run(Job(operation="quantize", output=root / "quantized", inputs={"model": root / "student"}), Progress())
     generate.run(
-        Job(
-            operation="generate",
-            output=root / "answers",
-            settings={"max_new_tokens": 12},
-            inputs={"target": root / "quantized", "dataset": root / "dataset"},
-        ),
+        Job(operation="generate", output=root / "answers", settings={"max_new_tokens": 12},
+            inputs={"target": root / "quantized", "dataset": root / "dataset"}),
         Progress(),
-    )
+    )  # fmt: skip
     speculator.run(
-        Job(
-            operation="speculator",
-            output=root / "speculator",
+        Job(operation="speculator", output=root / "speculator",
             inputs={"target": root / "quantized", "dataset": root / "answers"},
-            settings={"steps": 4, "tokens_per_step": 256, "learning_rate": 1e-3, "max_length": 256, "ttt_steps": 2},
-        ),
+            settings={"steps": 4, "tokens_per_step": 256, "learning_rate": 1e-3, "max_length": 256, "ttt_steps": 2}),
         Progress(),
-    )
+    )  # fmt: skip
     return root
 
 
 def job(place, output, **changes):
     inputs = {name: place / name for name in ("base", "student", "quantized", "speculator", "dataset")}
-    return Job(
-        operation="evaluate",
-        output=output,
+    return Job(operation="evaluate", output=output,
         inputs={**inputs, "target": place / "quantized", "reference": place / "student"},
-        settings={"max_new_tokens": 10, "batch_size": 4, "num_speculative_tokens": 2, **changes},
-    )
+        settings={"max_new_tokens": 10, "batch_size": 4, "num_speculative_tokens": 2, **changes})  # fmt: skip
 
 
 def test_the_report_holds_together(place, tmp_path, monkeypatch):
@@ -115,10 +105,8 @@ def test_the_drafter_is_compared_with_the_one_that_is_served_on_the_same_prompts
             operation="evaluate",
             output=tmp_path / name,
             settings=asked,
-            inputs={
-                "target": place / "quantized", "dataset": place / "dataset", "speculator": place / "speculator",
-                "champion_speculator": champion,
-            },
+            inputs={"target": place / "quantized", "dataset": place / "dataset", "speculator": place / "speculator",
+                "champion_speculator": champion},
         )  # fmt: skip
         return evaluate.run(job, Progress()), json.loads((tmp_path / name / "report.json").read_text())
 
@@ -140,14 +128,10 @@ def test_the_drafter_is_compared_with_the_one_that_is_served_on_the_same_prompts
 
 def test_fewer_inputs_and_fewer_rows(place, tmp_path):
     numbers = evaluate.run(
-        Job(
-            operation="evaluate",
-            output=tmp_path,
-            inputs={"target": place / "student", "dataset": place / "dataset"},
-            settings={"rows": 4, "prompts": 3, "max_new_tokens": 6, "temperatures": [1.0]},
-        ),
+        Job(operation="evaluate", output=tmp_path, inputs={"target": place / "student", "dataset": place / "dataset"},
+            settings={"rows": 4, "prompts": 3, "max_new_tokens": 6, "temperatures": [1.0]}),
         Progress(),
-    )
+    )  # fmt: skip
     assert "recovery" not in numbers and "tau_eagle3_t1" not in numbers and numbers["prompts"] == 3
     assert numbers["tau_ngram_t1"] >= 1
     assert pq.read_table(tmp_path / "likelihood.parquet").num_rows == 4
@@ -193,10 +177,8 @@ def test_other_drafters_are_measured_by_their_kind(place, tmp_path):
         ),
         Progress(),
     )  # fmt: skip
-    inputs = {
-        "target": place / "quantized", "dataset": place / "dataset", "speculator": tmp_path / "dflash",
-        "draft_model": place / "student",
-    }  # fmt: skip
+    inputs = {"target": place / "quantized", "dataset": place / "dataset", "speculator": tmp_path / "dflash",
+        "draft_model": place / "student"}  # fmt: skip
     asked = {"rows": 2, "prompts": 6, "max_new_tokens": 8, "temperatures": [0.0, 1.0], "num_speculative_tokens": 2}
     numbers = evaluate.run(Job(operation="evaluate", output=tmp_path / "report", inputs=inputs, settings=asked), Progress())
     assert numbers["greedy_identical_dflash_t0"] == numbers["greedy_identical_draft_model_t0"] == 1.0
@@ -209,10 +191,8 @@ def test_other_drafters_are_measured_by_their_kind(place, tmp_path):
     write_target(tmp_path / "stranger", vocab_size=290)
     with pytest.raises(ModelError, match="another tokenizer than the target"):
         evaluate.run(
-            Job(
-                operation="evaluate", output=tmp_path / "other", settings=asked,
-                inputs={**inputs, "draft_model": tmp_path / "stranger"},
-            ),
+            Job(operation="evaluate", output=tmp_path / "other", settings=asked,
+                inputs={**inputs, "draft_model": tmp_path / "stranger"}),
             Progress(),
         )  # fmt: skip
 
@@ -227,19 +207,13 @@ def test_another_model_is_compared_over_whole_rows_and_one_that_cannot_be_read_i
     """A champion with another vocabulary reads other tokens; a base without a tokenizer stops nothing."""
     write_target(tmp_path / "champion", vocab_size=290, seed=3)
     (tmp_path / "base").mkdir()
-    inputs = {
-        "target": place / "student", "dataset": place / "dataset", "champion": tmp_path / "champion",
-        "base": tmp_path / "base",
-    }  # fmt: skip
+    inputs = {"target": place / "student", "dataset": place / "dataset", "champion": tmp_path / "champion",
+        "base": tmp_path / "base"}  # fmt: skip
     evaluate.run(
-        Job(
-            operation="evaluate",
-            output=tmp_path / "report",
-            inputs=inputs,
-            settings={"prompts": 2, "max_new_tokens": 4, "temperatures": [0.0]},
-        ),
+        Job(operation="evaluate", output=tmp_path / "report", inputs=inputs,
+            settings={"prompts": 2, "max_new_tokens": 4, "temperatures": [0.0]}),
         Progress(),
-    )
+    )  # fmt: skip
     report = json.loads((tmp_path / "report/report.json").read_text())
     assert list(report["not_measured"]) == ["loss of base"] and "holds no tokenizer" in report["not_measured"]["loss of base"]
     rows = pq.read_table(tmp_path / "report/likelihood.parquet").to_pylist()
@@ -259,14 +233,10 @@ def test_another_model_is_compared_over_whole_rows_and_one_that_cannot_be_read_i
 
 def test_no_usable_prompt_is_reported_and_the_losses_are_measured(place, tmp_path):
     numbers = evaluate.run(
-        Job(
-            operation="evaluate",
-            output=tmp_path,
-            settings={"max_new_tokens": 2**20},
-            inputs={"target": place / "student", "dataset": place / "dataset", "speculator": place / "speculator"},
-        ),
+        Job(operation="evaluate", output=tmp_path, settings={"max_new_tokens": 2**20},
+            inputs={"target": place / "student", "dataset": place / "dataset", "speculator": place / "speculator"}),
         Progress(),
-    )
+    )  # fmt: skip
     report = json.loads((tmp_path / "report.json").read_text())
     assert "raise max_length" in report["not_measured"]["acceptance"] and numbers["prompts"] == 0
     assert numbers["loss_target"] > 0 and not any(name.startswith("tau_") for name in numbers)

@@ -34,12 +34,8 @@ def place(tmp_path_factory):
 
 
 def job(place, output, **settings):
-    return Job(
-        operation="generate",
-        output=output,
-        inputs={"target": place / "target", "dataset": place / "dataset"},
-        settings={"max_new_tokens": 12, "batch_size": 4, **settings},
-    )
+    return Job(operation="generate", output=output, inputs={"target": place / "target", "dataset": place / "dataset"},
+        settings={"max_new_tokens": 12, "batch_size": 4, **settings})  # fmt: skip
 
 
 def by_turn(path):
@@ -93,12 +89,10 @@ def test_the_targets_own_answers_stand_in_the_history_of_later_turns(place, tmp_
 
     monkeypatch.setattr(answerers.OwnGenerator, "answer", answer)
     call = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
-    chats = {
-        "own": [("user", "a"), ("assistant", "logged"), ("user", "b"), ("assistant", "logged too"), ("user", "c")],
+    chats = {"own": [("user", "a"), ("assistant", "logged"), ("user", "b"), ("assistant", "logged too"), ("user", "c")],
         "cut": [("user", "a"), ("assistant", "logged"), ("user", "b"), ("assistant", "x")],
         "tool": [("user", "a"), ("assistant", "logged", {"tool_calls": call}), ("tool", "4"), ("assistant", "x")],
-        "dropped": [("user", "a"), ("assistant", "logged", {"weight": 0}), ("user", "b"), ("assistant", "x")],
-    }
+        "dropped": [("user", "a"), ("assistant", "logged", {"weight": 0}), ("user", "b"), ("assistant", "x")]}  # fmt: skip
     rows = [
         {
             "row_id": name,
@@ -190,14 +184,10 @@ def test_requests_are_sampled_as_they_were_served(place, tmp_path, monkeypatch):
         tmp_path / "served.parquet",
     )
     metrics = run(
-        Job(
-            operation="generate",
-            output=tmp_path / "out",
-            settings={"max_new_tokens": 6, "served_as": ["mine"]},
-            inputs={"target": place / "target", "dataset": tmp_path / "dataset", "served": tmp_path},
-        ),
+        Job(operation="generate", output=tmp_path / "out", settings={"max_new_tokens": 6, "served_as": ["mine"]},
+            inputs={"target": place / "target", "dataset": tmp_path / "dataset", "served": tmp_path}),
         Progress(),
-    )
+    )  # fmt: skip
     rows = by_turn(tmp_path / "out" / "train.parquet")
     assert seen["train-0#0"] == (0.5, 0.9) and seen["train-0#1"] == (0.0, 1.0) and seen["train-5#0"] == (1.0, 1.0)
     assert json.loads(rows["train-0", 0]["sampling"]) == {"temperature": 0.5, "top_p": 0.9}
@@ -220,27 +210,19 @@ def test_requests_are_sampled_as_they_were_served(place, tmp_path, monkeypatch):
         ModelError, match="token id 400 is outside the target's vocabulary of 300: check served_as and the endpoint's model"
     ):
         run(
-            Job(
-                operation="generate",
-                output=tmp_path / "strange-out",
-                settings={"served_as": ["mine"]},
-                inputs={"target": place / "target", "dataset": tmp_path / "dataset", "served": tmp_path / "strange"},
-            ),
+            Job(operation="generate", output=tmp_path / "strange-out", settings={"served_as": ["mine"]},
+                inputs={"target": place / "target", "dataset": tmp_path / "dataset", "served": tmp_path / "strange"}),
             Progress(),
-        )
+        )  # fmt: skip
     with pytest.raises(ModelError, match=r"tokenizer gives token id \d+, outside the target's vocabulary of 8"):
         write_target(tmp_path / "small", vocab_size=300)
         config = json.loads((tmp_path / "small" / "config.json").read_text())
         (tmp_path / "small" / "config.json").write_text(json.dumps({**config, "vocab_size": 8}))
         run(
-            Job(
-                operation="generate",
-                output=tmp_path / "small-out",
-                settings={"served_as": ["mine"]},
-                inputs={"target": tmp_path / "small", "dataset": tmp_path / "dataset", "served": tmp_path},
-            ),
+            Job(operation="generate", output=tmp_path / "small-out", settings={"served_as": ["mine"]},
+                inputs={"target": tmp_path / "small", "dataset": tmp_path / "dataset", "served": tmp_path}),
             Progress(),
-        )
+        )  # fmt: skip
 
 
 def test_answers_do_not_depend_on_batches_and_choices_are_seeded(place, tmp_path):

@@ -48,23 +48,16 @@ def place(tmp_path_factory):
     write_dataset(root / "dataset", rows=12)
     quantize.run(Job(operation="quantize", output=root / "int8", inputs={"model": root / "float"}), Progress())
     generate.run(
-        Job(
-            operation="generate",
-            output=root / "answers",
-            settings={"max_new_tokens": 6},
-            inputs={"target": root / "int8", "dataset": root / "dataset"},
-        ),
+        Job(operation="generate", output=root / "answers", settings={"max_new_tokens": 6},
+            inputs={"target": root / "int8", "dataset": root / "dataset"}),
         Progress(),
-    )
+    )  # fmt: skip
     speculator.run(
-        Job(
-            operation="speculator",
-            output=root / "speculator",
+        Job(operation="speculator", output=root / "speculator",
             inputs={"target": root / "int8", "dataset": root / "answers"},
-            settings={"steps": 1, "tokens_per_step": 256, "learning_rate": 1e-3, "max_length": 256, "ttt_steps": 2},
-        ),
+            settings={"steps": 1, "tokens_per_step": 256, "learning_rate": 1e-3, "max_length": 256, "ttt_steps": 2}),
         Progress(),
-    )
+    )  # fmt: skip
     return root
 
 
@@ -92,10 +85,8 @@ def says(place):
 def settings(python, **changes):
     return EvaluateSettings(
         num_speculative_tokens=2,
-        server={
-            "python": str(python), "max_new_tokens": NEW_TOKENS, "concurrencies": [1, 4], "start_s": 20,
-            "unquantized": False, "arguments": ["--seed", "0"], "drafting": {"methods": []}, **changes,
-        },
+        server={"python": str(python), "max_new_tokens": NEW_TOKENS, "concurrencies": [1, 4], "start_s": 20,
+            "unquantized": False, "arguments": ["--seed", "0"], "drafting": {"methods": []}, **changes},
     )  # fmt: skip
 
 
@@ -141,10 +132,8 @@ def test_the_served_model_is_measured_with_each_drafting(place, says, tmp_path, 
     monkeypatch.setattr("model_ops.evaluation.in_server.varying", lambda measured, can_vary: None)
     python = stand_in(tmp_path, **says)
     found = asked(place, tmp_path / "report", python, "speculator", drafting={"methods": ["drafter", "ngram", "suffix"]})
-    names = [
-        "target", "target with drafter", "target with n-gram lookup, K = 4", "target with suffix lookup, K = 2",
-        "target with drafter, K = 1",
-    ]  # fmt: skip
+    names = ["target", "target with drafter", "target with n-gram lookup, K = 4", "target with suffix lookup, K = 2",
+        "target with drafter, K = 1"]  # fmt: skip
     assert list(found.summary["forms"]) == names and found.not_measured == {}
     configs = [
         json.loads(words[words.index("--speculative-config") + 1]) if "--speculative-config" in words else None
@@ -284,15 +273,10 @@ def test_the_report_of_an_evaluation_with_a_server(place, says, tmp_path):
     python = stand_in(tmp_path, **says, exits="ValueError: too large", only=str(place / "float"))
     given = job(place, tmp_path / "report").model_copy(
         update={
-            "settings": {
-                "prompts": 1,
-                "max_new_tokens": 2,
-                "temperatures": [0.0],
-                "num_speculative_tokens": 1,
-                "server": settings(python, unquantized=True).server.model_dump(),
-            }
+            "settings": {"prompts": 1, "max_new_tokens": 2, "temperatures": [0.0], "num_speculative_tokens": 1,
+                "server": settings(python, unquantized=True).server.model_dump()}
         }
-    )
+    )  # fmt: skip
     numbers = evaluate.run(given, Progress())
     report, speed = (json.loads((tmp_path / "report" / name).read_text()) for name in ("report.json", "speed.json"))
     assert numbers["loads_in_server_target"] and not numbers["loads_in_server_reference"]
@@ -335,10 +319,8 @@ def test_a_worker_that_is_ended_leaves_no_server(place, says, tmp_path, stop):
     python = stand_in(tmp_path, **says, late_s=600)
     given = job(place, tmp_path / "report").model_copy(
         update={
-            "settings": {
-                "prompts": 1, "max_new_tokens": 2, "temperatures": [0.0],
-                "server": settings(python, start_s=600).server.model_dump(),
-            }
+            "settings": {"prompts": 1, "max_new_tokens": 2, "temperatures": [0.0],
+                "server": settings(python, start_s=600).server.model_dump()}
         }
     )  # fmt: skip
     (tmp_path / "job.json").write_text(given.model_dump_json())

@@ -110,11 +110,8 @@ def test_token_ids_of_another_tokenizer_are_refused(tmp_path):
 def test_tokens_are_those_of_the_later_stages(tmp_path):
     tokenizer = write_target(tmp_path / "base", layers=1, max_position_embeddings=40)
     dataset = write_dataset(tmp_path / "dataset")
-    settings = {
-        "training": {"sft": {"max_length": 40}},
-        "drafter": {"max_length": 64, "max_new_tokens": 8},
-        "evaluation": {"max_length": 64, "max_new_tokens": 8},
-    }
+    settings = {"training": {"sft": {"max_length": 40}}, "drafter": {"max_length": 64, "max_new_tokens": 8},
+        "evaluation": {"max_length": 64, "max_new_tokens": 8}}  # fmt: skip
     metrics = run_job(measure_lengths, tmp_path / "out", {"model": tmp_path / "base", "dataset": dataset}, **settings)
     report = json.loads((tmp_path / "out" / "lengths.json").read_text())
     documents, counts = read_documents(dataset, "train", tokenizer, 40)

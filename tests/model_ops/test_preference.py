@@ -40,12 +40,8 @@ def rows_of(shares=True, pairs=4, singles=3, seed=0, **more):
         ids = generator.integers(3, 61, 25 + i, dtype=np.int32)
         documents.append(Document(f"s{i}", ids, np.arange(len(ids)) >= 18 - i))
     count = pairs + singles
-    given = {
-        "weights": generator.uniform(0.5, 2, count),
-        "confidence": generator.uniform(0.7, 1, count),
-        "verdicts": np.array([PAIR] * pairs + [i % 2 for i in range(singles)]),
-        **more,
-    }
+    given = {"weights": generator.uniform(0.5, 2, count), "confidence": generator.uniform(0.7, 1, count),
+        "verdicts": np.array([PAIR] * pairs + [i % 2 for i in range(singles)]), **more}  # fmt: skip
     return Preferences(Documents.gather(documents), margins=np.full(count, np.nan), reasons=[""] * count, counts={}, **given)
 
 
@@ -81,11 +77,8 @@ def plainly(model, rows, reference, losses, given, z0=0.0, shift=0.0):
         meta.append((row, good, side))
 
     def answers(index):
-        return AnswerLogProbs(
-            torch.stack([sums[i][0].sum() for i in index]),
-            torch.stack([sums[i][1].sum() for i in index]),
-            torch.tensor([len(sums[i][0]) for i in index]),
-        )
+        return AnswerLogProbs(torch.stack([sums[i][0].sum() for i in index]),
+            torch.stack([sums[i][1].sum() for i in index]), torch.tensor([len(sums[i][0]) for i in index]))  # fmt: skip
 
     pairs = [i for i, (row, _, side) in enumerate(meta) if rows.verdicts[row] == PAIR and side == 0]
     everything, total = list(range(len(meta))), 0.0
@@ -417,10 +410,8 @@ def job(material, output, dataset=None, **settings):
         operation="preference",
         output=output,
         inputs={"model": material / "model", "dataset": dataset or material / "dataset"},
-        settings={
-            "steps": 4, "tokens_per_step": 600, "max_length": 160, "micro_batch_tokens": 200, "learning_rate": 3e-3,
-            "precision": "float32", "checkpoint_every": 2, "keep_checkpoints": 1, **settings,
-        },
+        settings={"steps": 4, "tokens_per_step": 600, "max_length": 160, "micro_batch_tokens": 200, "learning_rate": 3e-3,
+            "precision": "float32", "checkpoint_every": 2, "keep_checkpoints": 1, **settings},
         threads=1,
     )  # fmt: skip
 

@@ -229,11 +229,8 @@ def test_nine_prompts_of_ten_that_teach_nothing_are_a_silent_round():
 
 def test_answers_of_other_weights_are_refused_and_not_learnt_by_the_next_try_either(start, tmp_path, monkeypatch):
     sample = InProcessEngine.sample
-    monkeypatch.setattr(
-        InProcessEngine,
-        "sample",
-        lambda self, *asked: [replace(each, log_probs=each.log_probs - 1e-3) for each in sample(self, *asked)],
-    )
+    monkeypatch.setattr(InProcessEngine, "sample",
+        lambda self, *asked: [replace(each, log_probs=each.log_probs - 1e-3) for each in sample(self, *asked)])  # fmt: skip
     for _ in range(2):
         with pytest.raises(ModelError, match=r"round 0: the engine gave tokens .* nothing was learnt from this round"):
             run(start, tmp_path / "out", steps=2, held_out_prompts=0)
@@ -353,19 +350,10 @@ def plan_of(folder, teaches, prompts=12, **settings):
         ]
 
     given = {"grader": "verifier", "answers": 2, "prompts_per_step": 4, "max_new_tokens": 8, "max_length": 32, **settings}
-    plan = RolloutPlan(
-        [SampledPrompt(str(n), "", [5, 6], [], None, {}) for n in range(prompts)],
-        [SimpleNamespace(answers=2, rollouts=rollouts)],
-        SimpleNamespace(sync=lambda version: None, exact=True),
-        RolloutLog(folder / "log.jsonl"),
-        torch.nn.Linear(1, 1),
-        SimpleNamespace(taken_gaps=dict),
-        RftSettings(**given),
-        World.alone(torch.device("cpu")),
-        shares=False,
-        longest=8,
-        progress=Progress(),
-    )
+    plan = RolloutPlan([SampledPrompt(str(n), "", [5, 6], [], None, {}) for n in range(prompts)],
+        [SimpleNamespace(answers=2, rollouts=rollouts)], SimpleNamespace(sync=lambda version: None, exact=True),
+        RolloutLog(folder / "log.jsonl"), torch.nn.Linear(1, 1), SimpleNamespace(taken_gaps=dict), RftSettings(**given),
+        World.alone(torch.device("cpu")), shares=False, longest=8, progress=Progress())  # fmt: skip
     plan.asker.canary = lambda rollouts, number: 0.0
     return plan
 

@@ -98,12 +98,8 @@ def test_running_answers_go_on_with_new_weights_and_every_token_has_its_version_
         cache, before = DynamicCache(config=old.config), [*prompt, *tokens[:3]]
         with torch.no_grad():
             early = old(input_ids=torch.tensor([before]), past_key_values=cache, use_cache=True).logits[0, len(prompt) - 1 :]
-            late = new(
-                input_ids=torch.tensor([tokens[3:8]]),
-                position_ids=torch.arange(len(before), len(before) + 5)[None],
-                past_key_values=cache,
-                use_cache=True,
-            ).logits[0]
+            late = new(input_ids=torch.tensor([tokens[3:8]]), position_ids=torch.arange(len(before), len(before) + 5)[None],
+                past_key_values=cache, use_cache=True).logits[0]  # fmt: skip
         logs = (torch.cat([early, late]) / 0.7).log_softmax(-1)[range(9), tokens]
         torch.testing.assert_close(torch.tensor(answer.log_probs), logs, rtol=0, atol=2e-5)
     engine.answer(prompts, ["c", "d"], 0, found.__setitem__)

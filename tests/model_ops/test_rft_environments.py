@@ -215,10 +215,8 @@ def test_a_policy_that_calls_tools_gets_better_at_it(start, tmp_path):
     ]
     (start / "boxes").mkdir()
     pq.write_table(pa.Table.from_pylist(rows), start / "boxes/train.parquet")
-    asked = {
-        "steps": 30, "answers": 16, "max_new_tokens": 48, "max_turns": 2, "max_length": 200, "learning_rate": 1e-3,
-        "held_out_prompts": 0,
-    }  # fmt: skip
+    asked = {"steps": 30, "answers": 16, "max_new_tokens": 48, "max_turns": 2, "max_length": 200, "learning_rate": 1e-3,
+        "held_out_prompts": 0}  # fmt: skip
     found = run(start, tmp_path / "out", None, "caller", "boxes", "Box", **asked)
     assert 0.1 < found["first_grade"] < 0.7 and found["last_grade"] > found["first_grade"] + 0.2
 

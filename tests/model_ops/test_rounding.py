@@ -84,14 +84,8 @@ def test_a_training_that_rounding_undoes_is_named(tiny_model, gained, warns):
     result = TrainingResult(
         1, 0, 1.0, 1, 1.0, 1.0, 0.0, {"validation_loss": 0.0}, "float32", before={"validation_loss": gained}
     )
-    numbers = validated_as_saved(
-        model,
-        lambda: {"validation_loss": float((weight - 1 - 2**-8).abs().mean() * 2**8)},
-        result,
-        World.alone(torch.device("cpu")),
-        Heard(),
-        "sft",
-    )
+    numbers = validated_as_saved(model, lambda: {"validation_loss": float((weight - 1 - 2**-8).abs().mean() * 2**8)},
+        result, World.alone(torch.device("cpu")), Heard(), "sft")  # fmt: skip
     assert numbers == {"saved_validation_loss": pytest.approx(1.0)}
     assert [kind for kind, _ in events] == ["warning"] * warns
     if warns:

@@ -50,10 +50,8 @@ def offline_tau(target, speculator, prompts, temperature):
     """The exact decoder's acceptance length, of a drafter as servers draft with it."""
     runner = load_runner(target)
     model = load_draft_model(speculator, runner.dtype).attach(runner)
-    answers = decode(
-        runner, prompts, [str(number) for number in range(len(prompts))], eos_ids=end_of_text_ids(target),
-        temperature=temperature, max_new_tokens=NEW_TOKENS, num_speculative_tokens=K, drafter=model.drafter(),
-    )  # fmt: skip
+    answers = decode(runner, prompts, [str(number) for number in range(len(prompts))], eos_ids=end_of_text_ids(target),
+        temperature=temperature, max_new_tokens=NEW_TOKENS, num_speculative_tokens=K, drafter=model.drafter())  # fmt: skip
     return 1 + sum(answer.accepted for answer in answers) / sum(answer.drafts for answer in answers)
 
 

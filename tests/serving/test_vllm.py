@@ -129,10 +129,8 @@ def test_every_drafter_that_vllm_runs_is_served_as_it_was_decoded(python, parts,
             operation="speculator",
             output=drafter,
             inputs={"target": parts.target, "dataset": parts.answers},
-            settings={
-                "architecture": architecture, "steps": 60, "optimizer": "muon", "learning_rate": 1e-2,
-                "tokens_per_step": 1_024, "max_length": 512, "num_speculative_tokens": K,
-            },
+            settings={"architecture": architecture, "steps": 60, "optimizer": "muon", "learning_rate": 1e-2,
+                "tokens_per_step": 1_024, "max_length": 512, "num_speculative_tokens": K},
         ),
         Progress(),
     )  # fmt: skip

@@ -132,8 +132,5 @@ def test_two_workloads_share_a_server_and_one_is_promoted_under_load(python, toy
             )
         finally:
             following.close()
-    print(
-        f"{len(releases)} requests, {len(failed)} failed, {releases.count(second.name)} answered by the second release",
-        *said,
-        sep="\n",
-    )
+    print(f"{len(releases)} requests, {len(failed)} failed, {releases.count(second.name)} answered by the second release",
+        *said, sep="\n")  # fmt: skip

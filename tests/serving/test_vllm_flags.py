@@ -34,10 +34,8 @@ print(json.dumps([{name: str(value) for name, value in each.items()} for each in
 def test_vllm_reads_the_arguments_of_a_release(python, tmp_path):
     said = fingerprint("3f2a91c0d4e5", "ab" * 32)
     plans = [
-        ServingPlan(
-            "tutor", f"r{number}", "models/target", "models/drafter", ARCHITECTURES[name].serving, with_drafter(3),
-            Service(said, zero_retention=bool(number % 2)), ServingSettings(gpus=1 + number % 2).on(None), None, True,
-        )
+        ServingPlan("tutor", f"r{number}", "models/target", "models/drafter", ARCHITECTURES[name].serving, with_drafter(3),
+            Service(said, zero_retention=bool(number % 2)), ServingSettings(gpus=1 + number % 2).on(None), None, True)
         for number, name in enumerate(("eagle3", "mtp", "dflash"))
     ]  # fmt: skip
     asked = []

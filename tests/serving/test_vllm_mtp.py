@@ -49,10 +49,8 @@ def released(tmp_path_factory):
 
     target, quantized = made("quantized_model", "quantize", {"mtp_layer": True}, model=root / "base")
     generate.run(
-        Job(
-            operation="generate", output=root / "answers", settings={"max_new_tokens": NEW_TOKENS},
-            inputs={"target": target, "dataset": root / "dataset"},
-        ),
+        Job(operation="generate", output=root / "answers", settings={"max_new_tokens": NEW_TOKENS},
+            inputs={"target": target, "dataset": root / "dataset"}),
         Progress(),
     )  # fmt: skip
     drafter, trained = made(

@@ -58,12 +58,8 @@ CHATS = {
     "unicode": [{"role": "system", "content": UNICODE}, user(UNICODE), answer(UNICODE), user(f" {UNICODE} "), answer("x")],
     "empty and blank": [user(""), answer("a"), user("  \n"), answer("b")],
     "parts": [{"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]}, answer("3")],
-    "call with words": [
-        user("weather?"),
-        answer("I look.", tool_calls=[call(1, 'K\u00f6ln "West"')]),
-        result(1, "4\n\u00b0C"),
-        answer("4"),
-    ],
+    "call with words": [user("weather?"), answer("I look.", tool_calls=[call(1, 'K\u00f6ln "West"')]),
+        result(1, "4\n\u00b0C"), answer("4")],
     "developer": [{"role": "developer", "content": "Be short."}, user("one"), answer("1")],
     "named people": [{**user("one"), "name": "ann"}, answer("1"), {**user("two"), "name": "bob"}, answer("2")],
     "late system message": [
@@ -96,14 +92,10 @@ def made(shared, tmp_path_factory):
     for split, part in (("train", rows[:ROWS]), ("validation", rows[ROWS : ROWS + 4]), ("test", rows[2 * ROWS :])):
         pq.write_table(pa.Table.from_pylist(part, schema=schema), root / f"dataset/{split}.parquet")
     sft.run(
-        Job(
-            operation="sft",
-            output=root / "tuned",
-            inputs={"model": shared / "models/house", "dataset": root / "dataset"},
-            settings={"method": "lora", "steps": 8, "tokens_per_step": 1_024, "max_length": 512, "learning_rate": 5e-3},
-        ),
+        Job(operation="sft", output=root / "tuned", inputs={"model": shared / "models/house", "dataset": root / "dataset"},
+            settings={"method": "lora", "steps": 8, "tokens_per_step": 1_024, "max_length": 512, "learning_rate": 5e-3}),
         Progress(),
-    )
+    )  # fmt: skip
     quantize_directory(root / "tuned", root / "int8", Progress())
     tokenizer = load_tokenizer(root / "int8")
     texts = [tokenizer.apply_chat_template(json.loads(row["messages"]), return_dict=False) for row in rows[2 * ROWS :]]
@@ -114,10 +106,8 @@ def made(shared, tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(python, made):
     root, _, _ = made
-    words = [
-        "--max-model-len", "1536", "--trust-request-chat-template", "--enable-auto-tool-choice", "--tool-call-parser",
-        "hermes",
-    ]  # fmt: skip
+    words = ["--max-model-len", "1536", "--trust-request-chat-template", "--enable-auto-tool-choice", "--tool-call-parser",
+        "hermes"]  # fmt: skip
     with vllm_server(python, "int8", *words, folder=root, threads=1) as found:
         yield found
 

@@ -71,12 +71,10 @@ class Released:
             port = free.getsockname()[1]
         self.home, self.url, self.crash = home, f"http://127.0.0.1:{port}", home / "crash"
         self.shared_before = set(SHARED.iterdir())
-        environment = {
-            "PATH": f"{home / 'bin'}:/usr/bin:/bin", "HOME": str(home), "TMPDIR": str(home / "tmp"),
+        environment = {"PATH": f"{home / 'bin'}:/usr/bin:/bin", "HOME": str(home), "TMPDIR": str(home / "tmp"),
             "XDG_CACHE_HOME": str(home / "cache"), "PYTHONPATH": str(home / "plugin"),
             "MILLRACE_TEST_CRASH": str(self.crash), "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "OMP_NUM_THREADS": "2",
-        }  # fmt: skip
+            "OMP_NUM_THREADS": "2"}  # fmt: skip
         self.output = (home / "output.log").open("wb")
         self.process = subprocess.Popen(
             [
@@ -185,13 +183,9 @@ def say_everywhere(server: Released) -> list[int]:
     statuses += [server.ask(content=f'{{"model": "tutor", "{MARK}')[0], server.ask(f"/v1/{MARK}?q={MARK}")[0]]
     statuses += [
         server.ask(path, content=json.dumps({"model": "tutor", **body}))[0]
-        for path, body in (
-            ("/v1/completions", {"prompt": MARK, "max_tokens": 4}),
-            ("/tokenize", {"prompt": MARK}),
-            ("/v1/responses", {"input": MARK, "store": True, "max_output_tokens": 8}),
-            ("/detokenize", {"tokens": [10**9]}),
-        )
-    ]
+        for path, body in (("/v1/completions", {"prompt": MARK, "max_tokens": 4}), ("/tokenize", {"prompt": MARK}),
+            ("/v1/responses", {"input": MARK, "store": True, "max_output_tokens": 8}), ("/detokenize", {"tokens": [10**9]}))
+    ]  # fmt: skip
     return statuses
 
 
@@ -200,10 +194,8 @@ def crash_while_answering(server: Released) -> None:
 
     def ask():
         with suppress(urllib3.exceptions.HTTPError):
-            server.ask(
-                max_tokens=200, ignore_eos=True, stop=[MARK], bad_words=[MARK],
-                structured_outputs={"regex": f"({MARK}|[a-z ])*"},
-            )  # fmt: skip
+            server.ask(max_tokens=200, ignore_eos=True, stop=[MARK], bad_words=[MARK],
+                structured_outputs={"regex": f"({MARK}|[a-z ])*"})  # fmt: skip
 
     asking = threading.Thread(target=ask)
     asking.start()

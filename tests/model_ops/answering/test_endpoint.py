@@ -38,11 +38,8 @@ def endpoint_of(address, **changes):
 def chats(answer, count=1, **changes):
     """(replies, requests, endpoint) of so many chats against a server."""
     with loopback(answer) as (address, seen), endpoint_of(address, **changes) as endpoint:
-        return (
-            list(endpoint.each(endpoint.chat, [{"messages": [], "number": number} for number in range(count)])),
-            seen,
-            endpoint,
-        )
+        return (list(endpoint.each(endpoint.chat, [{"messages": [], "number": number} for number in range(count)])), seen,
+            endpoint)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -80,13 +77,9 @@ def test_a_key_comes_from_the_environment_only(monkeypatch):
     assert "sk-1234" not in str(caught.value.errors(include_input=False))
 
 
-BAD = {
-    "busy": (429, {}),
-    "no reply": (0, completion("x")),
-    "HTML instead of JSON": (200, "<!DOCTYPE html><html>login</html>"),
-    "not JSON": (200, '{"choices": [{"mess'),
-    "no choices": (200, {"choices": []}),
-}
+BAD = {"busy": (429, {}), "no reply": (0, completion("x")),
+    "HTML instead of JSON": (200, "<!DOCTYPE html><html>login</html>"), "not JSON": (200, '{"choices": [{"mess'),
+    "no choices": (200, {"choices": []})}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", BAD)

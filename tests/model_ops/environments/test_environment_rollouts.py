@@ -156,14 +156,12 @@ def test_tools_are_described_by_their_hints_and_docstrings(envs):
     assert (add["name"], add["description"], fail["name"]) == ("add", "Adds a number\nto the total.", "fail")
     assert add["parameters"] == {
         "type": "object",
-        "properties": {
-            "number": {"type": "integer", "description": "What is added"},
+        "properties": {"number": {"type": "integer", "description": "What is added"},
             "times": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": 1, "description": "How often"},
             "how": {"type": "string", "enum": ["up", "down"], "default": "up"},
-            "tags": {"type": "array", "items": {"type": "string"}, "default": []},
-        },
+            "tags": {"type": "array", "items": {"type": "string"}, "default": []}},
         "required": ["number"],
-    }
+    }  # fmt: skip
     assert (about.replies, about.rewards) == (False, True)
 
 
@@ -198,11 +196,9 @@ def test_attempts_act_hear_and_are_graded(envs):
 
 
 def test_an_environment_that_fails_leaves_no_grade(envs):
-    ways = {
-        "raise": "a tool raised KeyError in line 39", "hang": "a tool took longer than 2 s",
+    ways = {"raise": "a tool raised KeyError in line 39", "hang": "a tool took longer than 2 s",
         "die": "a tool ended its process", "fork": "a tool raised KeyError in line 39",
-        "bytes": "said what the chat template refuses",
-    }  # fmt: skip
+        "bytes": "said what the chat template refuses"}  # fmt: skip
     texts = {each: [call("fail", how=each), f"on{END}"] for each in ways} | {f"fine {n}": [f"on{END}"] for n in range(8)}
     texts |= {"reset": [f"on{END}"], "reward": [f"on{END}"]}
     texts["two slow calls"] = [call("fail", how="slow").replace(END, "") + call("fail", how="slow"), f"on{END}"]

@@ -283,13 +283,9 @@ def test_settings_say_what_is_wrong():
 def test_math_equality(monkeypatch):
     pytest.importorskip("math_verify")
     monkeypatch.setattr("model_ops.graders.functions.WORKERS", 1)  # importing it takes seconds
-    asked = [
-        group(r"so \boxed{\frac{1}{2}}", r"$\frac{1}{3}$", r"\boxed{9^{9^{9^9}}}", answer="0.5"),
-        group("4", answer=" "),
-        group("Paris", answer="Paris"),
-        group("$1 + x$", "1", answer="x + 1"),
-        group(r"$2\pi$", "2", answer=r"2\pi"),
-    ]
+    asked = [group(r"so \boxed{\frac{1}{2}}", r"$\frac{1}{3}$", r"\boxed{9^{9^{9^9}}}", answer="0.5"),
+        group("4", answer=" "), group("Paris", answer="Paris"), group("$1 + x$", "1", answer="x + 1"),
+        group(r"$2\pi$", "2", answer=r"2\pi")]  # fmt: skip
     settings = {"parts": {"right": {"by": "math", "seconds": 2}}}
     with Grader(GraderSettings.model_validate(settings), "grader") as grader:
         ((half, third, endless), (nothing,), (words,), *formulas) = grader.grade(asked)

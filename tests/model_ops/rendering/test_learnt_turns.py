@@ -157,12 +157,9 @@ def test_old_function_calls_are_tool_calls():
     path = (
         "{% for m in messages %}{{ m.role + ':' + m.content }}{{ m.tool_calls[0].function.name if m.tool_calls }}|{% endfor %}"
     )
-    old = [
-        user("weather?"),
+    old = [user("weather?"),
         {"role": "assistant", "content": None, "function_call": {"name": "weather", "arguments": "{}"}},
-        {"role": "function", "name": "weather", "content": "4"},
-        answer("cold"),
-    ]
+        {"role": "function", "name": "weather", "content": "4"}, answer("cold")]  # fmt: skip
     tokenizer = tokenizer_of(path)
     assert ChatTemplate.of(tokenizer).prompt(Row("row", old), 3) == "user:weather?|assistant:weather|tool:4|"
 
@@ -304,13 +301,10 @@ def served(tokenizer, prompt, said, reason="stop"):
     """The log of one answer."""
     return ServedTokens(
         {
-            "i1": {
-                "prompt_token_ids": tokenizer.encode(prompt),
-                "completion_token_ids": tokenizer.encode(said),
-                "finish_reason": reason,
-            }
+            "i1": {"prompt_token_ids": tokenizer.encode(prompt), "completion_token_ids": tokenizer.encode(said),
+                "finish_reason": reason}
         }
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
