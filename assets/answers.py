@@ -67,15 +67,9 @@ def teacher_answers(
         workshop.lake.mirror.fetch(workshop.lake.root / "answers")
         with AnswerStore(workshop.lake.root / "answers" / f"{workshop.workload}.jsonl") as store:
             report = build_teacher_answers(
-                workshop.directory(dataset),
-                output,
-                teacher_settings,
-                store,
-                context.log.info,
-                judge,
-                teacher,
+                workshop.directory(dataset), output, teacher_settings, store, context.log.info, judge, teacher,
                 prompts and workshop.directory(prompts),
-            )
+            )  # fmt: skip
         return report.as_metrics()
 
     manifest = workshop.build(
@@ -126,19 +120,10 @@ def preference_dataset(
         answer_folder = workshop.lake.root / "answers"
         workshop.lake.mirror.fetch(answer_folder)
         return build_preferences(
-            workshop.tables,
-            workshop.workload,
-            output,
-            settings,
-            sft_dataset_settings,
-            curation_settings,
-            curated.version,
-            workshop.directory(suite) / "items.parquet",
-            sft.metrics.get("lent"),
-            taught,
-            answer_folder / f"{workshop.workload}.jsonl",
-            about,
-        )
+            workshop.tables, workshop.workload, output, settings, sft_dataset_settings, curation_settings, curated.version,
+            workshop.directory(suite) / "items.parquet", sft.metrics.get("lent"), taught,
+            answer_folder / f"{workshop.workload}.jsonl", about,
+        )  # fmt: skip
 
     manifest = workshop.build(
         "dataset",
@@ -207,16 +192,9 @@ def rl_prompts(
             ),
         ],
         work=lambda output: build_rl_prompts(
-            workshop.tables,
-            workshop.workload,
-            output,
-            rl_prompts_dataset_settings,
-            sft_dataset_settings,
-            workshop.directory(suite) / "items.parquet",
-            curation_settings.decontamination,
-            about,
-            lent,
+            workshop.tables, workshop.workload, output, rl_prompts_dataset_settings, sft_dataset_settings,
+            workshop.directory(suite) / "items.parquet", curation_settings.decontamination, about, lent,
         ),
-    )
+    )  # fmt: skip
     tell_shortages(context, manifest)
     return shown(manifest, workshop, **changes(manifest, workshop))

@@ -142,13 +142,10 @@ def numbers(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(value, Mapping):
             flat.update(numbers(value, f"{key}/"))
         elif isinstance(value, bool | int | float | str):
-            flat[key] = _rounded(value) if isinstance(value, float) else value
+            flat[key] = (
+                round(float(f"{value:.5g}"), 5) if isinstance(value, float) and math.isfinite(value) else value
+            )  # five digits
     return flat
-
-
-def _rounded(value: float) -> float:
-    """Five significant digits, at most five after the point: 7419.0, 4.0945, 0.00012."""
-    return round(float(f"{value:.5g}"), 5) if math.isfinite(value) else value
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue:

@@ -179,17 +179,10 @@ class OwnGenerator:
         self.runner = self.runner or load_runner(self.target)
         sampling = asked[0].sampling
         answers = decode(
-            self.runner,
-            [each.ids for each in asked],
-            [each.name for each in asked],
-            eos_ids=end_of_text_ids(self.target),
-            temperature=sampling.temperature,
-            truncation=sampling.truncation,
-            penalties=sampling.penalties,
-            seed=self.settings.seed,
-            max_new_tokens=self.settings.max_new_tokens,
-            batch_size=self.settings.batch_size,
-        )
+            self.runner, [each.ids for each in asked], [each.name for each in asked], eos_ids=end_of_text_ids(self.target),
+            temperature=sampling.temperature, truncation=sampling.truncation, penalties=sampling.penalties,
+            seed=self.settings.seed, max_new_tokens=self.settings.max_new_tokens, batch_size=self.settings.batch_size,
+        )  # fmt: skip
         replies = []
         for each, answer in zip(asked, answers, strict=True):
             limit = room_of(each, self.settings)

@@ -82,13 +82,9 @@ def read_chat(content: bytes) -> ChatReply:
 
     def failed(failure: str, finish_reason: str = "", text: str | None = None, retryable: bool = False) -> ChatReply:
         return ChatReply(
-            failure=failure,
-            retryable=retryable,
-            text=text,
-            finish_reason=finish_reason,
-            prompt_tokens=prompt_tokens,
+            failure=failure, retryable=retryable, text=text, finish_reason=finish_reason, prompt_tokens=prompt_tokens,
             answer_tokens=answer_tokens,
-        )
+        )  # fmt: skip
 
     try:
         choice = reply["choices"][0]
@@ -118,13 +114,9 @@ def read_chat(content: bytes) -> ChatReply:
             for call in calls
         ]
     return ChatReply(
-        message=message,
-        text=text,
-        finish_reason=reason,
-        prompt_tokens=prompt_tokens,
-        answer_tokens=answer_tokens,
+        message=message, text=text, finish_reason=reason, prompt_tokens=prompt_tokens, answer_tokens=answer_tokens,
         choice=choice,
-    )
+    )  # fmt: skip
 
 
 def _text_of(content: Any) -> Any:

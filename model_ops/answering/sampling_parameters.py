@@ -99,7 +99,11 @@ def sampling_of(params: str | dict[str, Any] | None, defaults: Sampling) -> Samp
         min_p=_or(_number(fields.get("min_p"), 0, 1), defaults.truncation.min_p),
     )
     others = {**json.loads(defaults.others), **{name: fields[name] for name in NEUTRAL if fields.get(name) is not None}}
-    others = {name: value for name, value in others.items() if not _neutral(name, value)}
+    others = {
+        name: value
+        for name, value in others.items()
+        if not (value == NEUTRAL[name] or (isinstance(NEUTRAL[name], list | dict) and not value))
+    }
     shape = fields.get("response_format")
     if isinstance(shape, dict) and shape.get("type") not in (None, "text"):
         others["response_format"] = shape
@@ -113,10 +117,6 @@ def sampling_of(params: str | dict[str, Any] | None, defaults: Sampling) -> Samp
         limits[0] if limits else defaults.max_tokens,
         json.dumps(others, sort_keys=True),
     )
-
-
-def _neutral(name: str, value: Any) -> bool:
-    return value == NEUTRAL[name] or (isinstance(NEUTRAL[name], list | dict) and not value)
 
 
 def _number(value: Any, least: float, most: float) -> float | None:

@@ -105,15 +105,10 @@ def read_conversations(dataset: Path, split: Split, tokenizer: PreTrainedTokeniz
             known: list[str | None] = ids[learnt - len(turns) : learnt] if ids and len(ids) >= learnt >= len(turns) else []
             dialogues.append(
                 Dialogue(
-                    row,
-                    str(label.get("session_id") or row.row_id),
-                    str(label.get("prompt_shape") or ""),
-                    str(label.get("workload") or ""),
-                    turns,
-                    known or [None] * len(turns),
-                    given,
+                    row, str(label.get("session_id") or row.row_id), str(label.get("prompt_shape") or ""),
+                    str(label.get("workload") or ""), turns, known or [None] * len(turns), given,
                 )
-            )
+            )  # fmt: skip
     return dialogues
 
 

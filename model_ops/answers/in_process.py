@@ -88,21 +88,12 @@ class InProcessEngine:
         """runner: in place of the engine's own. on_tokens, on_answer: as of `decode`."""
         drafting = self.drafting
         return decode(
-            runner or self.runner,
-            prompts,
-            names,
-            eos_ids=self.eos_ids,
-            temperature=self.settings.temperature,
-            max_new_tokens=self.settings.max_new_tokens,
-            batch_size=self.settings.batch_size,
-            seed=seed,
-            log_probs=True,
+            runner or self.runner, prompts, names, eos_ids=self.eos_ids, temperature=self.settings.temperature,
+            max_new_tokens=self.settings.max_new_tokens, batch_size=self.settings.batch_size, seed=seed, log_probs=True,
             drafter=drafting.open(self.runner) if drafting else None,
-            num_speculative_tokens=drafting.most if drafting else 0,
-            draft_cost=drafting.cost if drafting else None,
-            on_tokens=on_tokens,
-            on_answer=on_answer,
-        )
+            num_speculative_tokens=drafting.most if drafting else 0, draft_cost=drafting.cost if drafting else None,
+            on_tokens=on_tokens, on_answer=on_answer,
+        )  # fmt: skip
 
 
 def decoding_twin(model: nn.Module) -> nn.Module:

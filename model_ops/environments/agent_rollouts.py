@@ -17,9 +17,8 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from model_ops.answers import Engine, Rollout, RolloutLog, Sampled, SampledPrompt
-from model_ops.environments.conversation import Conversation, ConversationPart
 from model_ops.environments.environment_processes import EnvironmentProcesses, EnvironmentReply, ForkedEnvironment
-from model_ops.environments.policy_sessions import PolicySession, PolicySessions, PolicyTurn
+from model_ops.environments.policy_sessions import Conversation, ConversationPart, PolicySession, PolicySessions, PolicyTurn
 from model_ops.graders import Failures, Grade
 from model_ops.jobs import ModelError, Progress
 from model_ops.rendering import ChatTemplate, Row, TurnEncoder, Unrenderable, learnt_turns

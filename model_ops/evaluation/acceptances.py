@@ -229,20 +229,12 @@ def _measured(
         def run(sampling: Sampling = sampling, group: Sequence[Prompt] = group) -> dict[str, Any]:
             return asdict(
                 measure(
-                    model.runner,
-                    drafters,
-                    group,
-                    eos_ids=model.eos_ids,
-                    temperature=sampling.temperature,
-                    truncation=sampling.truncation,
-                    penalties=sampling.penalties,
-                    max_new_tokens=settings.max_new_tokens,
-                    lengths=lengths,
-                    num_speculative_tokens=settings.num_speculative_tokens,
-                    batch_size=settings.batch_size,
+                    model.runner, drafters, group, eos_ids=model.eos_ids, temperature=sampling.temperature,
+                    truncation=sampling.truncation, penalties=sampling.penalties, max_new_tokens=settings.max_new_tokens,
+                    lengths=lengths, num_speculative_tokens=settings.num_speculative_tokens, batch_size=settings.batch_size,
                     seed=settings.seed,
                 )
-            )
+            )  # fmt: skip
 
         part = finished(job, f"acceptance-{mode.key}-{number}", run)
         together.rows.extend(replace(AcceptanceRow(**row), sampling=mode.label) for row in part["rows"])

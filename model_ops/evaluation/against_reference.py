@@ -16,8 +16,8 @@ import numpy as np
 from torch import nn
 
 from model_ops.documents import Document, RowLoss, held_out_loss, mean_loss, read_documents
+from model_ops.evaluation.likelihoods import loss_increase_interval, recovery_interval
 from model_ops.evaluation.measurement import LONG_CONTEXT, PAIRED, Findings
-from model_ops.evaluation.recovery_interval import loss_increase_interval, recovery_interval
 from model_ops.evaluation.row_tables import finished
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.token_scores import scored_model

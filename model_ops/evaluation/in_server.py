@@ -18,6 +18,7 @@ from torch import nn
 
 from model_ops.documents import Document, RowLoss, mean_loss
 from model_ops.drafting import NO_DRAFTING, Drafting, varying
+from model_ops.evaluation.likelihoods import loss_increase_interval
 from model_ops.evaluation.measurement import (
     GREEDY,
     OWN_LAYERS,
@@ -31,7 +32,6 @@ from model_ops.evaluation.measurement import (
     in_a_server,
     measured_draftings,
 )
-from model_ops.evaluation.recovery_interval import loss_increase_interval
 from model_ops.evaluation.row_tables import finished
 from model_ops.evaluation.served_forms import Form, drafter_serving, drafting_form, drafting_forms, forms, held_out_texts, serve
 from model_ops.evaluation.settings import EvaluateSettings

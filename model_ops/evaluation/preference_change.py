@@ -21,10 +21,9 @@ from jaxtyping import Float
 from model_ops.answering import Sampling
 from model_ops.documents import Document, RowLoss, held_out_loss, mean_loss
 from model_ops.drafting import moves, student, variance
-from model_ops.evaluation.likelihoods import NATS
+from model_ops.evaluation.likelihoods import NATS, loss_increase_interval, mean_interval
 from model_ops.evaluation.measurement import GREEDY, HELD_OUT_PAIRS, NO_JUDGE, Ends, Findings, at_temperature
 from model_ops.evaluation.own_answers import OwnModel
-from model_ops.evaluation.recovery_interval import loss_increase_interval, mean_interval
 from model_ops.evaluation.row_tables import finished
 from model_ops.evaluation.scored_pairs import mean_and_reach
 from model_ops.evaluation.settings import EvaluateSettings

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from model_ops.answering import Sampling
 from model_ops.answers import AnswerReader, read_sampled_prompts
 from model_ops.documents import Document, held_out_loss
+from model_ops.evaluation.likelihoods import mean_interval
 from model_ops.evaluation.measurement import GREEDY, HELD_OUT_PROMPTS, OVER_PROMPTS, Findings
 from model_ops.evaluation.own_answers import OwnModel
-from model_ops.evaluation.recovery_interval import mean_interval
 from model_ops.evaluation.row_tables import finished
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.side_by_side import text_of

@@ -161,14 +161,9 @@ def _form(
 ) -> Form:
     drafter = job.inputs.get("speculator") if job is not None else None
     words = words_of(
-        settings.asked_server.kind,
-        str(directory),
-        NAME,
-        str(drafter) if drafter else None,
-        drafter_serving(job) if job is not None else None,
-        settings.num_speculative_tokens,
-        drafting,
-    )
+        settings.asked_server.kind, str(directory), NAME, str(drafter) if drafter else None,
+        drafter_serving(job) if job is not None else None, settings.num_speculative_tokens, drafting,
+    )  # fmt: skip
     return Form(name, directory, [*words, *settings.asked_server.arguments], drafting)
 
 
@@ -297,15 +292,11 @@ def _rates(
         several = [[(number * concurrency + place) % len(prompts) for place in range(concurrency)] for number in range(PASSES)]
         runs = [
             measure_served(
-                client,
-                [prompts[place].ids for place in places],
-                concurrency=concurrency,
-                ignore_eos=True,
-                each=[fields[place] for place in places],
-                **shared,
+                client, [prompts[place].ids for place in places], concurrency=concurrency, ignore_eos=True,
+                each=[fields[place] for place in places], **shared,
             )
             for places in several
-        ]
+        ]  # fmt: skip
         speeds = [each.tokens_per_second for each in runs]
         latencies = [reply.latency_s for each in runs for reply in each.replies]
         rates[str(concurrency)] = {

@@ -17,9 +17,9 @@ from model_ops.answering import Sampling
 from model_ops.decoding import Completion, read_prompts
 from model_ops.documents import RowLoss, mean_loss
 from model_ops.drafting import is_looping
+from model_ops.evaluation.likelihoods import loss_increase_interval
 from model_ops.evaluation.measurement import CHAMPION, LEAST_GAIN, Findings
 from model_ops.evaluation.own_answers import OwnModel
-from model_ops.evaluation.recovery_interval import loss_increase_interval
 from model_ops.evaluation.row_tables import finished
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.files import write_text

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 
 from model_ops.answers import AnswerLog
 from model_ops.drafting import error_of, moves, student, variance
+from model_ops.evaluation.likelihoods import mean_interval
 from model_ops.evaluation.measurement import ALL_SUITES, Findings, What
 from model_ops.evaluation.own_answers import Answers, answer_items, key_of
-from model_ops.evaluation.recovery_interval import mean_interval
 from model_ops.evaluation.row_tables import TASK_ROWS, finished, part_key
 from model_ops.evaluation.settings import EvaluateSettings, TaskSettings
 from model_ops.files import bare
@@ -69,7 +69,7 @@ def task_scores(job: Job, settings: EvaluateSettings, progress: Progress) -> Tas
             scored = _judged if items[0].kind == "judge" else _scored
             rows += finished(
                 job,
-                f"scores-{_file_name(suite)}",
+                "scores-" + "".join(letter if letter.isalnum() else "-" for letter in suite),
                 lambda scored=scored, items=items: scored(items, answers, settings.tasks, progress),
             )
         except ModelError as error:
@@ -102,16 +102,9 @@ def _all_answers(
         elif first == role:
             try:
                 answers[role] = answer_items(
-                    job.inputs[role],
-                    items,
-                    settings.tasks,
-                    settings.batch_size,
-                    settings.seed,
-                    progress,
-                    f"tasks: {role}",
-                    log,
-                    f"{key} {role}",
-                )
+                    job.inputs[role], items, settings.tasks, settings.batch_size, settings.seed, progress, f"tasks: {role}",
+                    log, f"{key} {role}",
+                )  # fmt: skip
             except ModelError as error:
                 result.not_measured[f"tasks of {role}"] = str(error)
     return answers
@@ -221,10 +214,6 @@ def _measure_ratios(result: TaskScores, rows: list[dict[str, Any]]) -> None:
                 continue
             about = {"of": "target", "against": "reference", "on": on, "sampling": sampling, "method": RATIO_OVER_ITEMS}
             result.measure("accuracy_kept", ratio.value, (ratio.low, ratio.high), ratio.items, "items", "ratio", **about)
-
-
-def _file_name(suite: str) -> str:
-    return "".join(letter if letter.isalnum() else "-" for letter in suite)
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,11 @@ class _Reader:
                 held = self._held[function]
                 for target, value in _bindings(node):
                     if self._holds(held, value):
-                        held |= {each.id for each in ast.walk(target) if isinstance(each, ast.Name) and _is_stored(each)}
+                        held |= {
+                            each.id
+                            for each in ast.walk(target)
+                            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+                        }
                 if isinstance(node, ast.Call):
                     self._pass(held, node)
         return any(self._reads(self._held[function], node) for function, node in nodes)
@@ -182,10 +186,6 @@ def _parameters(function: Function) -> list[ast.arg]:
 def _is_of_dicts(parameter: ast.arg) -> bool:
     said = ast.unparse(parameter.annotation).lower() if parameter.annotation else ""
     return parameter.arg in ROOTS and ("dict" in said or "message" in said)
-
-
-def _is_stored(name: ast.Name) -> bool:
-    return isinstance(name.ctx, ast.Store)
 
 
 def _name(node: ast.AST) -> str:

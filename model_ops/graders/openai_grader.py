@@ -80,10 +80,6 @@ def _rouge_l(text: str, reference: str) -> float:
     return _f1(common_subsequence(own, wanted), len(own), len(wanted))
 
 
-def _fuzzy_match(text: str, reference: str) -> float:
-    return _f1(common_subsequence(text, reference), len(text), len(reference))
-
-
 def _bleu(text: str, reference: str) -> float:
     own, wanted = text.split(), reference.split()
     if not own or not wanted:
@@ -105,7 +101,8 @@ def _gleu(text: str, reference: str) -> float:
 
 
 METRICS: dict[str, Callable[[str, str], float]] = {
-    "fuzzy_match": _fuzzy_match, "bleu": _bleu, "gleu": _gleu, **{f"rouge_{size}": _rouge(size) for size in range(1, 6)},
+    "fuzzy_match": lambda text, reference: _f1(common_subsequence(text, reference), len(text), len(reference)),
+    "bleu": _bleu, "gleu": _gleu, **{f"rouge_{size}": _rouge(size) for size in range(1, 6)},
     "rouge_l": _rouge_l,
 }  # fmt: skip
 """Name -> (text, reference) -> similarity."""

@@ -109,18 +109,9 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     held_out = first_documents(chats.validation, checks.tokens)
     validate = validation_of(student, held_out, settings.precision, world)
     result = train(
-        student,
-        plan,
-        loss,
-        settings,
-        job.output / ".work",
-        progress,
-        "distill",
-        validate=validate,
-        validate_every=checks.every,
-        world=world,
-        validate_first=True,
-    )
+        student, plan, loss, settings, job.output / ".work", progress, "distill", validate=validate,
+        validate_every=checks.every, world=world, validate_first=True,
+    )  # fmt: skip
     add_end_of_text(student, ends)
     save_model(student, chats.tokenizer, job.output)
     saved = validated_as_saved(student, validate, result, world, progress, "distill")
@@ -222,16 +213,9 @@ def cached(
         progress.stop_if_requested()
 
     return TeacherCache.write(
-        folder,
-        teacher,
-        chats.documents,
-        settings.top_k,
-        settings.temperature,
-        settings.precision,
-        after_batch=after_batch,
-        vocabulary=vocabulary,
-        drawn=settings.drawn_tokens,
-    )
+        folder, teacher, chats.documents, settings.top_k, settings.temperature, settings.precision, after_batch=after_batch,
+        vocabulary=vocabulary, drawn=settings.drawn_tokens,
+    )  # fmt: skip
 
 
 def divergences_of(settings: StudentSettings) -> tuple[Divergence, Divergence | None]:

@@ -132,15 +132,10 @@ def compare_training(
     lost = longer if drops else first >= limit.max_length if limit.overflow == "truncate" else np.zeros(len(lengths), bool)
     findings.costs.append(
         Cost(
-            name,
-            split,
-            f"{name}.max_length",
-            limit.max_length,
-            len(lengths),
-            0 if drops else int((longer & ~lost).sum()),
+            name, split, f"{name}.max_length", limit.max_length, len(lengths), 0 if drops else int((longer & ~lost).sum()),
             int(lost.sum()),
         )
-    )
+    )  # fmt: skip
     if split == "train" and not len(lengths):
         findings.problems.append(f"{name}: no training row has an answer to learn from; look at the dataset's rows and weights")
     elif split == "train" and lost.all():
@@ -191,15 +186,10 @@ def compare_evaluation(
     lost, longer = first >= limit.max_length, documents.lengths > limit.max_length
     findings.costs.append(
         Cost(
-            "evaluation",
-            "test",
-            "evaluation.max_length",
-            limit.max_length,
-            len(first),
-            int((longer & ~lost).sum()),
+            "evaluation", "test", "evaluation.max_length", limit.max_length, len(first), int((longer & ~lost).sum()),
             int(lost.sum()),
         )
-    )
+    )  # fmt: skip
     if not len(first):
         findings.problems.append(
             "evaluation: no test row has an answer to measure; raise datasets.sft.test_share or add sessions"

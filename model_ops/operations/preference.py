@@ -100,18 +100,9 @@ def _run(job: Job, progress: Progress, graders: ExitStack) -> dict[str, float | 
     progress.event("note", message=f"preference: {FALLING}")
     with without_dropout(model, progress, "preference"):
         result = train(
-            model,
-            source,
-            loss,
-            settings,
-            job.output / ".work",
-            progress,
-            "preference",
-            validate=validate,
-            validate_every=checks.every,
-            world=world,
-            validate_first=True,
-        )
+            model, source, loss, settings, job.output / ".work", progress, "preference", validate=validate,
+            validate_every=checks.every, world=world, validate_first=True,
+        )  # fmt: skip
     add_end_of_text(model, end_of_turn_ids(tokenizer))
     numbers |= save_tuned(model, tokenizer, base, settings, job.output)
     numbers |= validated_as_saved(model, validate, result, world, progress, "preference")

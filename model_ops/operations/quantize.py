@@ -141,13 +141,9 @@ def calibrate(
     if settings.kv_cache:
         cache_layers(layers.matrices)
     documents = calibration_documents(
-        job.inputs["dataset"],
-        source,
-        settings.calibration_rows,
-        settings.calibration_length,
-        settings.seed,
+        job.inputs["dataset"], source, settings.calibration_rows, settings.calibration_length, settings.seed,
         job.inputs.get("served"),
-    )
+    )  # fmt: skip
     if len(documents) < settings.calibration_rows:
         progress.event(
             "note",
@@ -330,7 +326,8 @@ def _output_layout(source: Path, headers: dict[str, TensorHeader], layers: Block
                     f"{source}: {name} is {header.dtype} {list(header.shape)}, not a float matrix, and cannot be quantized"
                 )
             try:
-                stored = _stored(schemes.get(_layer(name)), header)
+                scheme = schemes.get(_layer(name))  # None: it stays as it is
+                stored = {"weight": (header.dtype, header.shape)} if scheme is None else scheme.stored(*header.shape)
             except ModelError as error:
                 raise ModelError(f"{source}: {name}: {error}") from error
             layout |= {_stored_as(name, part): form for part, form in stored.items()}
@@ -354,11 +351,6 @@ def _output_layout(source: Path, headers: dict[str, TensorHeader], layers: Block
                     "scheme fp8"
                 )
     return layout
-
-
-def _stored(scheme: Scheme | None, header: TensorHeader) -> Layout:
-    """The tensors that a layer is stored as. None: it stays as it is."""
-    return {"weight": (header.dtype, header.shape)} if scheme is None else scheme.stored(*header.shape)
 
 
 def _weight(header: TensorHeader) -> Tensor:

@@ -42,13 +42,9 @@ def train_tokenizer(texts: list[str], settings: TinyBaseSettings) -> PreTrainedT
         ),
     )
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        eos_token=TURN_END,
-        pad_token=END_OF_TEXT,
-        additional_special_tokens=[TURN_START],
-        model_max_length=settings.max_position_embeddings,
-        clean_up_tokenization_spaces=False,
-    )
+        tokenizer_object=backend, eos_token=TURN_END, pad_token=END_OF_TEXT, additional_special_tokens=[TURN_START],
+        model_max_length=settings.max_position_embeddings, clean_up_tokenization_spaces=False,
+    )  # fmt: skip
     tokenizer.chat_template = (Path(__file__).parent / "chatml.jinja").read_text()
     return tokenizer
 

@@ -201,7 +201,10 @@ class PolicyLoss:
                 of_age = learnt & (batch.ages[labelled] == age)
                 metrics |= {f"{name}_age_{age}": mean for name, mean in gap_metrics(tokens, of_age).items()}
             self._keep_gaps(tokens, numbers)
-        return LossOutput({"loss": Mean(total, shares.sum().clamp(min=LEAST_COUNT))}, metrics | self._measured(batch))
+        return LossOutput(
+            {"loss": Mean(total, shares.sum().clamp(min=LEAST_COUNT))},
+            metrics | {name: Mean(*mean) for name, mean in batch.numbers.items()},
+        )
 
     def _metrics(self, tokens: SampledTokens, reference: Tensor, weights: Tensor, learnt: Tensor) -> dict[str, Mean]:
         """See the head of this file."""
@@ -223,10 +226,6 @@ class PolicyLoss:
         """Number of a rollout -> its mean |log-ratio|, since they were last taken."""
         gaps, self._gaps = self._gaps, []
         return {number: gap for of_batch in gaps for number, gap in zip(*(each.tolist() for each in of_batch), strict=True)}
-
-    @staticmethod
-    def _measured(batch: RolloutBatch) -> dict[str, Mean]:
-        return {name: Mean(*mean) for name, mean in batch.numbers.items()}
 
 
 def gap_metrics(tokens: SampledTokens, chosen: Tensor) -> dict[str, Mean]:

@@ -9,9 +9,8 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from model_ops.rendering import server_messages
-    from model_ops.rendering.chat_template import ChatTemplate, Unrenderable
+    from model_ops.rendering.chat_template import ChatTemplate, Unrenderable, special_tokens
     from model_ops.rendering.contexts import ReasoningBudget, RenderedRow, rendered_rows
-    from model_ops.rendering.end_of_turn import special_tokens
     from model_ops.rendering.endpoint_tokens import PADDED, EndpointTokens
     from model_ops.rendering.picture import Picture
     from model_ops.rendering.row import (

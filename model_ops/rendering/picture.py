@@ -112,15 +112,9 @@ class Picture:
         if row_id is not None and not shown:
             raise ModelError(f"{split} of {dataset} has no row {row_id}; `millrace why {row_id}` tells what became of it")
         return cls(
-            str(dataset),
-            split,
-            shown,
-            counts["rows"],
-            counts["contexts"],
-            counts["tokens"],
-            counts["learnt"],
+            str(dataset), split, shown, counts["rows"], counts["contexts"], counts["tokens"], counts["learnt"],
             dict(dropped.most_common()),
-        )
+        )  # fmt: skip
 
     def markdown(self, rows: int = 3, characters: int = 1_500) -> str:
         """The first rows as Markdown, learnt text between « and ». Of a longer text the beginning and the end are shown."""

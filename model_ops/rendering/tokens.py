@@ -28,8 +28,7 @@ from jaxtyping import Bool, Int
 from transformers import PreTrainedTokenizerBase
 
 from model_ops.jobs import ModelError
-from model_ops.rendering.chat_template import ChatTemplate, Unrenderable
-from model_ops.rendering.end_of_turn import special_tokens
+from model_ops.rendering.chat_template import ChatTemplate, Unrenderable, special_tokens
 from model_ops.rendering.row import Row
 from model_ops.rendering.turns import LearntTurn, learnt_turns
 

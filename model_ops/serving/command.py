@@ -165,14 +165,10 @@ def has_package(python: str, package: str) -> bool:
     try:
         return (
             subprocess.run(
-                [python, "-c", look],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=LOOKS_FOR_S,
-                env=server_environment(),
+                [python, "-c", look], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                timeout=LOOKS_FOR_S, env=server_environment(),
             ).returncode
             == 0
-        )
+        )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return False

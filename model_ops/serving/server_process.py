@@ -92,15 +92,9 @@ def running_server(
         written.flush()
         begins_at = written.tell()
         guard = subprocess.Popen(
-            [sys.executable, "-P", server_guard.__file__, *words],
-            cwd=folder,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=written,
-            text=True,
-            start_new_session=True,
-            env=None if environment is None else dict(environment),
-        )
+            [sys.executable, "-P", server_guard.__file__, *words], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=written, text=True, start_new_session=True, env=None if environment is None else dict(environment),
+        )  # fmt: skip
     first_line, owned, said = "", pipe_of(guard.stdin), pipe_of(guard.stdout)
     try:
         first_line = said.readline().strip()

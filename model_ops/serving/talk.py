@@ -68,18 +68,10 @@ class Talk:
         done: dict[str, Any] = {"done": "stopped", "dropped": dropped, "prompt_tokens": len(ids)}
         try:
             [answer] = decode(
-                self.runner,
-                [ids],
-                ["chat"],
-                eos_ids=self.eos_ids,
-                temperature=temperature,
-                drafter=drafter,
-                max_new_tokens=request["max_tokens"],
-                num_speculative_tokens=self.tokens,
-                seed=request["seed"],
-                truncation=Truncation(top_p=request["top_p"]),
-                on_tokens=grown,
-            )
+                self.runner, [ids], ["chat"], eos_ids=self.eos_ids, temperature=temperature, drafter=drafter,
+                max_new_tokens=request["max_tokens"], num_speculative_tokens=self.tokens, seed=request["seed"],
+                truncation=Truncation(top_p=request["top_p"]), on_tokens=grown,
+            )  # fmt: skip
             done |= {
                 "done": answer.finish_reason,
                 "drafts": answer.drafts,

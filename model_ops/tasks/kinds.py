@@ -173,21 +173,13 @@ def _in_bounds(count: int, relation: str, bound: int) -> bool:
     return count >= int(bound) if relation == "at least" else count < int(bound)
 
 
-def _occurrences(word: str, text: str) -> int:
-    return len(re.findall(rf"\b{re.escape(word)}\b", text, re.IGNORECASE))
-
-
 def _sentences(text: str) -> int:
     return len([each for each in re.split(r"(?<=[.!?])[\"')\]]*\s+|\n{2,}", text) if re.search(r"\w", each)])
 
 
-def _paragraphs(text: str) -> list[str]:
-    """Paragraphs between blank lines."""
-    return [each for each in re.split(r"\n\n", text) if each.strip()]
-
-
 def _first_word(text: str, given: Mapping[str, Any]) -> bool:
-    paragraphs, nth, wanted = _paragraphs(text), int(given["nth_paragraph"]), given["first_word"].lower()
+    paragraphs = [each for each in re.split(r"\n\n", text) if each.strip()]
+    nth, wanted = int(given["nth_paragraph"]), given["first_word"].lower()
     if len(paragraphs) != int(given["num_paragraphs"]) or not 1 <= nth <= len(paragraphs):
         return False
     word = re.split(r"[.,?!\s]", paragraphs[nth - 1].strip().lstrip("'\"").lower(), maxsplit=1)[0]
@@ -224,7 +216,9 @@ CHECKS: dict[str, Callable[[str, Mapping[str, Any]], bool]] = {
     "keywords:frequency": lambda text, given: _in_bounds(
         text.lower().count(given["keyword"].lower()), given["relation"], given["frequency"]
     ),
-    "keywords:forbidden_words": lambda text, given: not any(_occurrences(each, text) for each in given["forbidden_words"]),
+    "keywords:forbidden_words": lambda text, given: (
+        not any(re.search(rf"\b{re.escape(each)}\b", text, re.IGNORECASE) for each in given["forbidden_words"])
+    ),
     "keywords:letter_frequency": lambda text, given: _in_bounds(
         text.lower().count(given["letter"].lower()), given["let_relation"], given["let_frequency"]
     ),

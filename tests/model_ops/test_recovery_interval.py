@@ -12,8 +12,8 @@ from tiny_models import write_target
 from transformers import AutoModelForCausalLM
 
 from model_ops.documents.likelihood import RowLoss, mean_loss
+from model_ops.evaluation.likelihoods import recovery_interval
 from model_ops.evaluation.measurement import HELD_OUT_PROMPTS
-from model_ops.evaluation.recovery_interval import recovery_interval
 from model_ops.evaluation.reward_change import about_prompts, reward_change
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.jobs.errors import ModelError

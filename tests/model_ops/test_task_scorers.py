@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from model_ops.evaluation.recovery_interval import mean_interval
+from model_ops.evaluation.likelihoods import mean_interval
 from model_ops.tasks import NumberItem, final_number, logged_number
 from model_ops.tasks.kinds import FunctionCallItem, calls_in, score_call
 from model_ops.tasks.number_value import MOST_CHARACTERS, said_number

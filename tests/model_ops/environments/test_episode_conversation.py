@@ -7,7 +7,7 @@ from transformers import PreTrainedTokenizerFast
 
 from benchmarks.template_kinds import SPECIAL, TOOLS, result, user
 from model_ops.answers import NOT_SAMPLED, Sampled
-from model_ops.environments.conversation import Conversation
+from model_ops.environments.policy_sessions import Conversation
 from model_ops.graders import Grade
 from model_ops.rendering import ChatTemplate, Row, TurnEncoder
 
