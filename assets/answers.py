@@ -112,11 +112,9 @@ def preference_dataset(
 
     def work(output):
         taught = answers and TaughtAnswers(
-            workshop.directory(answers),
-            workshop.directory(sft),
-            "graded" if policy.taught_by_itself else "teacher",
+            workshop.directory(answers), workshop.directory(sft), "graded" if policy.taught_by_itself else "teacher",
             9 if teacher_settings.judged else 1,
-        )
+        )  # fmt: skip
         answer_folder = workshop.lake.root / "answers"
         workshop.lake.mirror.fetch(answer_folder)
         return build_preferences(
@@ -175,12 +173,8 @@ def rl_prompts(
         sources=PROMPT_SOURCES,
         config={
             "tasks": {name: task.model_dump(mode="json", exclude={"uri", "answers"}) for name, task in sorted(tasks.items())},
-            "max_rows": rl_prompts_dataset_settings.max_rows,
-            "splits": splits,
-            "lent": lent,
-            "about": about,
-            "decontamination": curation_settings.decontamination.model_dump(mode="json"),
-        },
+            "max_rows": rl_prompts_dataset_settings.max_rows, "splits": splits, "lent": lent, "about": about,
+            "decontamination": curation_settings.decontamination.model_dump(mode="json")},
         inputs=[
             suite.as_input(),
             *(workshop.slice(name) for name in ("cleaned_interactions", "interactions")),

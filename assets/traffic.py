@@ -212,13 +212,9 @@ def counts_add_up(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
     counts = RecordCounts.of(workshop.current("dataset", "curated_interactions"))
     return dg.AssetCheckResult(
         passed=counts.adds_up,
-        metadata={
-            "read": counts.read,
-            "kept": counts.rows,
-            "dropped": sum(counts.dropped.values()),
-            "quarantined": sum(counts.quarantined.values()),
-        },
-    )
+        metadata={"read": counts.read, "kept": counts.rows, "dropped": sum(counts.dropped.values()),
+            "quarantined": sum(counts.quarantined.values())},
+    )  # fmt: skip
 
 
 @dg.asset_check(asset="curated_interactions", blocking=True)

@@ -278,12 +278,9 @@ class Endpoint:
         except MissingKeyError as missing:
             raise error(f"{key}: {missing}") from missing
         self._api = OpenAiApi(
-            settings.base_url,
-            api_key=api_key,
-            connections=settings.concurrency,
-            timeout_s=settings.timeout_s,
+            settings.base_url, api_key=api_key, connections=settings.concurrency, timeout_s=settings.timeout_s,
             through_proxy=through_proxy,
-        )
+        )  # fmt: skip
 
     def __enter__(self) -> Endpoint:
         return self

@@ -204,10 +204,8 @@ class ResponsesApi:
             "parallel_tool_calls": True,
             "tool_choice": "auto",
             "tools": [],
-            "usage": {
-                "input_tokens": prompt, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": answer,
-                "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": prompt + answer,
-            },
+            "usage": {"input_tokens": prompt, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": answer,
+                "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": prompt + answer},
         }  # fmt: skip
 
     def stream(self, answer: Body, body: Body) -> Iterator[Body]:
@@ -278,10 +276,8 @@ class MessagesApi:
 
 
 APIS: dict[str, SessionApi] = {
-    "/chat/completions": ChatCompletionsApi(),
-    "/responses": ResponsesApi(),
-    "/messages": MessagesApi(),
-}
+    "/chat/completions": ChatCompletionsApi(), "/responses": ResponsesApi(), "/messages": MessagesApi(),
+}  # fmt: skip
 """By the end of the path."""
 LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 TEXTS = ("text", "input_text", "output_text", None)

@@ -160,10 +160,8 @@ def _form(
     name: str, directory: Path, settings: EvaluateSettings, drafting: Drafting = NO_DRAFTING, job: Job | None = None
 ) -> Form:
     drafter = job.inputs.get("speculator") if job is not None else None
-    words = words_of(
-        settings.asked_server.kind, str(directory), NAME, str(drafter) if drafter else None,
-        drafter_serving(job) if job is not None else None, settings.num_speculative_tokens, drafting,
-    )  # fmt: skip
+    words = words_of(settings.asked_server.kind, str(directory), NAME, str(drafter) if drafter else None,
+        drafter_serving(job) if job is not None else None, settings.num_speculative_tokens, drafting)  # fmt: skip
     return Form(name, directory, [*words, *settings.asked_server.arguments], drafting)
 
 
@@ -291,10 +289,8 @@ def _rates(
     for concurrency in asked.concurrencies:
         several = [[(number * concurrency + place) % len(prompts) for place in range(concurrency)] for number in range(PASSES)]
         runs = [
-            measure_served(
-                client, [prompts[place].ids for place in places], concurrency=concurrency, ignore_eos=True,
-                each=[fields[place] for place in places], **shared,
-            )
+            measure_served(client, [prompts[place].ids for place in places], concurrency=concurrency, ignore_eos=True,
+                each=[fields[place] for place in places], **shared)
             for places in several
         ]  # fmt: skip
         speeds = [each.tokens_per_second for each in runs]

@@ -99,10 +99,8 @@ def side_by_side(job: Job, settings: EvaluateSettings, same_directory: dict[str,
 
 def _summary(pairs: list[_Changed], other: str | None, since: datetime | None) -> dict[str, Any]:
     after = [pair.target for pair in pairs]
-    summary = {
-        "against": other, "rows": len(pairs), "days": DAYS, "since": since.isoformat() if since else None,
-        "loss_target": mean_loss(after),
-    }  # fmt: skip
+    summary = {"against": other, "rows": len(pairs), "days": DAYS, "since": since.isoformat() if since else None,
+        "loss_target": mean_loss(after)}  # fmt: skip
     if other is None:
         return summary
     before = [pair.other for pair in pairs if pair.other]

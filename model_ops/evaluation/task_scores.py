@@ -161,10 +161,8 @@ def _judged(
 
 
 def _row(item: AnyItem, model: str, against: str, sampling: str, score: float) -> dict[str, Any]:
-    return {
-        "suite": item.suite, "item_id": item.item_id, "model": model, "against": against, "sampling": sampling,
-        "score": score,
-    }  # fmt: skip
+    return {"suite": item.suite, "item_id": item.item_id, "model": model, "against": against, "sampling": sampling,
+        "score": score}  # fmt: skip
 
 
 def _isolation() -> str:

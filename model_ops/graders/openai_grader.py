@@ -102,9 +102,7 @@ def _gleu(text: str, reference: str) -> float:
 
 METRICS: dict[str, Callable[[str, str], float]] = {
     "fuzzy_match": lambda text, reference: _f1(common_subsequence(text, reference), len(text), len(reference)),
-    "bleu": _bleu, "gleu": _gleu, **{f"rouge_{size}": _rouge(size) for size in range(1, 6)},
-    "rouge_l": _rouge_l,
-}  # fmt: skip
+    "bleu": _bleu, "gleu": _gleu, **{f"rouge_{size}": _rouge(size) for size in range(1, 6)}, "rouge_l": _rouge_l}  # fmt: skip
 """Name -> (text, reference) -> similarity."""
 
 
@@ -119,10 +117,8 @@ ARITHMETIC: dict[type, Callable[..., float]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.Pow: math.pow,
     ast.USub: operator.neg, ast.UAdd: operator.pos,
 }  # fmt: skip
-FUNCTIONS: dict[str, Callable[..., float]] = {
-    "min": min, "max": max, "abs": abs,
-    "floor": math.floor, "ceil": math.ceil, "exp": math.exp, "sqrt": math.sqrt, "log": math.log,
-}  # fmt: skip
+FUNCTIONS: dict[str, Callable[..., float]] = {"min": min, "max": max, "abs": abs,
+    "floor": math.floor, "ceil": math.ceil, "exp": math.exp, "sqrt": math.sqrt, "log": math.log}  # fmt: skip
 """Of formulas."""
 
 
@@ -243,10 +239,8 @@ class OpenAiGrader:
         return grade
 
 
-GRADERS = {
-    "string_check": OpenAiGrader._string_check, "text_similarity": OpenAiGrader._text_similarity,
-    "python": OpenAiGrader._python, "score_model": OpenAiGrader._score_model, "multi": None,
-}  # fmt: skip
+GRADERS = {"string_check": OpenAiGrader._string_check, "text_similarity": OpenAiGrader._text_similarity,
+    "python": OpenAiGrader._python, "score_model": OpenAiGrader._score_model, "multi": None}  # fmt: skip
 
 
 def namespace(group: AskedGroup, answer: GradedAnswer) -> tuple[dict[str, Any], dict[str, Any]]:

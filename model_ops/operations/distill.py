@@ -108,10 +108,8 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     checks = plan_validation(len(plan), packed.settings)
     held_out = first_documents(chats.validation, checks.tokens)
     validate = validation_of(student, held_out, settings.precision, world)
-    result = train(
-        student, plan, loss, settings, job.output / ".work", progress, "distill", validate=validate,
-        validate_every=checks.every, world=world, validate_first=True,
-    )  # fmt: skip
+    result = train(student, plan, loss, settings, job.output / ".work", progress, "distill", validate=validate,
+        validate_every=checks.every, world=world, validate_first=True)  # fmt: skip
     add_end_of_text(student, ends)
     save_model(student, chats.tokenizer, job.output)
     saved = validated_as_saved(student, validate, result, world, progress, "distill")

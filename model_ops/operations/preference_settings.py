@@ -100,10 +100,8 @@ class PreferenceTuningSettings(TuningSettings):
                 TrainingSettings.PRESETS.items(), (1.0, 1.0, 2.0), (5e-6, 5e-6, 1e-6), strict=True
             )
         },
-        "smollm3": {
-            "loss": {"apo_zero": 1.0}, "beta": 0.05, "epochs": 1.0, "learning_rate": 1e-6, "warmup_share": 0.1,
-            "gradient_clip": 0.2, "tokens_per_step": 131_072, "max_length": 24_576,
-        },
+        "smollm3": {"loss": {"apo_zero": 1.0}, "beta": 0.05, "epochs": 1.0, "learning_rate": 1e-6, "warmup_share": 0.1,
+            "gradient_clip": 0.2, "tokens_per_step": 131_072, "max_length": 24_576},
     }  # fmt: skip
     """Rates of `quick` and `balanced` are for data of some hundred pairs, those of the others for many steps."""
     COMMON: ClassVar[dict[str, Any]] = {**TuningSettings.COMMON, "loss": {"dpo": 1.0}, "most_epochs": 3.0}

@@ -234,11 +234,9 @@ def quantize_directory(
     groups = _targets(schemes, layers)
     announce(groups, output, ignored, bool(scales))
     before = sum(path.stat().st_size for path in source.glob("*.safetensors"))
-    return {
-        "bytes_before": before, "bytes_after": written, "size_share": written / before,
+    return {"bytes_before": before, "bytes_after": written, "size_share": written / before,
         "float_share": float_share(headers, schemes), "tensors_quantized": len(errors),
-        "largest_relative_error": max(errors, default=0.0),
-    }  # fmt: skip
+        "largest_relative_error": max(errors, default=0.0)}  # fmt: skip
 
 
 def float_share(headers: Mapping[str, TensorHeader], schemes: Schemes) -> float:

@@ -38,10 +38,8 @@ EngineName = Annotated[
     WithJsonSchema({"anyOf": [{"enum": [*ENGINES]}, ADDRESS, {"type": "array", "items": ADDRESS, "minItems": 1}]}),
 ]
 """Where answers are sampled: here, in a server that is started here, or in servers at addresses."""
-CHOSEN_WORDS = (
-    "--host", "--port", "--model", "--served-model-name", "--api-key", "--trust-remote-code", "--logprobs-mode",
-    "--generation-config", "--speculative-config",
-)  # fmt: skip
+CHOSEN_WORDS = ("--host", "--port", "--model", "--served-model-name", "--api-key", "--trust-remote-code", "--logprobs-mode",
+    "--generation-config", "--speculative-config")  # fmt: skip
 """Options of vLLM that the training chooses, or that it never gives."""
 
 
@@ -84,11 +82,9 @@ OF_LOSS: dict[str, tuple[Advantage, Aggregation]] = {
 }  # fmt: skip
 """Advantage and aggregation of each loss, as its source has them; the mean over tokens of grpo is that of DAPO."""
 READ_BY: dict[str, tuple[str, ...]] = {
-    "clip_low": ("grpo", "dr_grpo", "rloo", "gspo", "dppo"),
-    "clip_high": ("grpo", "dr_grpo", "rloo", "gspo", "dppo"),
-    "cap": ("cispo",),
-    "tau": ("kimi_k2",),
-}
+    "clip_low": ("grpo", "dr_grpo", "rloo", "gspo", "dppo"), "clip_high": ("grpo", "dr_grpo", "rloo", "gspo", "dppo"),
+    "cap": ("cispo",), "tau": ("kimi_k2",),
+}  # fmt: skip
 """Key of a loss -> the losses that read it."""
 
 

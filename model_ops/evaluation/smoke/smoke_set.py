@@ -43,14 +43,10 @@ TOOL: dict[str, Any] = {
         "name": "set_colour",
         "description": "Sets the colour of a lamp.",
         "strict": True,
-        "parameters": {
-            "type": "object",
-            "properties": {"colour": {"enum": ["red", "green"]}},
-            "required": ["colour"],
-            "additionalProperties": False,
-        },
+        "parameters": {"type": "object", "properties": {"colour": {"enum": ["red", "green"]}}, "required": ["colour"],
+            "additionalProperties": False},
     },
-}
+}  # fmt: skip
 PATTERN = "(yes|no)-[0-9]{2}"
 GRAMMAR = 'root ::= pair "." \npair ::= "left" | "right"\n'
 IN_GRAMMAR = ("left.", "right.")

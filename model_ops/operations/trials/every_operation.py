@@ -119,7 +119,5 @@ def _chat(name: str, row: int) -> dict[str, Any]:
     ]
     if row % 2:
         messages += [{"role": "user", "content": "again"}, {"role": "assistant", "content": "the same"}]
-    return {
-        "row_id": name, "session_id": f"s{row}", "prompt_shape": "two turns" if row % 2 else "one turn",
-        "messages": json.dumps(messages), "tools": None,
-    }  # fmt: skip
+    return {"row_id": name, "session_id": f"s{row}", "prompt_shape": "two turns" if row % 2 else "one turn",
+        "messages": json.dumps(messages), "tools": None}  # fmt: skip
