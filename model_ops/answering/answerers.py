@@ -53,9 +53,8 @@ class CompletionsEndpoint:
         self._endpoint.__exit__()
 
     def check(self) -> int | None:
-        """Most tokens of prompt and answer together (vLLM's max_model_len); None if the server does not say.
-
-        Raises ModelError if the server cannot be reached or does not serve the recipe's model."""
+        """Most tokens of prompt and answer together (vLLM's max_model_len); None if the server does not say. Raises ModelError
+        if the server cannot be reached or does not serve the recipe's model."""
         listed = self._asked("GET", "/models", None)
         served = {entry.get("id"): entry for entry in listed.get("data") or [] if isinstance(entry, dict)}
         names = list(served)

@@ -314,9 +314,8 @@ class Endpoint:
                 pool.shutdown(cancel_futures=True)
 
     def chat(self, body: dict[str, Any]) -> ChatReply:
-        """The answer to a chat request; `model` is filled in. The usage of every attempt counts.
-
-        Raises `error` where the server refuses the key, the model or the address, and BudgetError as Budget does."""
+        """The answer to a chat request; `model` is filled in. The usage of every attempt counts. Raises `error` where the
+        server refuses the key, the model or the address, and BudgetError as Budget does."""
         body = {**body, "model": self.settings.model}
         size, most = len(json.dumps(body)), int(body.get("max_tokens") or 0)
         expected = size // BYTES_PER_TOKEN + most

@@ -224,10 +224,7 @@ def measure_served(
 ) -> ServedMeasure:
     """Sends all prompts, `concurrency` at a time. seed: request i is sampled with seed + i; None: the server chooses. check:
     called before each request, and may raise. more: further fields of every request; each: of request i, which go before them
-    and before `temperature`.
-
-    Raises ModelError if a request fails.
-    """
+    and before `temperature`. Raises ModelError if a request fails."""
     server.model  # noqa: B018  asked for once, before any clock runs
     offered = tools or [None] * len(prompts)
     before = server.acceptance()

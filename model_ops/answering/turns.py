@@ -45,9 +45,8 @@ class Dialogue:
         return self.row.row_id
 
     def prompt_ids(self, turn: int, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-        """Token ids before the answer of a turn (an index into `turns`).
-
-        Raises Unrenderable if the chat template refuses the messages, and ModelError without a template."""
+        """Token ids before the answer of a turn (an index into `turns`). Raises Unrenderable if the chat template refuses the
+        messages, and ModelError without a template."""
         if self.given_ids is not None:
             return self.given_ids
         place = self.turns[turn]
@@ -75,12 +74,9 @@ class Dialogue:
 
 
 def read_conversations(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase) -> list[Dialogue]:
-    """The conversations of a split with a turn to answer, in the file's order.
-
-    Turns are assistant messages with a message before them and a weight above 0, and the end of a conversation that has no
-    answer yet. The turn of a row of token ids begins at the first id with a loss.
-    Raises ModelError as `conversations.read_rows` does.
-    """
+    """The conversations of a split with a turn to answer, in the file's order. Turns are assistant messages with a message
+    before them and a weight above 0, and the end of a conversation that has no answer yet. The turn of a row of token ids
+    begins at the first id with a loss. Raises ModelError as `conversations.read_rows` does."""
     rows = read_rows(dataset, split)
     path = dataset / f"{split}.parquet"
     present = [name for name in LABELS if name in pq.read_schema(path).names]
@@ -111,10 +107,8 @@ def read_conversations(dataset: Path, split: Split, tokenizer: PreTrainedTokeniz
 
 
 def choose_conversations(conversations: Sequence[Dialogue], limit: int | None, seed: int) -> list[Dialogue]:
-    """A sample of conversations with at most `limit` turns in total, drawn by a hash: most of it stays when others come.
-
-    The last conversation is cut to its first turns if all of them would exceed the limit.
-    """
+    """A sample of conversations with at most `limit` turns in total, drawn by a hash: most of it stays when others come. The
+    last conversation is cut to its first turns if all of them would exceed the limit."""
     if limit is None or sum(len(each.turns) for each in conversations) <= limit:
         return list(conversations)
     order = sorted(conversations, key=lambda each: hashlib.sha256(f"{seed}/{each.row_id}".encode()).digest())

@@ -49,9 +49,8 @@ class SampledPrompt:
 def read_sampled_prompts(
     dataset: Path, tokenizer: PreTrainedTokenizerBase, longest: int, split: str = "train"
 ) -> tuple[list[SampledPrompt], dict[str, int]]:
-    """The prompts of a split, and counts. longest: tokens of a prompt.
-
-    Raises ModelError for a file that is not there or cannot be read, and if no prompt is left."""
+    """The prompts of a split, and counts. longest: tokens of a prompt. Raises ModelError for a file that is not there or cannot
+    be read, and if no prompt is left."""
     path, counts = dataset / f"{split}.parquet", Counter[str]()
     try:
         rows = pq.read_table(path).to_pylist()

@@ -218,10 +218,8 @@ def _answered(job: Job, settings: EvaluateSettings, model: OwnModel, room: int) 
 def _measured(
     job: Job, settings: EvaluateSettings, model: OwnModel, drafters: dict[str, Drafter], lengths: Mapping[str, int], mode: Mode
 ) -> AcceptanceRun:
-    """All groups of a mode. tokens/s and identical texts are means over the groups, weighted by their prompts.
-
-    lengths: number of drafted tokens of drafters for which it differs from the settings'.
-    """
+    """All groups of a mode. tokens/s and identical texts are means over the groups, weighted by their prompts. lengths: number
+    of drafted tokens of drafters for which it differs from the settings'."""
     total = sum(len(group) for _, group in mode.groups)
     together = AcceptanceRun([], {}, {})
     for number, (sampling, group) in enumerate(mode.groups):

@@ -27,19 +27,15 @@ from model_ops.models import load_tokenizer
 
 
 def recovery_interval(reference: Sequence[RowLoss], served: Sequence[RowLoss]) -> tuple[float, float] | None:
-    """95 % interval of recovery over rows paired by id, in any order; None for a single row.
-
-    Raises ModelError if the models have no row in common.
-    """
+    """95 % interval of recovery over rows paired by id, in any order; None for a single row. Raises ModelError if the models
+    have no row in common."""
     ends = loss_increase_interval(reference, served)
     return None if ends is None else (math.exp(-ends[1]), math.exp(min(-ends[0], LARGEST_EXPONENT)))
 
 
 def loss_increase_interval(first: Sequence[RowLoss], second: Sequence[RowLoss]) -> tuple[float, float] | None:
     """95 % interval of second's loss - first's loss, in nats per token, over rows paired by id; None for a single row.
-
-    Student's t of the rows' differences, weighted by tokens. Raises ModelError if the models have no row in common.
-    """
+    Student's t of the rows' differences, weighted by tokens. Raises ModelError if the models have no row in common."""
     of_first = {row.row_id: row for row in first}
     pairs = [(of_first[row.row_id], row) for row in second if row.row_id in of_first]
     if not pairs:

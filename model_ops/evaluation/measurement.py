@@ -150,11 +150,8 @@ def measured_draftings(forms: Mapping[str, Mapping[str, Any]]) -> list[MeasuredD
 
 def replayed_draftings(report: Mapping[str, Any], drafter: str | None) -> list[ReplayResult]:
     """Acceptance lengths by K, without a server, from the content of a report.json: those over test prompts, sampled as the
-    traffic is, which every page shows.
-
-    Lookups have the K that was best on validation answers. What a drafter accepts at the first K positions a round does not
-    depend on whether it drafts more.
-    """
+    traffic is, which every page shows. Lookups have the K that was best on validation answers. What a drafter accepts at the
+    first K positions a round does not depend on whether it drafts more."""
     results = [
         ReplayResult(method=name, num_speculative_tokens=each["num_speculative_tokens"], tau=each["tau"])
         for name in LOOKUPS

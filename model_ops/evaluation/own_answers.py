@@ -79,10 +79,8 @@ def answer_items(
     key: str,
 ) -> Answers:
     """A greedy answer to each item and `settings.samples` sampled ones, by the server's default parameters. Those that the log
-    has under `key` are not sampled again; a model of which the log has all is not loaded.
-
-    Raises ModelError if the model cannot be decoded, or answers no item.
-    """
+    has under `key` are not sampled again; a model of which the log has all is not loaded. Raises ModelError if the model cannot
+    be decoded, or answers no item."""
     model = OwnModel(directory)
     room = (log.find(f"{key} room") or {}).get("tokens") or model.room
     log.add({"key": f"{key} room", "tokens": room})

@@ -57,9 +57,8 @@ class Mode:
 
 
 def modes(target: Path, served: Path | None, prompts: Sequence[Prompt], temperatures: Sequence[float]) -> list[Mode]:
-    """The modes of an evaluation; `as logged` is the last one. served: the dataset served_answers, if there is one.
-
-    Raises ModelError if `served` cannot be read."""
+    """The modes of an evaluation; `as logged` is the last one. served: the dataset served_answers, if there is one. Raises
+    ModelError if `served` cannot be read."""
     fixed = [
         Mode(at_temperature(each), f"t{each:g}", each, [(Sampling(temperature=each), list(prompts))]) for each in temperatures
     ]
@@ -179,10 +178,8 @@ def held_out_texts(job: Job, settings: EvaluateSettings) -> list[Document]:
 
 
 def serve(job: Job, settings: EvaluateSettings, form: Form, texts: Sequence[Document], progress: Progress) -> dict[str, Any]:
-    """Serves a form and asks it. Log-probabilities are asked of the target alone.
-
-    Raises ServerFailed and NotRunnable as `running_server` does, and ModelError for a server that answers wrongly or ends.
-    """
+    """Serves a form and asks it. Log-probabilities are asked of the target alone. Raises ServerFailed and NotRunnable as
+    `running_server` does, and ModelError for a server that answers wrongly or ends."""
     asked = settings.asked_server
     chosen = dtype_words(asked.kind, form.directory, form.words)
     if chosen:

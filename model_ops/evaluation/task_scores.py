@@ -174,9 +174,8 @@ def _isolation() -> str:
 
 
 def _measure(result: TaskScores, suite: str, rows: list[dict[str, Any]], same: set[str]) -> None:
-    """Adds each model's mean score, and the target's gain over each other model on the items that both answered.
-
-    same: roles with the target's own weights, whose gain is 0 without any uncertainty."""
+    """Adds each model's mean score, and the target's gain over each other model on the items that both answered. same: roles
+    with the target's own weights, whose gain is 0 without any uncertainty."""
     scores: dict[tuple[str, str, str], dict[str, float]] = {}
     for row in rows:
         scores.setdefault((row["model"], row["against"], row["sampling"]), {})[row["item_id"]] = row["score"]
@@ -216,10 +215,8 @@ def _measure_ratios(result: TaskScores, rows: list[dict[str, Any]]) -> None:
 
 @dataclass(frozen=True)
 class AccuracyRatio:
-    """Score of the served model over that of its unquantized form, with its interval.
-
-    None instead of an interval for a single item, and where the unquantized form's score is that of a single item.
-    """
+    """Score of the served model over that of its unquantized form, with its interval. None instead of an interval for a single
+    item, and where the unquantized form's score is that of a single item."""
 
     value: float
     low: float | None

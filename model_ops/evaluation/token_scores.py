@@ -128,10 +128,8 @@ def difference_at(one: Sequence[int], other: Sequence[int]) -> int | None:
 
 
 def first_differences(model: nn.Module, alone: Answers, drafted: Answers) -> list[FirstDifference]:
-    """The differences between two sets of answers to the same prompts, by row id; rows of one set alone are left out.
-
-    model: own layers, loaded with attention="packed".
-    """
+    """The differences between two sets of answers to the same prompts, by row id; rows of one set alone are left out. model:
+    own layers, loaded with attention="packed"."""
     differences, documents = [], []
     for row_id in sorted(alone.keys() & drafted.keys()):
         (prompt, one), (_, other) = alone[row_id], drafted[row_id]

@@ -108,10 +108,8 @@ class PairwiseJudge(Judge):
         self._counting = Lock()
 
     def compare_all(self, pairs: list[tuple[JudgedItem, str, str]]) -> list[float | None]:
-        """`compare` for each (item, own answer, other answer), several at a time.
-
-        Raises ModelError if the server refuses, or replies usably to too few items.
-        """
+        """`compare` for each (item, own answer, other answer), several at a time. Raises ModelError if the server refuses, or
+        replies usably to too few items."""
         preferred = self.each(lambda pair: self.compare(*pair), pairs)
         self._refuse_a_place()
         return preferred

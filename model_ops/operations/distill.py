@@ -139,10 +139,8 @@ def halve_frozen(teacher: PreTrainedModel, precision: str, world: World) -> None
 
 
 def student_base(base: Path, work: Path, world: World, progress: Progress) -> Path:
-    """The directory to load the student from: the base's own, or that of its bfloat16 weights if it is quantized.
-
-    Raises ModelError for a base that cannot be trained, or that is quantized on a mesh.
-    """
+    """The directory to load the student from: the base's own, or that of its bfloat16 weights if it is quantized. Raises
+    ModelError for a base that cannot be trained, or that is quantized on a mesh."""
     refuse_unusable_base(base)
     if read_config(base).get("quantization_config") is None:
         check_base(base)

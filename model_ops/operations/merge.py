@@ -26,10 +26,8 @@ SEARCH_LENGTH = 2_048
 
 
 def run(job: Job, progress: Progress) -> dict[str, Any]:
-    """Merges the models into job.output; metrics: weights, bytes, and with a search the losses of all candidates.
-
-    Raises ModelError, before anything is written, if the models differ in shape, settings or tokenizer.
-    """
+    """Merges the models into job.output; metrics: weights, bytes, and with a search the losses of all candidates. Raises
+    ModelError, before anything is written, if the models differ in shape, settings or tokenizer."""
     settings = job.settings_as(MergeSettings)
     source = job.input("model")
     preferred = job.inputs.get("preferred", source)

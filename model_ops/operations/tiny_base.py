@@ -118,12 +118,9 @@ def spread(documents: list[Document], tokens: int) -> list[Document]:
 
 
 def new_model(settings: TinyBaseSettings, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
-    """A model with seeded initial weights in float32 and a tied head.
-
-    The standard deviation is 0.7 / sqrt(hidden): the usual 0.02 suits models ten times as wide, and at hidden 128, 100 steps
-    of 2,048 tokens reach a loss of 6.2 with it and 5.5 with 0.7 / sqrt(hidden). Output projections of attention and MLP are
-    divided by sqrt(2 layers), as in GPT-2.
-    """
+    """A model with seeded initial weights in float32 and a tied head. The standard deviation is 0.7 / sqrt(hidden): the usual
+    0.02 suits models ten times as wide, and at hidden 128, 100 steps of 2,048 tokens reach a loss of 6.2 with it and 5.5 with
+    0.7 / sqrt(hidden). Output projections of attention and MLP are divided by sqrt(2 layers), as in GPT-2."""
     torch.manual_seed(settings.seed)
     model = Qwen3ForCausalLM(
         Qwen3Config(

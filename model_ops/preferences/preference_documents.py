@@ -68,12 +68,9 @@ def read_preferences(
     shares: bool,
     positions: int | None = None,
 ) -> Preferences:
-    """The split's pairs, then its single answers.
-
-    shares: whether the rejected answer continues the chosen one's prompt. positions: of the model, for each answer with its
-    prompt. Raises ModelError if a file cannot be read, or if the template refuses more rows than the dataset's settings of
-    rendering allow.
-    """
+    """The split's pairs, then its single answers. shares: whether the rejected answer continues the chosen one's prompt.
+    positions: of the model, for each answer with its prompt. Raises ModelError if a file cannot be read, or if the template
+    refuses more rows than the dataset's settings of rendering allow."""
     rendering, counts, refused = RenderingSettings.read(dataset), Counter[str](), RefusedRows()
     known: list[tuple[int, float, float, float, str]] = []
 

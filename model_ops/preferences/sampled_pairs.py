@@ -107,10 +107,9 @@ class ReferenceLogProbs:
 def log_probs_of(
     model: nn.Module, rows: Asked, precision: Precision, world: World, after_batch: Callable[[int], None] = lambda done: None
 ) -> Float[np.ndarray, " labels"]:
-    """A model's log-probability of each label; 0 where no batch holds it. after_batch: called with the number of rows read.
-
-    The last step of a pass may read rows of the next one, also those that another process has read: such a label's
-    log-probability is the mean over the processes that read it."""
+    """A model's log-probability of each label; 0 where no batch holds it. after_batch: called with the number of rows read. The
+    last step of a pass may read rows of the next one, also those that another process has read: such a label's log-probability
+    is the mean over the processes that read it."""
     logs, done = torch.zeros(2, int(label_starts(rows.preferences)[-1]), device=world.device), 0
     for batch in rows.batches():
         mine = world.part_of(batch.to(world.device))

@@ -25,9 +25,8 @@ Grades = Sequence[float | None]
 
 
 def group_standardised(grades: Grades) -> Group:
-    """(r - mean) / (std + epsilon) within the group, with the sample's standard deviation (n - 1).
-
-    GRPO: DeepSeekMath, arXiv 2402.03300, section 4.1; the deviation as in TRL's and verl's code."""
+    """(r - mean) / (std + epsilon) within the group, with the sample's standard deviation (n - 1). GRPO: DeepSeekMath, arXiv
+    2402.03300, section 4.1; the deviation as in TRL's and verl's code."""
     values = _values(grades)
     if np.isfinite(values).sum() < 2:
         return values * np.nan

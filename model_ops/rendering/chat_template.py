@@ -64,11 +64,8 @@ class EndOfTurn:
 
 
 def end_of_turn(question: str, alone: str, followed: str, specials: Sequence[str]) -> EndOfTurn:
-    """The end of an answer.
-
-    question: the rendering of a question, without generation prompt if the template can leave it out. alone: question and
-    answer. followed: question, answer, and a next message. specials: the special tokens.
-    """
+    """The end of an answer. question: the rendering of a question, without generation prompt if the template can leave it out.
+    alone: question and answer. followed: question, answer, and a next message. specials: the special tokens."""
     tokens = tuple(specials)
     shared = _shared(alone, followed)
     if shared == len(alone):

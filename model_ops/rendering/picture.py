@@ -82,10 +82,8 @@ class Picture:
         row_id: str | None = None,
         served: ServedTokens | None = None,
     ) -> Picture:
-        """The first `count` rows of a split that are taught and as many that are left out; or the row `row_id` alone.
-
-        Raises ModelError for an unknown row id, and as `rendered_rows` does.
-        """
+        """The first `count` rows of a split that are taught and as many that are left out; or the row `row_id` alone. Raises
+        ModelError for an unknown row id, and as `rendered_rows` does."""
         rows: Iterator[Row] = iterate_rows(dataset, split)
         rows = (row for row in rows if row.row_id == row_id) if row_id is not None else islice(rows, ROWS_LOOKED_AT)
         shown: list[ShownRow] = []

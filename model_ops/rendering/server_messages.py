@@ -91,12 +91,9 @@ Arguments = Literal["object", "text"]
 def server_messages(
     messages: Sequence[dict[str, Any]], arguments: Arguments, has_developer: bool, takes_parts: bool
 ) -> list[dict[str, Any]]:
-    """The messages as a template receives them.
-
-    arguments: the form of tool calls' arguments. has_developer: whether the template knows the role `developer`.
-    takes_parts: whether the template takes a list of parts as content. Raises ValueError for a part that is not text, where the
-    template takes only text.
-    """
+    """The messages as a template receives them. arguments: the form of tool calls' arguments. has_developer: whether the
+    template knows the role `developer`. takes_parts: whether the template takes a list of parts as content. Raises ValueError
+    for a part that is not text, where the template takes only text."""
     rendered = [_message(message, arguments, has_developer, takes_parts) for message in messages]
     renamed = not has_developer and any(message.get("role") == "developer" for message in messages)
     return _with_one_system(rendered) if renamed else rendered

@@ -110,10 +110,8 @@ class TurnEncoder:
         return begins
 
     def _answer(self, turn: LearntTurn, tail: Ids, whole: Ids) -> Ids:
-        """Tokens of an answer.
-
-        tail: tokens of the prompt from its last special token on. whole: tokens of that text with the answer.
-        """
+        """Tokens of an answer. tail: tokens of the prompt from its last special token on. whole: tokens of that text with the
+        answer."""
         if len(whole) >= len(tail) and np.array_equal(whole[: len(tail)], tail):
             return whole[len(tail) :]
         mark = self.specials[0] if self.specials else ""

@@ -34,11 +34,9 @@ from model_ops.tensors import Batch
 
 
 def with_score_head(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, seed: int) -> PreTrainedModel:
-    """The decoder of a causal language model under a new float32 head; the language-model head is dropped.
-
-    The head's weights are normal with standard deviation 1 / sqrt(width + 1) (Stiennon et al., arXiv 2009.01325); the same seed
-    gives the same head on every device. Raises ModelError for a family without a sequence classifier in transformers.
-    """
+    """The decoder of a causal language model under a new float32 head; the language-model head is dropped. The head's weights
+    are normal with standard deviation 1 / sqrt(width + 1) (Stiennon et al., arXiv 2009.01325); the same seed gives the same
+    head on every device. Raises ModelError for a family without a sequence classifier in transformers."""
     config = model.config
     config.id2label, config.label2id, config.problem_type = {0: "reward"}, {"reward": 0}, "regression"
     config.pad_token_id = padding_token(tokenizer, config.vocab_size)

@@ -66,10 +66,9 @@ def runs_drafter(server: ServerKind, serving: DrafterServing) -> bool:
 
 
 def varies_by_batch_size(server: ServerKind, drafting: Drafting, drafter: DrafterServing | None) -> bool:
-    """Whether the server can draft fewer tokens of this kind, or none, where more requests are in a step.
-
-    vLLM 0.32 can for n-gram lookups and for drafters that it runs token by token: its suffix lookup refuses another number, and
-    drafters that draft all tokens at once have buffers for one number."""
+    """Whether the server can draft fewer tokens of this kind, or none, where more requests are in a step. vLLM 0.32 can for
+    n-gram lookups and for drafters that it runs token by token: its suffix lookup refuses another number, and drafters that
+    draft all tokens at once have buffers for one number."""
     used = serving_of(drafting, drafter)
     options = used.vllm if used is not None and server == "vllm" else None
     return options is not None and options.method in ("ngram", "eagle3")
@@ -128,10 +127,8 @@ OF_TORCHRUN = re.compile("TORCHELASTIC_.*|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE
 
 def program_of(server: ServerKind, python: str | None, section: str = "evaluation.server") -> list[str]:
     """The words before a server's own arguments. python: interpreter of an environment that has the server; None: this
-    environment, or else the server's command on PATH. section: of the recipe, for messages.
-
-    Raises ModelError if the server is in neither, with what to do.
-    """
+    environment, or else the server's command on PATH. section: of the recipe, for messages. Raises ModelError if the server is
+    in neither, with what to do."""
     module = MODULES[server]
     if python is not None:
         if not has_package(python, server):

@@ -81,10 +81,8 @@ def running_server(
     check: Callable[[], None] = lambda: None,
 ) -> Iterator[RunningServer]:
     """start_s: seconds that it may take until it can be asked. folder: where it is started. environment: of the server; None:
-    this process's. check: called while it starts, and may raise, which ends the server.
-
-    Raises NotRunnable, and ServerFailed for a server that ends or does not answer in time.
-    """
+    this process's. check: called while it starts, and may raise, which ends the server. Raises NotRunnable, and ServerFailed
+    for a server that ends or does not answer in time."""
     port = _free_port()
     words = [*map(str, command), "--host", "127.0.0.1", "--port", str(port)]
     with log.open("a") as written:

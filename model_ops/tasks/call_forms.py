@@ -253,11 +253,9 @@ class UnusableAnswer(Exception):
 
 
 def message_of(text: str, prompt: str, tools: Sequence[dict[str, Any]] | None, specials: Collection[str]) -> dict[str, Any]:
-    """The message in the dataset's form. text: without its end of turn. specials: the tokenizer's special tokens.
-
-    Raises UnusableAnswer for an answer that is empty, ends within its reasoning, holds a call that cannot be read, or holds a
-    special token, which would become one in the rows that learn it.
-    """
+    """The message in the dataset's form. text: without its end of turn. specials: the tokenizer's special tokens. Raises
+    UnusableAnswer for an answer that is empty, ends within its reasoning, holds a call that cannot be read, or holds a special
+    token, which would become one in the rows that learn it."""
     thought, said = _apart(text, prompt)
     try:
         calls, content = _called(said, tools) if tools else ([], said)

@@ -62,7 +62,6 @@ def accepted_calls(message: dict[str, Any]) -> list[dict[str, dict[str, list[Any
 
 def calls_as_text(message: dict[str, Any]) -> str:
     """An assistant's message as `score_call` reads it: calls in <tool_call> blocks. Calls in the text stay what they are.
-
     Raises ValueError for arguments that are no JSON object."""
     if not message.get("tool_calls"):
         return message.get("content") or ""

@@ -51,10 +51,8 @@ def run_tests(
     solution: str, test: str, *, seconds: float, memory_mb: int, prepared: str = "", entry_point: str = "", check: bool = False
 ) -> SandboxResult:
     """Whether what `solution` defines passes `test`. A solution that loops, forks, exits early or uses too much has not.
-
-    prepared: what tests and solution share, as the helper functions of a prompt; tests use its functions but for
-    `entry_point`, and the solution's classes. check: the test defines check(candidate). Raises ModelError as `isolation` does.
-    """
+    prepared: what tests and solution share, as the helper functions of a prompt; tests use its functions but for `entry_point`,
+    and the solution's classes. check: the test defines check(candidate). Raises ModelError as `isolation` does."""
     asked = {"prepared": prepared, "test": test, "entry_point": entry_point, "calls_check": check}
     said, reply = _run(asked, solution, seconds, memory_mb)
     return SandboxResult(said is not None and "problem" not in said, ", ".join(reply["layers"]), reply["ended"] == "time")

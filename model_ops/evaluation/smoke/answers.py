@@ -216,10 +216,8 @@ def check_stop(asking: SmokeClient, answers: Sequence[SmokeAnswer]) -> SmokeResu
 
 
 def check_long_prompt(asking: SmokeClient, longest: int | None, answers: Sequence[SmokeAnswer]) -> SmokeResult:
-    """A prompt that nearly fills the context is answered, and one that is too long is refused and harms nothing.
-
-    longest: most tokens of prompt and answer together.
-    """
+    """A prompt that nearly fills the context is answered, and one that is too long is refused and harms nothing. longest: most
+    tokens of prompt and answer together."""
     ids = next((answer.prompt_ids for answer in answers if answer.prompt_ids), None)
     if longest is None or ids is None:
         return SmokeResult("long prompt", None, "the server says neither its longest context nor token ids")

@@ -277,9 +277,7 @@ def run_smoke_set(
 ) -> list[SmokeResult]:
     """prompts: held-out ones, asked after a built-in one. schema_rows: prompts whose request has a json_schema. scores:
     compares answers with the target's own layers; None: they are not compared. check: called between checks, and may raise.
-
-    Ends early if the server gives no answer at all.
-    """
+    Ends early if the server gives no answer at all."""
     asking = SmokeClient(server.url, server.model, server.timeout_s, plain=server.kind == "transformers")
     try:
         findings, answers = ask_prompts(asking, [BUILT_IN, *prompts])

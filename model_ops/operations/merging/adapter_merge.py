@@ -21,12 +21,9 @@ REASON = 300
 
 
 def merge_adapter(base: Path, adapter: Path, output: Path) -> None:
-    """Writes base + adapter to `output` in the base's dtype. Tokenizer and chat template are the adapter's if it has
-    them, else the base's.
-
-    Memory: the base model in its dtype. Raises ModelError if the weights are not a safetensors file, are damaged, belong to
-    another model, or are of a kind that peft cannot merge.
-    """
+    """Writes base + adapter to `output` in the base's dtype. Tokenizer and chat template are the adapter's if it has them, else
+    the base's. Memory: the base model in its dtype. Raises ModelError if the weights are not a safetensors file, are damaged,
+    belong to another model, or are of a kind that peft cannot merge."""
     weights = adapter / WEIGHTS
     if not weights.is_file():
         pickled = (adapter / "adapter_model.bin").exists()

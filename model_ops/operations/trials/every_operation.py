@@ -56,11 +56,9 @@ def write_material(folder: Path) -> Material:
 def try_operations(
     family: str, folder: Path, material: Material, verify: Callable[[Path, Path | None], list[Defect]]
 ) -> dict[str, str | None]:
-    """Tries every operation on a tiny model of a family of the table; the operation's name -> None, or why it failed.
-
-    verify: `model_ops.verify.verify`, which stands above this room. An operation whose input failed runs on the latest model
-    that was made, so that one failure is not reported as many.
-    """
+    """Tries every operation on a tiny model of a family of the table; the operation's name -> None, or why it failed. verify:
+    `model_ops.verify.verify`, which stands above this room. An operation whose input failed runs on the latest model that was
+    made, so that one failure is not reported as many."""
     tokenizer = load_tokenizer(material.tokenizer)
     outputs = {"base": folder / "base"}
     model = tiny_model(family, "eager", vocab_size=VOCABULARY, num_hidden_layers=LAYERS)
