@@ -6,7 +6,7 @@
     for event in api.stream(answer): ...          # the same as events of a stream, with whole texts in one event each
 
 OpenAI's chat completions and responses (types of openai-python), Anthropic's messages (types of anthropic-sdk-python). What a
-request asks and nobody here does is refused (session_fields.py). earlier: what a session knows by its id, for
+request asks and nobody here does is refused. earlier: what a session knows by its id, for
 `previous_response_id` the messages up to a response, for `item_reference` one item of an answer.
 """
 

@@ -1,4 +1,4 @@
-"""Server of the sandbox: locks processes down that run foreign Python code. Started by sandbox.py as `python -I -S -B`.
+"""Server of the sandbox: locks processes down that run foreign Python code. Started by unit_tests.py as `python -I -S -B`.
 
     python sandbox_child.py CONTROL_FD
 

@@ -181,7 +181,7 @@ def test_a_release_depends_on_no_code_that_trains_or_reads_weights():
     doors = [file for file in found if file.endswith("/__init__.py")]
     assert {file for file in found if file.startswith("model_ops/")} - {*doors} == {"model_ops/files/atomic_files.py",
         "model_ops/files/columns.py", "model_ops/drafting/ngram.py", "model_ops/jobs/errors.py",
-        "model_ops/evaluation/drafting_measurements.py", "model_ops/evaluation/measurement.py", "model_ops/files/file_locks.py",
+        "model_ops/evaluation/measurement.py", "model_ops/files/file_locks.py",
         "model_ops/adapters/adapter_base.py", "model_ops/files/template_files.py", "model_ops/serving/lora_flags.py",
         "model_ops/serving/command.py", "model_ops/drafting/drafts.py", "model_ops/drafting/drafting_choice.py",
         "model_ops/serving/service.py", "model_ops/jobs/job.py", "model_ops/speculators/serving.py",
