@@ -7,10 +7,8 @@ import pyarrow.parquet as pq
 
 
 def asked(i):
-    return [
-        {"role": "system", "content": "you write functions in python, and nothing else than functions"},
-        {"role": "user", "content": f"write add_{i} for two numbers"},
-    ]
+    return [{"role": "system", "content": "you write functions in python, and nothing else than functions"},
+        {"role": "user", "content": f"write add_{i} for two numbers"}]  # fmt: skip
 
 
 def said(text):

@@ -47,11 +47,8 @@ def place(tmp_path_factory):
     write_target(root / "float", layers=4)
     write_dataset(root / "dataset", rows=12)
     quantize.run(Job(operation="quantize", output=root / "int8", inputs={"model": root / "float"}), Progress())
-    generate.run(
-        Job(operation="generate", output=root / "answers", settings={"max_new_tokens": 6},
-            inputs={"target": root / "int8", "dataset": root / "dataset"}),
-        Progress(),
-    )  # fmt: skip
+    generate.run(Job(operation="generate", output=root / "answers", settings={"max_new_tokens": 6},
+        inputs={"target": root / "int8", "dataset": root / "dataset"}), Progress())  # fmt: skip
     speculator.run(
         Job(operation="speculator", output=root / "speculator",
             inputs={"target": root / "int8", "dataset": root / "answers"},
@@ -83,11 +80,9 @@ def says(place):
 
 
 def settings(python, **changes):
-    return EvaluateSettings(
-        num_speculative_tokens=2,
-        server={"python": str(python), "max_new_tokens": NEW_TOKENS, "concurrencies": [1, 4], "start_s": 20,
-            "unquantized": False, "arguments": ["--seed", "0"], "drafting": {"methods": []}, **changes},
-    )  # fmt: skip
+    return EvaluateSettings(num_speculative_tokens=2, server={"python": str(python), "max_new_tokens": NEW_TOKENS,
+        "concurrencies": [1, 4], "start_s": 20, "unquantized": False, "arguments": ["--seed", "0"], "drafting": {"methods": []},
+        **changes})  # fmt: skip
 
 
 def job(place, output, *roles, **inputs):
@@ -135,10 +130,8 @@ def test_the_served_model_is_measured_with_each_drafting(place, says, tmp_path, 
     names = ["target", "target with drafter", "target with n-gram lookup, K = 4", "target with suffix lookup, K = 2",
         "target with drafter, K = 1"]  # fmt: skip
     assert list(found.summary["forms"]) == names and found.not_measured == {}
-    configs = [
-        json.loads(words[words.index("--speculative-config") + 1]) if "--speculative-config" in words else None
-        for words in started(tmp_path)
-    ]
+    configs = [json.loads(words[words.index("--speculative-config") + 1]) if "--speculative-config" in words else None
+        for words in started(tmp_path)]  # fmt: skip
     assert [config and (config["method"], config["num_speculative_tokens"], "model" in config) for config in configs] == [
         None, ("eagle3", 2, True), ("ngram", 4, False), ("suffix", 2, False), ("eagle3", 1, True),
     ]  # fmt: skip
@@ -184,10 +177,8 @@ def test_a_server_that_computes_something_else_is_measured_by_definition(place, 
     for number, (key, values) in enumerate(says["logprobs"].items()):
         shifted[key] = [value + 0.25 * (number % 3) for value in values]
         off += [0.25 * (number % 3)] * int(texts[key].targets[1:].sum())
-    answers = {
-        key: [(tokens[0] + 7) % 300, *tokens[1:]] if number % 2 else tokens
-        for number, (key, tokens) in enumerate(says["answers"].items())
-    }
+    answers = {key: [(tokens[0] + 7) % 300, *tokens[1:]] if number % 2 else tokens for number,
+        (key, tokens) in enumerate(says["answers"].items())}  # fmt: skip
     found = asked(place, tmp_path / "report", stand_in(tmp_path, logprobs=shifted, answers=answers))
     distance = find(found.measurements, "served_distance")
     assert distance.value == pytest.approx(np.mean(off), abs=FLIPPED)
@@ -280,11 +271,8 @@ def test_the_report_of_an_evaluation_with_a_server(place, says, tmp_path):
     numbers = evaluate.run(given, Progress())
     report, speed = (json.loads((tmp_path / "report" / name).read_text()) for name in ("report.json", "speed.json"))
     assert numbers["loads_in_server_target"] and not numbers["loads_in_server_reference"]
-    assert (
-        numbers["served_agreement_target"] == 1.0
-        and numbers["served_distance_target"] < FLIPPED
-        and numbers["served_distance_median"] < 1e-5
-    )
+    assert (numbers["served_agreement_target"] == 1.0 and numbers["served_distance_target"] < FLIPPED
+        and numbers["served_distance_median"] < 1e-5)  # fmt: skip
     rates = speed["in_server"]["forms"]["target"]["tokens_per_second"]
     assert numbers["tokens_per_second_served_target_c4"] == rates["4"]["median"] and speed["in_server"]["ratios"] == {}
     assert list(report["not_measured"]) == ["reference in a server"] and numbers["recovery"] > 0.9

@@ -466,10 +466,8 @@ def test_a_stopped_training_goes_on_to_the_same_weights(material, tmp_path, loss
     assert (tmp_path / "parts" / ".work" / "reference.safetensors").stat().st_mtime_ns == kept
     one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts"))
     assert one == other
-    numbers = [
-        [{key: line[key] for key in ("step", "loss", "margin")} for line in lines(tmp_path / name)]
-        for name in ("whole", "parts")
-    ]
+    numbers = [[{key: line[key] for key in ("step", "loss", "margin")} for line in lines(tmp_path / name)]
+        for name in ("whole", "parts")]  # fmt: skip
     assert numbers[0] == numbers[1] and len(numbers[0]) == 4
 
 

@@ -34,10 +34,8 @@ def test_a_pair_is_one_document_that_holds_the_common_beginning_once(tmp_path, t
     of_trunk = tiny_tokenizer.decode(document.input_ids[: len(document) - branch.length])
     assert of_trunk == prompt + "def add_7(a, b):\n    return a + b\n<|im_end|>"
     end = "<|im_end|>"
-    assert texts(document, tiny_tokenizer) == [
-        f"def add_7(a, b):\n    return a + b\n{end}",
-        f"def add_7(a, b):\n    return a - b * 7, so I think\n{end}",
-    ]
+    assert texts(document, tiny_tokenizer) == [f"def add_7(a, b):\n    return a + b\n{end}",
+        f"def add_7(a, b):\n    return a - b * 7, so I think\n{end}"]  # fmt: skip
     rest = tiny_tokenizer.decode(document.input_ids[-branch.length :])
     assert "def add" not in rest and rest.endswith(f", so I think\n{end}")
     assert not document.targets[-branch.length], "the copied token is no target a second time"
@@ -87,13 +85,9 @@ def test_a_template_that_renders_the_prompts_of_a_pair_apart_is_counted(tmp_path
     rendered = ChatTemplate.prompt
     monkeypatch.setattr(ChatTemplate, "prompt",
         lambda self, row, before: ("no" if "I think" in str(row.messages) else "") + rendered(self, row, before))  # fmt: skip
-    monkeypatch.setattr(
-        ChatTemplate,
-        "through",
-        lambda self, row, last, answer=None: (
-            ChatTemplate.prompt(self, row, last) + (answer or row.messages[last])["content"] + "<|im_end|>"
-        ),
-    )
+    monkeypatch.setattr(ChatTemplate, "through", lambda self, row, last,
+        answer=None: (ChatTemplate.prompt(self, row, last) + (answer or row.messages[last])["content"]
+        + "<|im_end|>"))  # fmt: skip
     assert read(write_preferences(tmp_path, [pair(1)]), tiny_tokenizer).counts["other_prompt"] == 1
 
 

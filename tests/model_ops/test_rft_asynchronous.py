@@ -268,10 +268,8 @@ def learnt_by(plan, first=0, last=None, pause_s=0.012):
 @pytest.mark.parametrize("staleness", [1, 2, 5])
 @pytest.mark.parametrize("equal", [0.0, 0.4])
 def test_no_token_is_older_than_the_bound_and_nothing_that_was_sampled_is_left(start, tmp_path, staleness, equal):
-    plan = planned(
-        start, log := RolloutLog(tmp_path / "log.jsonl"), [FakeMaker(equal), FakeMaker(equal)], max_staleness=staleness,
-        replacements=1,
-    )  # fmt: skip
+    plan = planned(start, log := RolloutLog(tmp_path / "log.jsonl"), [FakeMaker(equal), FakeMaker(equal)],
+        max_staleness=staleness, replacements=1)  # fmt: skip
     ages = learnt_by(plan)
     plan.close()
     flat = [age for of_step in ages for age in of_step]
@@ -335,10 +333,8 @@ def test_gaps_are_measured_by_age(start):
     answer = Sampled(
         np.array([8, 9, 11, 2], np.int32), np.array([-5, -6, -4, -5.5], np.float32), 3, True, np.array([3, 3, 4, 5])
     )
-    made = [
-        LearntRollout(Rollout.of(np.array([5, 6], np.int32), answer, Grade(1.0)), n, n - 0.5, 1.0, 1.0, step=5)
-        for n in range(2)
-    ]
+    made = [LearntRollout(Rollout.of(np.array([5, 6], np.int32), answer, Grade(1.0)), n, n - 0.5, 1.0, 1.0, step=5)
+        for n in range(2)]  # fmt: skip
     [batch] = rollout_batches(list(group_documents("p", made, True, 99)), 99, {})
     found = PolicyLoss("grpo", {}, "tis", 0.0, 1.0, oldest=3)(model, batch).metrics
     ids = torch.tensor([[5, 6, 8, 9, 11, 2]])

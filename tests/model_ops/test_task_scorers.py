@@ -127,11 +127,8 @@ def test_the_public_accepted_answers_are_right(shared):
     lines = (shared / "data/bfcl_simple_python_answer.json").read_text().splitlines()
     for accepted in (json.loads(line)["ground_truth"] for line in lines):
         item = FunctionCallItem(**SHARED, accepted=accepted)
-        calls = [
-            {"name": name, "arguments": {key: _plain(values[0]) for key, values in arguments.items() if values[0] != ""}}
-            for call in accepted
-            for name, arguments in call.items()
-        ]
+        calls = [{"name": name, "arguments": {key: _plain(values[0]) for key, values in arguments.items() if values[0] != ""}}
+            for call in accepted for name, arguments in call.items()]  # fmt: skip
         assert score_call(item, json.dumps(calls)) == 1, accepted
         assert score_call(item, json.dumps([{**calls[0], "name": "other"}])) == 0
 
@@ -139,11 +136,8 @@ def test_the_public_accepted_answers_are_right(shared):
 def _plain(value):
     """An accepted value as an argument: inside an object, accepted values are lists."""
     if isinstance(value, dict):
-        return {
-            key: _plain(found[0]) if isinstance(found, list) else found
-            for key, found in value.items()
-            if not (isinstance(found, list) and found[0] == "")
-        }
+        return {key: _plain(found[0]) if isinstance(found, list) else found for key, found in value.items()
+            if not (isinstance(found, list) and found[0] == "")}  # fmt: skip
     return [_plain(each) for each in value] if isinstance(value, list) else value
 
 
@@ -174,14 +168,10 @@ def test_a_schema_elsewhere_is_not_fetched_and_a_broken_one_is_refused():
 
 
 def test_texts():
-    assert (
-        score_exact(ExactItem(**SHARED, answer="Paris"), " Paris\n") == 1
-        and score_exact(ExactItem(**SHARED, answer="Paris"), "paris") == 0
-    )
-    assert (
-        score_regex(RegexItem(**SHARED, pattern=r"\b4\d\b"), "it is 42") == 1
-        and score_regex(RegexItem(**SHARED, pattern="^4"), "it is 42") == 0
-    )
+    assert (score_exact(ExactItem(**SHARED, answer="Paris"), " Paris\n") == 1
+        and score_exact(ExactItem(**SHARED, answer="Paris"), "paris") == 0)  # fmt: skip
+    assert (score_regex(RegexItem(**SHARED, pattern=r"\b4\d\b"), "it is 42") == 1
+        and score_regex(RegexItem(**SHARED, pattern="^4"), "it is 42") == 0)  # fmt: skip
     began_s = time.monotonic()
     endless = r"^(a|aa)+$"
     assert score_regex(RegexItem(**SHARED, pattern=endless), "a" * 60 + "b") == 0

@@ -38,13 +38,8 @@ def assert_served_as_decoded(parts, directory, measured):
 
 def assert_only_ties_differ(parts, alone, drafted):
     """Where greedy answers part, the two tokens tie in bfloat16 by own layers of the int8 weights."""
-    told = [
-        {
-            str(place): (prompt, reply.token_ids)
-            for place, (prompt, reply) in enumerate(zip(parts.prompts, each.replies, strict=True))
-        }
-        for each in (alone, drafted)
-    ]
+    told = [{str(place): (prompt, reply.token_ids) for place,
+        (prompt, reply) in enumerate(zip(parts.prompts, each.replies, strict=True))} for each in (alone, drafted)]  # fmt: skip
     found = first_differences(scored_model(parts.target), *told)
     print(f"{len(found)} of {len(parts.prompts)} answers differ, gaps over bounds {[each.gap / each.bound for each in found]}")
     assert all(each.is_tie for each in found), found

@@ -77,25 +77,16 @@ def made(shared, tmp_path_factory):
     """Base, adapter and merged weights in `tuned`, their int8 form, and rows that nothing was trained on."""
     root = tmp_path_factory.mktemp("parity")
     lines = [json.loads(line) for line in (shared / "data/gsm8k_test.jsonl").read_text().splitlines()[: 3 * ROWS]]
-    rows = [
-        {
-            "row_id": f"r{number}",
-            "session_id": f"r{number}",
-            "prompt_shape": "",
-            "tools": None,
-            "messages": json.dumps([user(row["question"]), answer(row["answer"])]),
-        }
-        for number, row in enumerate(lines)
-    ]
+    rows = [{"row_id": f"r{number}", "session_id": f"r{number}", "prompt_shape": "", "tools": None,
+        "messages": json.dumps([user(row["question"]), answer(row["answer"])])} for number,
+        row in enumerate(lines)]  # fmt: skip
     (root / "dataset").mkdir()
     schema = pa.schema([(name, pa.string()) for name in rows[0]])
     for split, part in (("train", rows[:ROWS]), ("validation", rows[ROWS : ROWS + 4]), ("test", rows[2 * ROWS :])):
         pq.write_table(pa.Table.from_pylist(part, schema=schema), root / f"dataset/{split}.parquet")
-    sft.run(
-        Job(operation="sft", output=root / "tuned", inputs={"model": shared / "models/house", "dataset": root / "dataset"},
-            settings={"method": "lora", "steps": 8, "tokens_per_step": 1_024, "max_length": 512, "learning_rate": 5e-3}),
-        Progress(),
-    )  # fmt: skip
+    sft.run(Job(operation="sft", output=root / "tuned", inputs={"model": shared / "models/house", "dataset": root / "dataset"},
+        settings={"method": "lora", "steps": 8, "tokens_per_step": 1_024, "max_length": 512, "learning_rate": 5e-3}),
+        Progress())  # fmt: skip
     quantize_directory(root / "tuned", root / "int8", Progress())
     tokenizer = load_tokenizer(root / "int8")
     texts = [tokenizer.apply_chat_template(json.loads(row["messages"]), return_dict=False) for row in rows[2 * ROWS :]]
@@ -213,14 +204,8 @@ def test_every_public_template_becomes_the_servers_tokens(shared, made, server):
         tokenizer.chat_template = path.read_text()
         for name, messages, tools, request in cases():
             row = Row(name, messages, tools, request=request or None, ts=datetime.now(UTC))
-            told = asked(
-                server,
-                "/tokenize",
-                {
-                    "messages": messages, "chat_template": tokenizer.chat_template, **({"tools": tools} if tools else {}),
-                    **request,
-                },
-            )  # fmt: skip
+            told = asked(server, "/tokenize", {"messages": messages, "chat_template": tokenizer.chat_template,
+                **({"tools": tools} if tools else {}), **request})  # fmt: skip
             try:
                 own = render_prompt(tokenizer, row)
             except ModelError:

@@ -37,10 +37,8 @@ STARTS_WITHIN_S, ENDS_WITHIN_S = 600, 90
 def models(tmp_path_factory):
     root = tmp_path_factory.mktemp("retained")
     for name, layers in (("target", 4), ("drafter", 2)):
-        write_target(
-            root / "models" / name, layers=layers, vocab_size=384, hidden_size=128, intermediate_size=256, head_dim=32,
-            max_position_embeddings=512,
-        )  # fmt: skip
+        write_target(root / "models" / name, layers=layers, vocab_size=384, hidden_size=128, intermediate_size=256, head_dim=32,
+            max_position_embeddings=512)  # fmt: skip
     return root
 
 
@@ -48,10 +46,8 @@ class Released:
     """The server of a release that `serve-vllm.sh` starts; everything that it may write lies in `home`."""
 
     def __init__(self, python: Path, lake: Path, home: Path, zero_retention: bool):
-        plan = ServingPlan(
-            "tutor", "r1", "models/target", "models/drafter", ARCHITECTURES["draft_model"].serving, with_drafter(2),
-            Service(SAID, zero_retention=zero_retention, drain_s=20), has_generation_config=True,
-        )  # fmt: skip
+        plan = ServingPlan("tutor", "r1", "models/target", "models/drafter", ARCHITECTURES["draft_model"].serving,
+            with_drafter(2), Service(SAID, zero_retention=zero_retention, drain_s=20), has_generation_config=True)  # fmt: skip
         release = lake / plan.directory
         release.mkdir(parents=True, exist_ok=True)
         write_serving_files(release, plan)
@@ -76,17 +72,9 @@ class Released:
             "MILLRACE_TEST_CRASH": str(self.crash), "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             "OMP_NUM_THREADS": "2"}  # fmt: skip
         self.output = (home / "output.log").open("wb")
-        self.process = subprocess.Popen(
-            [
-                "bash", release / "serve-vllm.sh", "--enforce-eager", "--max-model-len", "256", "--host", "127.0.0.1",
-                "--port", str(port),
-            ],
-            cwd=home / "tmp",
-            env=environment,
-            stdout=self.output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )  # fmt: skip
+        self.process = subprocess.Popen(["bash", release / "serve-vllm.sh", "--enforce-eager", "--max-model-len", "256",
+            "--host", "127.0.0.1", "--port", str(port)], cwd=home / "tmp", env=environment, stdout=self.output,
+            stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
         began = time.monotonic()
         while not self.is_up():
             ended = self.process.poll() is not None or time.monotonic() - began > STARTS_WITHIN_S

@@ -24,10 +24,8 @@ def short_pauses(monkeypatch):
 
 
 def completion(text, reason="stop", prompt=10, answer=5, **message):
-    return {
-        "choices": [{"message": {"role": "assistant", "content": text, **message}, "finish_reason": reason}],
-        "usage": {"prompt_tokens": prompt, "completion_tokens": answer},
-    }
+    return {"choices": [{"message": {"role": "assistant", "content": text, **message}, "finish_reason": reason}],
+        "usage": {"prompt_tokens": prompt, "completion_tokens": answer}}  # fmt: skip
 
 
 def endpoint_of(address, **changes):

@@ -80,11 +80,8 @@ class Talk:
         parts = [text]
         for mark in specials:
             parts = [piece for part in parts for piece in ([part] if part in specials else split(part, mark))]
-        return [
-            token
-            for part in parts
-            for token in ([specials[part]] if part in specials else [t for letter in part for t in self.encoded(letter)])
-        ]
+        return [token for part in parts for token in ([specials[part]] if part in specials
+            else [t for letter in part for t in self.encoded(letter)])]  # fmt: skip
 
     def encoded(self, text):
         return self.tokenizer.encode(text, add_special_tokens=False)

@@ -162,10 +162,8 @@ def test_tools_that_the_chat_template_does_not_write_are_refused():
 
 
 def test_the_chat_template_gets_what_it_reads_and_another_value_is_another_rollout():
-    template = QWEN_3.replace(
-        "<|im_start|>assistant\n{% endif %}",
-        "<|im_start|>assistant\n{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}",
-    )
+    template = QWEN_3.replace("<|im_start|>assistant\n{% endif %}",
+        "<|im_start|>assistant\n{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}")  # fmt: skip
     sessions = PolicySessions(tokenizer_of(template, END), longest_context=10_000, max_turns=9)
     bodies = [("/chat/completions", {"chat_template_kwargs": {"enable_thinking": False}, "tools": None}),
         ("/chat/completions", {"reasoning_effort": "none", "tools": None}),

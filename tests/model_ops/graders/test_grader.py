@@ -193,10 +193,8 @@ def test_a_judge_grades_by_wins_and_losses_in_both_orders():
         return "tie" if first[0] == second[0] else "A" if first > second else "B"
 
     with judge_server(prefers(better)) as (address, seen):
-        assert grades(judge_of(address), group("c", "a", "b", "a"), group("b1", "b2", "b1", "b1")) == [
-            [1.0, -2 / 3, 1 / 3, -2 / 3],
-            [0.0, 0.0, 0.0, 0.0],
-        ]
+        assert grades(judge_of(address), group("c", "a", "b", "a"),
+            group("b1", "b2", "b1", "b1")) == [[1.0, -2 / 3, 1 / 3, -2 / 3], [0.0, 0.0, 0.0, 0.0]]  # fmt: skip
         assert len(seen) == 2 * (5 + 3), "equal texts are not asked about"
 
 
@@ -296,10 +294,8 @@ def test_math_equality(monkeypatch):
 
 
 def test_language_is_that_of_the_part_or_of_the_row():
-    german, english = (
-        "Das ist eine Antwort auf Deutsch, und sie ist lang genug.",
-        "This is an answer, and it is long enough to tell.",
-    )
+    german, english = ("Das ist eine Antwort auf Deutsch, und sie ist lang genug.",
+        "This is an answer, and it is long enough to tell.")  # fmt: skip
     assert grades("language", group(german, english, "4", language="de"), group(german)) == [[1.0, 0.0, None], [None]]
     assert grades({"parts": {"a": {"by": "language", "language": "en"}}}, group(german, english)) == [[0.0, 1.0]]
 

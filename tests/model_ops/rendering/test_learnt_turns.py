@@ -55,10 +55,8 @@ def test_real_templates_teach_what_a_server_would_have_said(kind):
 
 def test_reasoning_is_learnt_in_the_templates_own_place_and_left_out_of_later_contexts():
     template = THINKS.replace("ASKED", "")
-    assert [text for _, text in said(template, TALK)] == [
-        "<think>\nbecause\n</think>\n\n1<|im_end|>",
-        "<think>\n\n</think>\n\n2<|im_end|>",
-    ]
+    assert [text for _, text in said(template, TALK)] == ["<think>\nbecause\n</think>\n\n1<|im_end|>",
+        "<think>\n\n</think>\n\n2<|im_end|>"]  # fmt: skip
     assert "because" not in said(template, TALK)[1][0]
     texts, counts = learnt(template, TALK)
     assert len(texts) == 2 and counts.contexts == 2, "the second prompt does not repeat the reasoning"
@@ -258,10 +256,8 @@ def test_what_cannot_be_taught_is_named(message, reason):
 def test_thoughts_that_the_template_cannot_teach_are_named(message, reason):
     with pytest.raises(Unrenderable, match=reason):
         said(PLAIN, [user("one"), message])
-    assert (
-        said(THINKS.replace("ASKED", ""), [user("one"), answer("", reasoning="hm")])[0][1]
-        == "<think>\nhm\n</think>\n\n<|im_end|>"
-    )
+    assert (said(THINKS.replace("ASKED", ""), [user("one"), answer("", reasoning="hm")])[0][1]
+        == "<think>\nhm\n</think>\n\n<|im_end|>")  # fmt: skip
 
 
 ONE_CALL = PLAIN.replace("m.content", "m.content ~ (m.tool_calls[0].function | tojson if m.tool_calls else '')")

@@ -84,10 +84,8 @@ def test_a_search_takes_the_candidate_with_the_lowest_held_out_loss(models, tmp_
 
 def test_a_stopped_search_continues_and_measures_nothing_twice(models, tmp_path, monkeypatch):
     measured = []
-    monkeypatch.setattr(
-        "model_ops.operations.merge.held_out_loss",
-        lambda model, documents: measured.append(1) or held_out_loss(model, documents),
-    )
+    monkeypatch.setattr("model_ops.operations.merge.held_out_loss", lambda model, documents: measured.append(1)
+        or held_out_loss(model, documents))  # fmt: skip
 
     class AfterTwo(Progress):
         def stop_if_requested(self):
