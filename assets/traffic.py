@@ -175,14 +175,8 @@ def curated_interactions(
 
     def work(output: Path) -> dict[str, Any]:
         items = workshop.directory(suite) / "items.parquet"
-        report = curate(
-            workshop.tables,
-            workshop.workload,
-            output,
-            curation_settings,
-            items,
-            embed=lambda texts: workshop.embed(texts, semantic.model or "", semantic.max_length),
-        )
+        report = curate(workshop.tables, workshop.workload, output, curation_settings, items,
+            embed=lambda texts: workshop.embed(texts, semantic.model or "", semantic.max_length))  # fmt: skip
         workshop.publish_catalog()
         counts = count_records(workshop.lake, workshop.workload, output.name)
         return {**report.as_metrics(), "records": counts.as_metrics()}

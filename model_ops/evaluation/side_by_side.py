@@ -156,14 +156,8 @@ def _answers(
         if prompt.row_id in wanted and 0 < len(prompt.ids) <= model.room
     }
     progress.stop_if_requested()
-    answers = model.answers(
-        prompts,
-        Sampling(temperature=0.0),
-        settings.max_new_tokens,
-        settings.batch_size,
-        settings.seed,
-        lambda done: progress.report(f"answers side by side: {role}", done, len(prompts), "answers"),
-    )
+    answers = model.answers(prompts, Sampling(temperature=0.0), settings.max_new_tokens, settings.batch_size, settings.seed,
+        lambda done: progress.report(f"answers side by side: {role}", done, len(prompts), "answers"))  # fmt: skip
     texts = {name: model.text(answer) for name, answer in answers.items()}
     return {name: {"text": texts[name], "mark": _mark(answer, texts[name])} for name, answer in answers.items()}
 

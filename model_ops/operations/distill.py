@@ -26,8 +26,8 @@ from model_ops.objectives import (
     next_token_loss,
     write_reported,
 )
+from model_ops.operations.base_directory import check_base, import_quantized
 from model_ops.operations.distill_settings import StudentSettings
-from model_ops.operations.import_base import check_base, import_quantized
 from model_ops.parallel import World
 from model_ops.pruning import (
     LayerSearch,
@@ -54,12 +54,8 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     place = job.input("teacher")
     world = World.start(settings.mesh)
     settings = concrete(settings, world.device)
-    widths = widths_of(
-        AutoConfig.from_pretrained(place, local_files_only=True, trust_remote_code=False),
-        settings.mlp_width,
-        settings.heads,
-        settings.hidden_size,
-    )
+    widths = widths_of(AutoConfig.from_pretrained(place, local_files_only=True, trust_remote_code=False), settings.mlp_width,
+        settings.heads, settings.hidden_size)  # fmt: skip
     own = None if settings.base is None else student_base(Path(settings.base), job.output / ".work" / "base", world, progress)
     reported = None
     if settings.teacher == "answers":

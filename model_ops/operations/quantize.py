@@ -278,12 +278,8 @@ def _named(listed: Sequence[str], layers: BlockLayers) -> list[str]:
 def _ignored(schemes: Schemes, layers: BlockLayers) -> list[str]:
     """What is not quantized, by the names of checkpoints; experts that a checkpoint stores as one weight also as servers name
     them, one by one."""
-    return [
-        "lm_head",
-        *layers.floats,
-        *_named([layer for layer in layers.matrices if layer not in schemes], layers),
-        *(f"re:{re.escape(module)}\\..*" for module in layers.float_experts),
-    ]
+    return ["lm_head", *layers.floats, *_named([layer for layer in layers.matrices if layer not in schemes], layers),
+        *(f"re:{re.escape(module)}\\..*" for module in layers.float_experts)]  # fmt: skip
 
 
 def _read(source: Path) -> tuple[dict[str, Any], dict[str, TensorHeader], BlockLayers]:

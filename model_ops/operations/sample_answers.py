@@ -22,18 +22,15 @@ from model_ops.decoding import Completion, Runner, decode, load_runner
 from model_ops.files import renamed_when_complete
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import end_of_text_ids, load_tokenizer, read_config
-from model_ops.operations.import_base import download, import_quantized
+from model_ops.operations.base_directory import import_quantized
+from model_ops.operations.import_base import download
 from model_ops.rendering import ChatTemplate, Row, TurnEncoder, Unrenderable, end_of_turn_ids
 from model_ops.tasks import UnusableAnswer, message_of
 
 CHUNK_BATCHES = 4
 """Batches in a chunk; a killed run loses at most one chunk."""
-SCHEMA = pa.schema(
-    [
-        ("key", pa.string()), ("message", pa.string()), ("failure", pa.string()), ("finish_reason", pa.string()),
-        ("prompt_tokens", pa.int64()), ("answer_tokens", pa.int64()),
-    ]
-)  # fmt: skip
+SCHEMA = pa.schema([("key", pa.string()), ("message", pa.string()), ("failure", pa.string()), ("finish_reason", pa.string()),
+    ("prompt_tokens", pa.int64()), ("answer_tokens", pa.int64())])  # fmt: skip
 
 
 @dataclass(frozen=True)

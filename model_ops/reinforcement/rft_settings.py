@@ -244,12 +244,8 @@ class RftSettings(TuningSettings):
         description="Answers that max_new_tokens cuts: mask leaves them out, because a cut says nothing of their quality; "
         "penalty lowers the grade of the last overlong_tokens before the limit; none learns them as graded",
     )
-    overlong_tokens: int | None = Field(
-        None,
-        ge=1,
-        le=1_000_000,
-        description="penalty: tokens over which the grade falls by 1. Left out: a fifth of max_new_tokens",
-    )
+    overlong_tokens: int | None = Field(None, ge=1, le=1_000_000,
+        description="penalty: tokens over which the grade falls by 1. Left out: a fifth of max_new_tokens")  # fmt: skip
     passing_grade: float = Field(
         1.0,
         ge=-1e6,
@@ -344,12 +340,8 @@ class RftSettings(TuningSettings):
         """The settings of a round: temperature and longest answer on a line from the first step (place 0) to the last one
         (1)."""
         begin, end = self.max_new_tokens_start or self.max_new_tokens, self.temperature_end or self.temperature
-        return self.model_copy(
-            update={
-                "temperature": self.temperature + place * (end - self.temperature),
-                "max_new_tokens": round(begin + place * (self.max_new_tokens - begin)),
-            }
-        )
+        return self.model_copy(update={"temperature": self.temperature + place * (end - self.temperature),
+            "max_new_tokens": round(begin + place * (self.max_new_tokens - begin))})  # fmt: skip
 
     @property
     def prompts_a_step(self) -> int:

@@ -136,12 +136,8 @@ def called_functions(message: dict[str, Any]) -> list[str]:
 
 def unreadable_arguments(messages: Sequence[dict[str, Any]]) -> int:
     """Number of tool calls whose arguments are not a JSON object. They stay text."""
-    return sum(
-        not isinstance(_read(function.get("arguments")), dict)
-        for message in messages
-        for call in _calls(message)
-        if (function := call["function"])
-    )
+    return sum(not isinstance(_read(function.get("arguments")),
+        dict) for message in messages for call in _calls(message) if (function := call["function"]))  # fmt: skip
 
 
 def _message(message: dict[str, Any], arguments: Arguments, has_developer: bool, takes_parts: bool) -> dict[str, Any]:
@@ -205,13 +201,8 @@ def _calls(message: dict[str, Any]) -> list[dict[str, Any]]:
             raise ValueError("a tool call is not an object")
         function = call.get("function")
         function = function if isinstance(function, dict) else call
-        calls.append(
-            {
-                "type": "function",
-                **{name: call[name] for name in ("id", "type") if isinstance(call.get(name), str)},
-                "function": {name: value for name, value in function.items() if name in ("name", "arguments")},
-            }
-        )
+        calls.append({"type": "function", **{name: call[name] for name in ("id", "type") if isinstance(call.get(name), str)},
+            "function": {name: value for name, value in function.items() if name in ("name", "arguments")}})  # fmt: skip
     return calls
 
 

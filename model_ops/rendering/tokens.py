@@ -171,14 +171,8 @@ def _ids(encoding: Any) -> Ids:
 TOOLS = [
     {"type": "function", "function": {"name": "look", "description": "d", "parameters": {"type": "object", "properties": {}}}}
 ]
-ENDED = (
-    {"role": "assistant", "content": "b"},
-    {
-        "role": "assistant",
-        "content": "",
-        "tool_calls": [{"id": "call12345", "type": "function", "function": {"name": "look", "arguments": "{}"}}],
-    },
-)
+ENDED = ({"role": "assistant", "content": "b"}, {"role": "assistant", "content": "",
+    "tool_calls": [{"id": "call12345", "type": "function", "function": {"name": "look", "arguments": "{}"}}]})  # fmt: skip
 """Answers whose ends of turn are looked for."""
 
 

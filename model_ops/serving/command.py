@@ -160,12 +160,7 @@ def has_package(python: str, package: str) -> bool:
     """Whether `python` is an interpreter that can import the package. It is looked for, not imported."""
     look = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({package!r}) is None)"
     try:
-        return (
-            subprocess.run(
-                [python, "-c", look], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                timeout=LOOKS_FOR_S, env=server_environment(),
-            ).returncode
-            == 0
-        )  # fmt: skip
+        return (subprocess.run([python, "-c", look], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, timeout=LOOKS_FOR_S, env=server_environment()).returncode == 0)  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return False

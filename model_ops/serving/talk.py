@@ -154,12 +154,8 @@ def main(words: list[str]) -> None:
         talk = Talk(Path(model), method, int(tokens), Path(drafter[0]) if drafter else None)
     except ModelError as error:
         return say({"error": str(error)})
-    say(
-        {
-            "ready": True, "positions": talk.positions, "temperature": talk.defaults.temperature,
-            "top_p": talk.defaults.truncation.top_p,
-        }
-    )  # fmt: skip
+    say({"ready": True, "positions": talk.positions, "temperature": talk.defaults.temperature,
+        "top_p": talk.defaults.truncation.top_p})  # fmt: skip
     for asked in _asked(talk):
         try:
             say(talk.answer(asked))

@@ -7,7 +7,7 @@ from tiny_models import run_job
 from model_ops.files.standard_library import library_sources
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.operations import tiny_base
-from model_ops.operations.import_base import check_base
+from model_ops.operations.base_directory import check_base
 from model_ops.rendering.tokens import end_of_turn_ids
 
 SETTINGS = {"steps": 4, "vocab_size": 600, "hidden_size": 32, "layers": 2, "heads": 2, "kv_heads": 1, "head_dim": 16,

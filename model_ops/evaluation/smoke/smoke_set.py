@@ -31,12 +31,8 @@ from model_ops.tasks import JsonItem, score_json
 TRIES, WHOLE, TOKENS, ROW_TOKENS = 4, 2, 192, 512
 VARIED = {"temperature": 1.0, "frequency_penalty": 2.0}
 """Penalty of further tries: a model that was not trained on JSON writes white space up to its limit; a penalty stops that."""
-SCHEMA = {
-    "type": "object",
-    "properties": {"answer": {"enum": ["yes", "no"]}, "count": {"enum": [1, 2, 3]}},
-    "required": ["answer", "count"],
-    "additionalProperties": False,
-}
+SCHEMA = {"type": "object", "properties": {"answer": {"enum": ["yes", "no"]}, "count": {"enum": [1, 2, 3]}},
+    "required": ["answer", "count"], "additionalProperties": False}  # fmt: skip
 TOOL: dict[str, Any] = {
     "type": "function",
     "function": {
@@ -78,21 +74,10 @@ def check_constraints(asking: SmokeClient, rows: Sequence[SmokePrompt], is_vllm:
     if not is_vllm:
         yield SmokeResult("tool call, regex, grammar", None, "only vLLM is asked for them")
         return
-    yield _check(
-        asking,
-        "tool call",
-        ASKS_TOOL,
-        calls_tool,
-        tools=[TOOL],
-        tool_choice={"type": "function", "function": {"name": TOOL["function"]["name"]}},
-    )
-    yield _check(
-        asking,
-        "regex",
-        ASKS_JSON,
-        lambda choice: re.fullmatch(PATTERN, _text(choice)) is not None,
-        structured_outputs={"regex": PATTERN},
-    )
+    yield _check(asking, "tool call", ASKS_TOOL, calls_tool, tools=[TOOL],
+        tool_choice={"type": "function", "function": {"name": TOOL["function"]["name"]}})  # fmt: skip
+    yield _check(asking, "regex", ASKS_JSON, lambda choice: re.fullmatch(PATTERN, _text(choice)) is not None,
+        structured_outputs={"regex": PATTERN})  # fmt: skip
     yield _check(
         asking, "grammar", ASKS_JSON, lambda choice: _text(choice) in IN_GRAMMAR, structured_outputs={"grammar": GRAMMAR}
     )

@@ -13,7 +13,8 @@ from model_ops.jobs.errors import ModelError
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import check_model, load_model, load_tokenizer, save_model
-from model_ops.operations.import_base import check_base, run
+from model_ops.operations.base_directory import check_base
+from model_ops.operations.import_base import run
 
 HOUSE = Path(__file__).parents[4] / "shared" / "models" / "house"
 
