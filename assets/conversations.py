@@ -38,6 +38,7 @@ def eval_suite(
 
     Made from the files under `evals:`. Lies in `datasets/<workload>/eval_suite/<version>/items.parquet`.
     """
+    notes: list[str] = []
     manifest = workshop.build(
         "dataset",
         "eval_suite",
@@ -50,7 +51,7 @@ def eval_suite(
                 **{f"{name} answers": settings.answers for name, settings in evals.items() if settings.answers},
             }
         ),
-        work=lambda output: {"items": build_eval_suite(evals, output, notes=(notes := [])), "notes": notes},
+        work=lambda output: {"items": build_eval_suite(evals, output, notes=notes), "notes": notes},
     )
     tell_shortages(context, manifest)
     return shown(manifest, workshop)
