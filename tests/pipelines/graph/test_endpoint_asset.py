@@ -3,7 +3,7 @@
 import dagster as dg
 import pytest
 
-from assets.endpoint import endpoint
+from assets.release import endpoint
 from resources.artefacts.registry import Registry
 from resources.catalog.catalog import query
 from resources.endpoints.approvals import approve, roll_back, withdraw

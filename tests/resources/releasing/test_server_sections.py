@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from assets.rft_model import rollout_curves
+from assets.models import rollout_curves
 from model_ops.answers.answer_rows import ROLLOUT_ROWS
 from resources.lake.lake import LakeLayout
 from resources.manifests.manifest import Code, Input, Manifest
