@@ -13,7 +13,8 @@ from transformers import AutoModelForSequenceClassification
 from model_ops.jobs.job import Job, ModelError, Progress, Stopped
 from model_ops.operations import reward_model
 from model_ops.rendering.row import Row
-from model_ops.rewards import RewardModel, RewardRecord
+from model_ops.rewards.reward_model import RewardModel
+from model_ops.rewards.reward_record import RewardRecord
 
 DAY = datetime(2026, 6, 1, tzinfo=UTC)
 SETTINGS = {"steps": 6, "learning_rate": 3e-3, "tokens_per_step": 1_024, "max_length": 192, "precision": "float32"}
@@ -26,13 +27,8 @@ def exact_products(monkeypatch):
 
 
 def rows(first, count, source="edited", days=0):
-    return [
-        pair(
-            i, session_id=f"s{i // 2}", ts=DAY + timedelta(days=days), reason=source, confidence=0.9,
-            margin=None if i % 2 else 0.5,
-        )
-        for i in range(first, first + count)
-    ]  # fmt: skip
+    return [pair(i, session_id=f"s{i // 2}", ts=DAY + timedelta(days=days), reason=source, confidence=0.9, margin=None if i % 2
+        else 0.5) for i in range(first, first + count)]  # fmt: skip
 
 
 @pytest.fixture(scope="session")

@@ -12,53 +12,13 @@ from tiny_models import tiny_model as random_model
 from torch.nn import functional as F
 
 from model_ops.documents.likelihood import read_chats
-from model_ops.files.standard_library import library_sources
 from model_ops.jobs.job import Job, ModelError, Progress
 from model_ops.losses.head import Head, chunked_head
 from model_ops.models.model_directory import load_model, load_tokenizer, save_model
 from model_ops.objectives.distillation import Divergence, distillation_rows
-from model_ops.operations import StudentSettings, distill, tiny_base
-from model_ops.operations.base_directory import check_base
+from model_ops.operations import distill
+from model_ops.operations.distill_settings import StudentSettings
 from model_ops.operations.quantize import quantize_directory
-from model_ops.rendering.tokens import end_of_turn_ids
-
-BASE_SETTINGS = {
-    "steps": 4, "vocab_size": 600, "hidden_size": 32, "layers": 2, "heads": 2, "kv_heads": 1, "head_dim": 16, "mlp_size": 48,
-    "tokens_per_step": 512, "max_length": 64, "learning_rate": 1e-2,
-}  # fmt: skip
-
-
-def make(folder, monkeypatch):
-    few = library_sources("base")[:40]
-    monkeypatch.setattr(tiny_base, "library_sources", lambda part: few if part == "base" else [])
-    return run_job(tiny_base, folder, **BASE_SETTINGS)
-
-
-def test_it_is_the_same_every_time_and_a_sound_base(tmp_path, monkeypatch):
-    first, second = make(tmp_path / "a", monkeypatch), make(tmp_path / "b", monkeypatch)
-    for name in ("model.safetensors", "tokenizer.json", "config.json"):
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-    assert first["validation_loss"] == second["validation_loss"]
-    assert 0 < first["unigram_loss"] < 7 and first["validation_bits_per_byte"] > 0
-    check_base(tmp_path / "a")
-    assert load_model(tmp_path / "a").config.tie_word_embeddings
-    stops = json.loads((tmp_path / "a" / "generation_config.json").read_text())["eos_token_id"]
-    assert stops == load_tokenizer(tmp_path / "a").eos_token_id
-
-
-def test_its_tokenizer_gives_back_any_text_and_its_turns_end(tmp_path, monkeypatch):
-    make(tmp_path, monkeypatch)
-    tokenizer = load_tokenizer(tmp_path)
-    text = "def f(x):\n\treturn 'é 漢字 \U0001f600'  # ok\n"
-    assert tokenizer.decode(tokenizer.encode(text)) == text
-    assert end_of_turn_ids(tokenizer) == [tokenizer.convert_tokens_to_ids("<|im_end|>")] == [2]
-
-
-def test_held_out_files_are_not_trained_on():
-    training, held_out = tiny_base.read_texts(library_sources("base"))
-    assert training and held_out and not training.keys() & held_out.keys()
-    assert 0.01 < len(held_out) / (len(training) + len(held_out)) < 0.12
-
 
 SETTINGS = {"steps": 8, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128}
 
@@ -75,12 +35,8 @@ def small(teacher, directory, padding=0, **changes):
 @pytest.mark.parametrize(("padding", "teacher"), [(0, "online"), (24, "online"), (24, "cache")])
 def test_a_student_of_its_own_learns_and_keeps_its_shape(tiny_model, chats, tmp_path, padding, teacher):
     base = small(tiny_model, tmp_path / "small", padding)
-    metrics = run_job(
-        distill,
-        tmp_path / "out",
-        {"teacher": tiny_model, "dataset": chats},
-        **SETTINGS | {"base": str(base), "teacher": teacher},
-    )
+    metrics = run_job(distill, tmp_path / "out", {"teacher": tiny_model, "dataset": chats},
+        **SETTINGS | {"base": str(base), "teacher": teacher})  # fmt: skip
     lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["kl"] < lines[0]["kl"]
     found = load_model(tmp_path / "out")
@@ -122,12 +78,8 @@ def test_padding_has_no_probability_in_the_teacher(beta, student_rows):
 def test_a_quantized_base_is_read(tiny_model, chats, tmp_path):
     base = small(tiny_model, tmp_path / "small")
     quantize_directory(base, tmp_path / "int8", Progress())
-    run_job(
-        distill,
-        tmp_path / "out",
-        {"teacher": tiny_model, "dataset": chats},
-        **SETTINGS | {"base": str(tmp_path / "int8"), "steps": 1},
-    )
+    run_job(distill, tmp_path / "out", {"teacher": tiny_model, "dataset": chats},
+        **SETTINGS | {"base": str(tmp_path / "int8"), "steps": 1})  # fmt: skip
     assert "quantization_config" not in json.loads((tmp_path / "out" / "config.json").read_text())
     assert load_model(tmp_path / "out").config.num_hidden_layers == 2
 
@@ -168,10 +120,8 @@ def test_a_student_with_another_tokenizer_learns_the_text_of_answers(tiny_model,
     plain = read_chats(rows, base, settings)
     first = plain.documents[0]
     start = int(first.targets.argmax())
-    logged = {
-        "interaction_id": "i0", "finish_reason": "stop", "prompt_token_ids": first.input_ids[:start].tolist(),
-        "completion_token_ids": [another, int(first.input_ids[-1])],
-    }  # fmt: skip
+    logged = {"interaction_id": "i0", "finish_reason": "stop", "prompt_token_ids": first.input_ids[:start].tolist(),
+        "completion_token_ids": [another, int(first.input_ids[-1])]}  # fmt: skip
     (tmp_path / "served").mkdir()
     pq.write_table(pa.Table.from_pylist([logged]), tmp_path / "served/served.parquet")
     inputs = {"teacher": tiny_model, "dataset": rows, "served": tmp_path / "served"}
@@ -189,12 +139,8 @@ def test_a_student_with_another_tokenizer_learns_the_text_of_answers(tiny_model,
 def test_a_base_without_weights_is_refused(tiny_model, tmp_path, chats):
     base = small(tiny_model, tmp_path / "small")
     (base / "model.safetensors").unlink()
-    job = Job(
-        operation="distill",
-        output=tmp_path / "out",
-        inputs={"teacher": tiny_model, "dataset": chats},
-        settings={**SETTINGS, "base": str(base)},
-    )
+    job = Job(operation="distill", output=tmp_path / "out", inputs={"teacher": tiny_model, "dataset": chats},
+        settings={**SETTINGS, "base": str(base)})  # fmt: skip
     with pytest.raises(ModelError, match=r"no \.safetensors"):
         distill.run(job, Progress())
     shutil.rmtree(base)

@@ -38,7 +38,7 @@ def test_errors_import_nothing_heavy(tmp_path):
 
 def test_each_error_knows_its_exit_code():
     from pipelines.contract.text import RecipeProblemsError
-    from resources.releases.release_names import UnknownReleaseError
+    from resources.releases.release import UnknownReleaseError
     from stores.s3 import GoneError
 
     assert (Misuse.exit_code, CheckFailed.exit_code) == (2, 1)

@@ -15,9 +15,8 @@ from pipelines.running.display import follow
 from pipelines.running.outcome import traceback_in
 from pipelines.terminal import shared_options as terminal
 from resources.lake.lake import LakeLayout
-from resources.launching.killed import killed_sentence, memory_sentence
-from resources.launching.launcher import WorkerKilled, WorkerStopped
-from resources.launching.local_launcher import LocalLauncher
+from resources.launching.local_launcher import LocalLauncher, WorkerKilled, WorkerStopped
+from resources.launching.processes import killed_sentence, memory_sentence
 from tests.conftest import PROJECT
 from tests.reports import process_report
 

@@ -6,9 +6,9 @@ import pytest
 
 from model_ops.jobs.job import Misuse
 from pipelines.commands import release as commands
-from resources.endpoints import rollback
-from resources.endpoints.actor import Actor
+from resources.endpoints import approvals
 from resources.endpoints.approvals import approve_release
+from resources.endpoints.endpoint_log import Actor
 from resources.lake.lake import LakeLayout
 
 
@@ -28,8 +28,8 @@ def test_a_yes_to_erased_rows_counts_only_where_they_were_shown(tmp_path, make_r
     monkeypatch.setenv("MILLRACE_USER", "ana")
     monkeypatch.setattr(commands, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
     monkeypatch.setattr(commands.typer, "confirm", lambda question: True)
-    monkeypatch.setattr(rollback, "taint_of", lambda *_: shown)
-    monkeypatch.setattr(rollback, "roll_back", roll_back)
+    monkeypatch.setattr(approvals, "taint_of", lambda *_: shown)
+    monkeypatch.setattr(approvals, "roll_back", roll_back)
     with pytest.raises(Misuse, match="enough"):
         commands.rollback("tutor", yes=yes, lake=str(lake.root))
     assert asked == [allowed]

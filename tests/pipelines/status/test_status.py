@@ -17,8 +17,8 @@ from pipelines.status.lake_status import EndpointStatus, RunStatus, Status, stat
 from pipelines.status.status_text import print_status
 from pipelines.storage.lake_recipes import remember
 from resources.artefacts.registry import Registry
-from resources.endpoints.actor import Actor
 from resources.endpoints.approvals import approve, withdraw
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables
