@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 @cache
 def _known() -> dict[str, dict[str, Any]]:
-    rows = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+    rows = json.loads(Path(__file__).with_name("known_models.json").read_text(encoding="utf-8"))
     return {name.lower(): row["config"] for row in rows for name in row["ids"]}
 
 
