@@ -21,8 +21,8 @@ from benchmarks.record import record
 from benchmarks.vllm_environment import vllm_python
 from benchmarks.vllm_server import vllm_server
 from model_ops.answering.served import ServedModel
-from model_ops.evaluation.smoke.asking import SmokeClient, SmokePrompt
-from model_ops.evaluation.smoke.constraints import TOOL, calls_tool, follows, schema_format
+from model_ops.evaluation.smoke.answers import SmokeClient, SmokePrompt
+from model_ops.evaluation.smoke.smoke_set import TOOL, calls_tool, follows, schema_format
 from model_ops.serving.command import words_of
 from model_ops.speculators.registry import ARCHITECTURES
 from resources.lake.lake import LakeLayout
