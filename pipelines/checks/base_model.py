@@ -104,7 +104,7 @@ def _copy(name: str, revision: str | None) -> Path | None:
 
 
 def _hub(name: str, revision: str | None) -> Path | CheckFinding:
-    """Checks a Hub id's local copy at a branch, tag or commit (None: the default branch), or reports that there is none."""
+    """A Hub id's local copy at a branch, tag or commit (None: the default branch), or what the Hub says of it."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
@@ -183,7 +183,6 @@ def _first(faults: list[Defect], most: int = 3) -> list[Defect]:
 
 
 def _adapter(base: Base) -> list[CheckFinding]:
-    """Reads the headers of the adapter that is to be merged into the base model, if there is one."""
     if not base.adapter:
         return []
     if base.config.get("quantization_config") is not None:
@@ -229,7 +228,6 @@ def _families(recipe: Recipe, base: Base) -> list[CheckFinding]:
 
 
 def _targets(recipe: Recipe, base: Base) -> list[CheckFinding]:
-    """Looks for the layers that the recipe's adapters name."""
     adapters = {name: getattr(settings.resolved(), "lora", None) for name, settings in recipe.trained.items()}
     named = {name: adapter.targets for name, adapter in adapters.items() if adapter is not None and adapter.targets}
     if not named:
@@ -314,7 +312,7 @@ def _widths(recipe: Recipe, base: Base) -> list[CheckFinding]:
 
 
 def _quantized(recipe: Recipe, base: Base, directory: Path) -> list[CheckFinding]:
-    """What `quantize` would refuse of the model it gets, as far as the base model's files tell: a student has other sizes."""
+    """What `quantize` would refuse of the model it gets, as far as the base model's files tell."""
     if not recipe.quantize.enabled or base.adapter or base.config.get("quantization_config") is not None:
         return []
     from model_ops.operations import checked_source

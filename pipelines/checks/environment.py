@@ -178,7 +178,6 @@ def _approver(recipe: Recipe) -> CheckFinding:
 
 
 def _signers(recipe: Recipe) -> list[CheckFinding]:
-    """Whether keys are here for a recipe that wants signed releases."""
     if not recipe.release.signed:
         return []
     try:
@@ -218,8 +217,7 @@ def check_devices(recipe: Recipe, path: Path, parameters: int | None, plan: bool
 
 
 def _planned(recipe: Recipe, path: Path, stages: list[str], devices: Counter[str]) -> Iterator[CheckFinding]:
-    """Runs `millrace plan` in a process of its own, because a trace cannot be interrupted; one for all stages on the same
-    devices, because importing torch takes seconds. Ends at the first stage without a plan: the next lacks the same."""
+    """Runs `millrace plan` in a process of its own, since a trace cannot be interrupted, to the first stage without a plan."""
     have = sum(devices.values())
     groups: dict[str, list[str]] = {}
     for stage in stages:

@@ -1,6 +1,5 @@
 """Findings of `millrace check` (one sentence, its severity, the remedy), and the threads in which checks run. A check that
-raises an unexpected error, or does not answer, becomes a finding.
-"""
+raises an unexpected error, or does not answer, becomes a finding."""
 
 from __future__ import annotations
 

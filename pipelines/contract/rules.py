@@ -1,8 +1,10 @@
 """Rules between the keys of a recipe: (key, sentence) for each broken one."""
 
 import difflib
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from model_ops.adapters import LoraSettings
 from model_ops.operations import AUTO, PREFERRED, REINFORCED, TRAINED
@@ -10,8 +12,7 @@ from model_ops.planning import LLAMA_CPP, PlaceError, cache_why_not, parse_place
 from model_ops.reinforcement import TASKSETS
 from model_ops.serving import lora_flags
 from model_ops.speculators import ARCHITECTURES
-from pipelines.contract.fields import TRAINED_STAGES, RecipeFields
-from pipelines.contract.places import where_models_lie
+from pipelines.contract.fields import TINY, TRAINED_STAGES, RecipeFields
 from pipelines.contract.text import Place
 from resources.lake import SCHEMAS
 from resources.reading import CHATS_SOURCE as RATED
@@ -33,7 +34,7 @@ def broken_rules(recipe: RecipeFields) -> Broken:
     yield from _what_is_named(recipe)
     yield from _the_data(recipe)
     yield from _what_is_decided(recipe)
-    yield from where_models_lie(recipe)
+    yield from _where_models_lie(recipe)
 
 
 def _what_is_decided(recipe: RecipeFields) -> Broken:
@@ -69,8 +70,7 @@ def _no_model_left(recipe: RecipeFields) -> Broken:
 
 
 def _what_is_released(recipe: RecipeFields) -> Broken:
-    """What a watch needs, and a release of form adapter: its target is the base model and one adapter, and nothing drafts for
-    it."""
+    """What a watch needs, and a release of form adapter: the base model, one adapter, no drafter."""
     if not recipe.release.enabled and recipe.release.watch is not None:
         yield "release.watch", "release.enabled is false, so there is nothing to watch; leave it out, or set enabled to true"
     if not recipe.release.enabled or recipe.release.form != "adapter":
@@ -352,3 +352,26 @@ def _the_data(recipe: RecipeFields) -> Broken:
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)  # in other time zones it is already tomorrow
     if recipe.first_day and recipe.first_day > tomorrow:
         yield "first_day", f"{recipe.first_day} is in the future, so there would be no day to read; give a day that has begun"
+
+
+def _where_models_lie(recipe: RecipeFields) -> Broken:
+    """A revision of a model that is not on the Hub, a student deeper than its teacher (of a Hub id only `check` knows)."""
+    is_here = recipe.base_model == TINY or Path(recipe.base_model).is_absolute()
+    if recipe.base_revision is not None and is_here:
+        yield "base_revision", f"it is {recipe.base_revision}, and base_model is not on the Hugging Face Hub; leave it out"
+    student, layers = recipe.student, recipe.tiny.layers if recipe.base_model == TINY else _layers_of(recipe.base_model)
+    if layers is None or not student.enabled or student.base is not None:
+        return
+    try:
+        student.depth(layers)
+    except ValueError as error:
+        yield "student.layers", str(error)
+
+
+def _layers_of(directory: str) -> int | None:
+    try:
+        config = json.loads((Path(directory) / "config.json").read_text(encoding="utf-8"))
+        layers = config.get("text_config", config).get("num_hidden_layers")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return layers if isinstance(layers, int) else None

@@ -1,8 +1,5 @@
-"""The text of a recipe: YAML with the line of every key, and problems such as duplicate keys.
-
-Plain values are read as YAML 1.2 and editors read them: `1e-3` is a number, `no`, `on` and `1:30` are text, and a date stays
-text until a key asks for a date. Keys are always text. Anchors, aliases and merge keys (`<<`) work. JSON is read as well.
-"""
+"""The text of a recipe: YAML with the line of every key. Plain values are read as YAML 1.2: `1e-3` is a number, `no`, `on` and
+`1:30` are text, a date stays text until a key asks for one. Anchors, aliases and merge keys (`<<`) work; so does JSON."""
 
 import difflib
 import json
@@ -98,7 +95,6 @@ def parse_values(values: Mapping[str, Any], origin: Path | str) -> RecipeText:
 
 
 def _as_written(value: Any) -> str:
-    """Dates and paths as text."""
     if isinstance(value, date | PurePath):
         return str(value)
     raise TypeError(f"an object of type {type(value).__name__}")
@@ -123,7 +119,7 @@ def parse_text(text: str, origin: Path | str) -> RecipeText:
         raise RecipeProblemsError(origin, [RecipeProblem(sentence, line=line)]) from error
     except RecursionError as error:
         raise RecipeProblemsError(origin, [RecipeProblem("holds no recipe: its brackets are nested too deeply")]) from error
-    held = [document for document in documents if not _is_empty(document)]
+    held = [node for node in documents if not (isinstance(node, yaml.ScalarNode) and node.tag == _TAG + "null")]
     if not held:
         raise RecipeProblemsError(origin, [RecipeProblem(f"holds no recipe: it is empty, and {NEEDED}")])
     if len(held) > 1:
@@ -188,10 +184,6 @@ def _decoded(path: Path, content: bytes) -> str:
         ) from error
 
 
-def _is_empty(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode) and node.tag == _TAG + "null"
-
-
 class _Loader(yaml.SafeLoader):
     """Composes YAML nodes. Plain values are read as in YAML 1.2, with `_` allowed in numbers."""
 
@@ -218,8 +210,6 @@ class _TooMuchError(Exception):
 
 
 class _Reading:
-    """Converts nodes to values, and records lines and problems."""
-
     def __init__(self, text: RecipeText):
         self.text = text
         self.values = 0

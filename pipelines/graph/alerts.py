@@ -1,7 +1,5 @@
-"""Sensor for alerts: finds causes in the lake and in Dagster's history, and tells each of them once.
-
-It requests no run. A tick that another process is already making does nothing (resources/monitoring/alerts/outbox.py).
-"""
+"""Sensor for alerts: finds causes in the lake and in Dagster's history, and tells each of them once. It requests no run. A tick
+that another process is already making does nothing (resources/monitoring/alerts/outbox.py)."""
 
 import socket
 from collections.abc import Iterator
@@ -88,7 +86,6 @@ def _of_runs(instance: dg.DagsterInstance, workload: str, location: str) -> list
 
 
 def _failed(instance: dg.DagsterInstance, record: dg.RunRecord) -> FailedRun:
-    """A failed run with the steps that failed, and the class of each one's error."""
     run = record.dagster_run
     events = instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE, limit=20).records
     ended = datetime.fromtimestamp(record.end_time, UTC) if record.end_time else record.update_timestamp
@@ -103,7 +100,6 @@ def _failed(instance: dg.DagsterInstance, record: dg.RunRecord) -> FailedRun:
 
 
 def _classes(error: object) -> Iterator[str]:
-    """The class of an error behind Dagster's own wrappers."""
     while error is not None:
         name, cause = getattr(error, "cls_name", None) or "", getattr(error, "cause", None)
         if not name.startswith("Dagster") or cause is None:

@@ -1,8 +1,5 @@
-"""The two jobs: `logs` by day, and `train` once over all days. One job for both would train once per day of a backfill.
-
-A hook says in the run's log why a step failed, in the sentence of the project's own error. Of another error (a bug) only the
-kind is named, since its message may hold what it read.
-"""
+"""The two jobs: `logs` by day, and `train` once over all days. A hook says in the run's log why a step failed; of a bug it
+names only the kind, since the message may hold what was read."""
 
 from __future__ import annotations
 
@@ -65,7 +62,6 @@ def sentence_of(error: BaseException | None) -> str:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and those that caused it, outermost first."""
     while error is not None:
         yield error
         error = error.__cause__

@@ -1,8 +1,5 @@
-"""Sensor after a promotion: watches the new champion, and rolls back if it does worse than it should.
-
-It requests no run. Its cursor holds what the last look read of the sessions, which are read again only when their tables
-changed. It is part of a recipe's graph where `release.watch` is given, and runs as soon as the Dagster daemon does.
-"""
+"""Sensor after a promotion, where `release.watch` is given: watches the new champion, and rolls back if it does worse than it
+should. It requests no run. Its cursor holds what was read of the sessions, which are read again when their tables changed."""
 
 import json
 from contextlib import suppress

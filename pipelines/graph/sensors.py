@@ -1,9 +1,6 @@
-"""Sensor for new logs: requests one run for each batch of objects that were never read, and asks again where a run failed.
-
-A tick lists the end of each source and a page of at most OBJECTS_PER_TICK keys after its cursor, so it stays under Dagster's
-limit of 60 seconds. The run's key is the digest of the objects, and Dagster makes one run of a key for ever: objects whose run
-was killed or could not reach the store are asked for again after pauses that grow, unless somebody cancelled it.
-"""
+"""Sensor for new logs: requests one run for each batch of objects that were never read. A tick lists at most OBJECTS_PER_TICK
+keys after its cursor, to stay under Dagster's 60 s. The run's key is the digest of the objects, so those whose run was killed
+or could not reach the store are asked for again after growing pauses, unless somebody cancelled it."""
 
 import json
 import time
@@ -14,7 +11,7 @@ import dagster as dg
 
 from model_ops.machine import pause_after
 from pipelines.contract import Recipe
-from pipelines.graph.days import daily_partitions
+from pipelines.graph.schedules import daily_partitions
 from resources.lake import LakeError, LakeLayout, Tables
 from resources.reading import with_chats
 from resources.sources import SourceError, watched_objects

@@ -122,7 +122,6 @@ def suggested_name(proposals: list[SourceProposal], uris: list[str]) -> str:
 
 
 def _limit(proposals: list[SourceProposal]) -> int:
-    """Number of objects that have about MOST_BYTES in total."""
     looks = [each.look for each in proposals if each.kind in ("logs", "feedback")]
     objects, size = sum(look.objects for look in looks), sum(look.bytes for look in looks)
     return max(1, min(MOST_OBJECTS, MOST_BYTES * objects // size if size else MOST_OBJECTS))
@@ -185,7 +184,10 @@ def ask(wanted: RecipeWishes, base_given: bool, console: Console, at_terminal: b
         wanted.base_model
         if base_given
         else _answer(
-            console, "Which base model (a directory, a Hugging Face id, or tiny for a toy that needs nothing)?", "tiny", _base
+            console,
+            "Which base model (a directory, a Hugging Face id, or tiny for a toy that needs nothing)?",
+            "tiny",
+            look_at_base,
         )
     )
     suggested = suggested_name(sources_under([uri]), [uri])
@@ -193,7 +195,7 @@ def ask(wanted: RecipeWishes, base_given: bool, console: Console, at_terminal: b
     return replace(wanted, uris=[uri], base_model=base, workload=workload)
 
 
-def _answer(console: Console, question: str, default: str | None, check: Callable[[str], None]) -> str:
+def _answer(console: Console, question: str, default: str | None, check: Callable[[str], object]) -> str:
     """Asks until the answer passes `check`, which raises an error with a sentence."""
     while True:
         console.print(Text(question, style="bold").append(f" [{default}] " if default else " ", style="dim"), end="")
@@ -216,10 +218,6 @@ def _logs(uri: str) -> None:
     if not any(source.kind == "logs" for source in proposals):
         problem = next((f": {uri}: {said}" for source in proposals for uri, said in source.look.problems), "")
         raise InitError(f"no log of a known format lies there{problem}")
-
-
-def _base(name: str) -> None:
-    look_at_base(name)
 
 
 def _name(name: str, wanted: RecipeWishes) -> None:

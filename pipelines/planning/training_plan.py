@@ -1,12 +1,7 @@
-"""`millrace plan`: predicts the memory and speed of training a stage on given devices.
+"""`millrace plan`: predicts the memory and speed of training a stage on given devices, from the model's config alone: of a
+directory, of `tiny`, or of a Hub id in the local cache, else in model_ops/families/known_models.json.
 
-    plan = plan_recipe(recipe, "8xH100", stage="sft")
-    print_plan(plan, recipe, "sft", console)
-    dataset_tokens(lake, "shop")        # about 54_000, for plans of epochs; None without a lake or an sft_dataset
-
-Only the model's config is read, no weights: of a directory, of `tiny`, or of a Hub id in the local cache, else in the table of
-common models (model_ops/families/known_models.json). The table shows one device; the YAML below it can be pasted into the
-recipe.
+    print_plan(plan_recipe(recipe, "8xH100", stage="sft"), recipe, "sft", console)
 """
 
 import json
@@ -229,7 +224,6 @@ def _memory_table(memory: MemoryOf, room_gib: float) -> Group:
 
 
 def _bar(before: float, size: float, room: float) -> Text:
-    """A bar: this part's position in the device's memory, after the parts above it."""
     start, end = round(before / room * BAR), round((before + size) / room * BAR)
     block = "█" * (end - start) or "▏"
     return Text.assemble(("·" * start, "dim"), (block, "cyan"), ("·" * max(0, BAR - start - len(block)), "dim"))

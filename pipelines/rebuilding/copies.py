@@ -1,9 +1,6 @@
-"""Copies an artefact from one lake to another: its files, and the manifests of everything behind it.
-
-Version and digest stay; with a release go its target, its drafter and an adapter's base. Of other ancestors only manifests go,
-and `elsewhere.json` names the lake that has their files. Each file is compared with the manifest's digest while it is copied; a
-copy that was stopped continues; the manifest goes last.
-"""
+"""Copies an artefact from one lake to another. Version and digest stay; with a release go its target, drafter and an adapter's
+base. Of other ancestors only manifests go, and `elsewhere.json` names the lake of their files. Files are compared with the
+digests while they are copied; a stopped copy continues; the manifest goes last."""
 
 import hashlib
 import logging
@@ -67,7 +64,6 @@ def copy_artefact(lake: LakeLayout, artefact: str, to: LakeLayout) -> CopyReport
 
 
 def _parts(lake: LakeLayout, manifest: Manifest) -> Iterator[Manifest]:
-    """What a release serves: it cannot be served without."""
     if manifest.kind == "release":
         release = read_release(_place(lake, manifest))
         for part in release.parts:

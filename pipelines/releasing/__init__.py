@@ -1,6 +1,5 @@
 """Releases on the terminal: what `verify`, `approve`, `withdraw`, `rollback`, `releases`, `compare` and `measure` print.
-measuring.py measures a running server's speed, latency and acceptance. Decisions on an endpoint are in resources/endpoints.
-"""
+measuring.py measures a running server's speed, latency and acceptance. Decisions on an endpoint are in resources/endpoints."""
 
 from typing import TYPE_CHECKING
 

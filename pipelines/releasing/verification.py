@@ -1,6 +1,5 @@
 """`millrace verify`: checks the files of a model, drafter, dataset, release or a lake's endpoints against digests and
-formats.
-"""
+formats."""
 
 from pathlib import Path
 

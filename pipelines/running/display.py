@@ -1,6 +1,5 @@
 """Shows a run on the terminal: steps, progress of the current one, peak memory. Progress is a bar on a terminal; a log file or
-a pipe gets a line after 30 seconds of a step, then at doubling intervals of at most 10 minutes. Ctrl-C is passed on once.
-"""
+a pipe gets a line after 30 seconds of a step, then at doubling intervals of at most 10 minutes. Ctrl-C is passed on once."""
 
 from __future__ import annotations
 
@@ -129,7 +128,6 @@ def _how_reused(event: Mapping[str, Any]) -> str:
 
 
 def _memory_mb(pid: int) -> tuple[float, float]:
-    """Resident memory of a process, and of all its children."""
     memory = [0.0, 0.0]
     with suppress(psutil.NoSuchProcess):
         root = psutil.Process(pid)
@@ -203,7 +201,7 @@ class StepProgress:
         )
 
     def _fitting(self, parts: Sequence[str]) -> str:
-        """As many parts, from the first on, as the line has room for; a first one that leaves the second none ends in "…"."""
+        """As many parts as the line has room for; a first one that leaves the second none ends in "…"."""
         room = self._console.width - AROUND - max(STEP, len(self._step)) - (BAR + 1) * (self._console.width >= WITH_BAR)
         first = max(SHORTEST, room - (len(parts[1]) + 2 if len(parts) > 1 else 0))
         shown = parts[0] if len(parts[0]) <= first else parts[0][: first - 1] + "…"

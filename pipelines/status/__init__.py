@@ -1,7 +1,6 @@
 """`millrace status` and `millrace decisions`, and the end of `millrace run`: what is current or stale and why, what runs, what
 an endpoint waits for, the next command to type. lake_status.py gathers, *_text.py prints. planned_versions.py computes the
-version that each stage would have now, without making anything.
-"""
+version that each stage would have now, without making anything."""
 
 from typing import TYPE_CHECKING
 

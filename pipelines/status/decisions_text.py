@@ -1,8 +1,4 @@
-"""`millrace decisions`: what was decided about retraining, what it was expected to cost and gain, and what came of it.
-
-print_decisions(Decisions(lake, "math-tutor").all(), console, count=20)
-decisions_json(decisions)                                  # the rows, with evidence and options as JSON
-"""
+"""`millrace decisions`: what was decided about retraining, what it was expected to cost and gain, and what came of it."""
 
 import json
 from collections.abc import Sequence

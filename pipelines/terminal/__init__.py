@@ -1,6 +1,5 @@
 """Output on a terminal that all commands share: consoles, tables, JSON, CSV and files of rows, and the options that several
-commands have (shared_options.py). Texts from logs are escaped before they are printed.
-"""
+commands have (shared_options.py). Texts from logs are escaped before they are printed."""
 
 from typing import TYPE_CHECKING
 

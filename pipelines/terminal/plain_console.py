@@ -1,6 +1,5 @@
 """The console of all commands: control characters in printed text are spelled out, never sent to the terminal. Text from logs
-is printed as rich Text, or with markup=False, so that square brackets stay too.
-"""
+is printed as rich Text, or with markup=False, so that square brackets stay too."""
 
 import textwrap
 from collections.abc import Iterable, Iterator

@@ -1,6 +1,5 @@
 """Prints rows and lineage trees as tables, JSON or CSV. Tables escape control characters; CSV and JSON have the exact
-values.
-"""
+values."""
 
 import csv
 import json
@@ -60,7 +59,6 @@ def schema_and_batches(rows: Rows) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]
 
 
 def _values(names: list[str], batches: Iterable[pa.RecordBatch]) -> Iterator[list[Any]]:
-    """The rows as Python values."""
     for batch in batches:
         try:
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)

@@ -20,8 +20,7 @@ from model_ops.speculators.factory import load_draft_model
 from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.verify import verify
 from pipelines.contract.recipe import Recipe, read_recipe
-from pipelines.contract.reference_page import reference
-from pipelines.contract.schema import json_schema
+from pipelines.contract.reference_page import json_schema, reference
 from pipelines.contract.text import RecipeProblemsError
 from resources.releases.serving_scripts import ServingPlan, write_serving_files
 

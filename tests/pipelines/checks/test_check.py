@@ -21,8 +21,8 @@ from pipelines.checks import forecast as forecasting
 from pipelines.checks.base_model import check_base_model
 from pipelines.checks.check_recipe import check
 from pipelines.checks.finding import CheckStep, ok, run_checks
-from pipelines.checks.lengths import check_room
 from pipelines.checks.place import bytes_needed
+from pipelines.checks.worth import check_room
 from pipelines.contract.base_choice import Base
 from pipelines.contract.recipe import load_recipe
 from pipelines.contract.text import RecipeProblemsError

@@ -1,7 +1,6 @@
 """The evaluation compares with the champion's model and drafter, and a release that is worse than them is refused.
 
-The real assets, workshop, registry and lake; in the worker's place stands one that writes a report.
-"""
+The real assets, workshop, registry and lake; in the worker's place stands one that writes a report."""
 
 import json
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from pipelines.keeping.keeper import ServerState, UpState, write_state
 from pipelines.keeping.supervisor import location_errors
-from pipelines.keeping.up_state import ServerState, UpState, write_state
 from resources.lake.lake import LakeLayout
 from resources.launching.processes import this_process
 from tests.loopback import loopback

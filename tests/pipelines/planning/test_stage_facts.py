@@ -8,9 +8,9 @@ from model_ops.machine import precision
 from model_ops.machine.devices import DEVICES, parse_devices
 from model_ops.planning.memory_plan import CPU_PROCESS_GIB, GIB
 from pipelines.contract.recipe import read_recipe
-from pipelines.planning import stage_facts as module
+from pipelines.planning import stage_times as module
 from pipelines.planning import worker_memory as workers
-from pipelines.planning.stage_facts import StageFacts, stage_facts
+from pipelines.planning.stage_times import StageFacts, stage_facts
 from pipelines.planning.training_plan import config_of, plan_recipe, settings_of
 from pipelines.planning.worker_memory import worker_memory
 from tests.thorough_cases import thorough_except

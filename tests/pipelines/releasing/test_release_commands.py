@@ -11,6 +11,9 @@ from model_ops.jobs.errors import CheckFailed, Misuse, UserError
 from pipelines.cli import app
 from pipelines.commands import release as commands
 from resources.catalog.catalog import query
+from resources.endpoints import rollback
+from resources.endpoints.actor import Actor
+from resources.endpoints.approvals import approve_release
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
 
@@ -267,3 +270,26 @@ def test_what_signs_and_packs_says_what_is_missing(lake, call, make_release, tmp
     assert "set MILLRACE_SIGNING_KEY" in str(call("sign", release.name).exception)
     assert "is not signed" in str(call("package", release.name, str(tmp_path / "out.tar")).exception)
     assert not (tmp_path / "out.tar").exists()
+
+
+@pytest.mark.parametrize(
+    ("shown", "yes", "allowed"), [("", False, False), ("it learnt 3 erased rows", False, True), ("", True, True)]
+)
+def test_a_yes_to_erased_rows_counts_only_where_they_were_shown(tmp_path, make_release, monkeypatch, shown, yes, allowed):
+    lake, asked = LakeLayout.open(tmp_path / "lake"), []
+    old, new = make_release(lake, 1), make_release(lake, 2)
+    for release in (old, new):
+        approve_release(lake, release, Actor("ana", "MILLRACE_USER"))
+
+    def roll_back(*_, though_tainted):
+        asked.append(though_tainted)
+        raise Misuse("enough")
+
+    monkeypatch.setenv("MILLRACE_USER", "ana")
+    monkeypatch.setattr(commands, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr(commands.typer, "confirm", lambda question: True)
+    monkeypatch.setattr(rollback, "taint_of", lambda *_: shown)
+    monkeypatch.setattr(rollback, "roll_back", roll_back)
+    with pytest.raises(Misuse, match="enough"):
+        commands.rollback("tutor", yes=yes, lake=str(lake.root))
+    assert asked == [allowed]

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from model_ops.jobs.errors import Misuse, UserError
 from pipelines.cli import app
 from pipelines.status.decisions_text import print_requests
-from pipelines.storage.lake_recipes import remember
+from pipelines.storage.locations import remember
 from resources.deciding.decisions import Decisions
 from resources.deciding.policy import decide
 from resources.deciding.requests import Requests
