@@ -7,11 +7,11 @@ import dagster as dg
 
 from assets.presentation import shown
 from assets.stage_asset import stage_asset
-from resources.composing import SeedSettings, dropped_seeds, import_seeds
+from resources.composing import SeedSettings, SeedTombstones, drop_contaminated_seeds, drop_erased_seeds, import_seeds
 from resources.curating import CurationSettings
 from resources.workshop import Workshop
 
-SOURCES = ("resources/composing/seeds.py", "resources/composing/dropped_seeds.py")
+SOURCES = ("resources/composing/seeds.py", "resources/composing/seeds.py")
 
 
 @stage_asset("eval_suite", sources=SOURCES, kinds={"parquet"})
@@ -29,15 +29,15 @@ def seed_examples(
     taken = {name: workshop.elsewhere(seed.dataset, seed.version) for name, seed in seeds.items() if seed.dataset}
     suite = workshop.current("dataset", "eval_suite")
     settings = curation_settings.decontamination
-    erased = dropped_seeds.SeedTombstones.of(workshop.tables, workshop.workload)
+    erased = SeedTombstones.of(workshop.tables, workshop.workload)
 
     def work(output: Path) -> dict[str, Any]:
         home = workshop.lake.artefacts("dataset")
         datasets = {name: home / manifest.name / manifest.version for name, manifest in taken.items()}
         metrics = import_seeds(seeds, output, datasets, erased).as_metrics()
-        metrics["erased_exchanges"] = dropped_seeds.drop_erased_seeds(output, workshop.tables, workshop.workload)
+        metrics["erased_exchanges"] = drop_erased_seeds(output, workshop.tables, workshop.workload)
         items = workshop.directory(suite) / "items.parquet"
-        return {**metrics, "contaminated": dropped_seeds.drop_contaminated_seeds(output, items, settings)}
+        return {**metrics, "contaminated": drop_contaminated_seeds(output, items, settings)}
 
     manifest = workshop.build(
         "dataset",

@@ -36,10 +36,9 @@ from resources.curating.cleaning import clean
 from resources.curating.curation import CurationSettings
 from resources.drifting.acceptance_chart import HourlyDrafts, acceptance
 from resources.drifting.compare import WindowComparison
-from resources.drifting.days import Reference
 from resources.drifting.permutation import Columns
 from resources.drifting.session_counts import DriftInputs, SessionCounts
-from resources.drifting.settings import DriftSettings
+from resources.drifting.settings import DriftSettings, Reference
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables
 from resources.reading.ingestion import ingest

@@ -35,7 +35,7 @@ from benchmarks.s3_server import s3_server
 from resources.catalog.build import publish
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables
-from stores.mirror.delta import storage_options
+from stores.mirror.mirror import storage_options
 
 WORKLOAD = "busy"
 DAYS = [date(2026, 6, day) for day in (1, 2, 3)]

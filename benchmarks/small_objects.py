@@ -28,7 +28,7 @@ from benchmarks.s3_server import DAYS, s3_server
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
 from resources.reading.ingestion import ingest
-from resources.sources.prefetch import prefetched
+from resources.sources.ledger import prefetched
 from resources.sources.sources import SourceSettings, objects_after
 from resources.sources.unread_objects import new_objects
 

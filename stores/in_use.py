@@ -1,6 +1,5 @@
 """Locks on directories: a process that works in a directory holds its lock, an flock on the directory itself, shared for work
-in it, exclusive for its removal; the kernel frees it when the process ends.
-"""
+in it, exclusive for its removal; the kernel frees it when the process ends."""
 
 import os
 from collections.abc import Iterator

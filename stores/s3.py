@@ -1,11 +1,6 @@
-"""Reads S3 and compatible storage: lists keys in order, and reads an object as it was when it was listed. Endpoint, region,
-keys and profile come from the usual AWS settings; without keys, requests are unsigned. None of this is stored or logged. Every
-read uses If-Match: an object that changed after it was listed is an error, not a mixture. Errors are OSErrors of one sentence
-with the remedy.
-
-    for item in objects("logs", "gateway/", after="gateway/2026/06/01/x.json"): item.key, item.bytes, item.etag
-    with open_stream("s3://logs/gateway/big.jsonl.gz", etag, size) as file: file.read(4 << 20)
-"""
+"""Reads S3 and compatible storage: lists keys in order, and reads an object as it was when it was listed (If-Match): one that
+changed is an error, not a mixture. Endpoint, region, keys and profile come from the usual AWS settings; without keys, requests
+are unsigned. None of this is stored or logged. Errors are OSErrors of one sentence with the remedy."""
 
 import asyncio
 import concurrent.futures
@@ -24,9 +19,8 @@ PAGE_KEYS = 1000
 """Most keys in one S3 response."""
 CONNECTIONS = 32
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 10, 30, 3
-"""A request without an answer for READ_SECONDS is repeated, up to ATTEMPTS times, with growing pauses. botocore retries until
-a response begins; a response that breaks off is retried here.
-"""
+"""A request without an answer for READ_SECONDS is repeated, up to ATTEMPTS times, with growing pauses. botocore retries until a
+response begins; a response that breaks off is retried here."""
 RANGE_BYTES = 8 << 20
 """Larger objects are read in ranges of this size, one range ahead."""
 
@@ -184,7 +178,6 @@ def _keys(page: dict[str, Any]) -> Iterator[ObjectEntry]:
 
 
 def _filesystem() -> Any:
-    """The connection for the current environment variables."""
     settings = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     return _connected(frozenset(settings.items()), os.getpid())
 
@@ -199,10 +192,8 @@ def _connected(environment: frozenset[tuple[str, str]], process: int) -> Any:
     if endpoint.scheme not in ("http", "https") or not endpoint.hostname:
         raise S3Error("AWS_ENDPOINT_URL is no URL such as https://storage.example.com:9000")
     config: dict[str, Any] = {
-        "connect_timeout": CONNECT_SECONDS,
-        "read_timeout": READ_SECONDS,
-        "max_pool_connections": CONNECTIONS,
-    }
+        "connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS, "max_pool_connections": CONNECTIONS,
+    }  # fmt: skip
     if not {"AWS_MAX_ATTEMPTS", "AWS_RETRY_MODE"} & given.keys():
         config["retries"] = {"mode": "standard", "total_max_attempts": ATTEMPTS}
     unsigned = {} if _has_keys(botocore.session) else {"anon": True}
@@ -221,20 +212,14 @@ def _has_keys(session: Any) -> bool:
 
 
 def _passing() -> tuple[type[Exception], ...]:
-    """Network errors that may be gone at the next attempt."""
     import aiohttp
     from botocore.exceptions import ConnectionError as NoConnection
     from botocore.exceptions import HTTPClientError
 
     return (
-        HTTPClientError,
-        NoConnection,
-        aiohttp.ClientError,
-        asyncio.TimeoutError,
-        asyncio.IncompleteReadError,
-        ConnectionError,
+        HTTPClientError, NoConnection, aiohttp.ClientError, asyncio.TimeoutError, asyncio.IncompleteReadError, ConnectionError,
         TimeoutError,
-    )
+    )  # fmt: skip
 
 
 def _in_words(error: Exception, uri: str, to: str) -> S3Error:

@@ -1,7 +1,6 @@
 """Anthropic's Messages API as an OpenAI chat.
 
-Block types as in anthropic-sdk-python, types/beta/beta_content_block_param.py; usage as in types/usage.py.
-"""
+Block types as in anthropic-sdk-python, types/beta/beta_content_block_param.py; usage as in types/usage.py."""
 
 import json
 import re

@@ -1,20 +1,70 @@
-"""Turns of content blocks as OpenAI messages: what Anthropic, Gemini and Bedrock's Converse have in common.
-
-In these APIs a tool's result is a block of the user's turn; in OpenAI's it is a message of role tool, right after the calls.
-What such a message cannot hold is named in `left_out`; `UnknownBlock` is raised for what no rule knows.
-
-A record has {request, response}, or full_request and full_response as Vertex AI logs them to BigQuery, perhaps as JSON texts.
-"""
+"""Turns of content blocks as OpenAI messages: what Anthropic, Gemini and Bedrock's Converse have in common. There, a tool's
+result is a block of the user's turn; in OpenAI's API it is a message of role tool, right after the calls. What a message cannot
+hold is named in `left_out`; `UnknownBlock` is raised for what no rule knows."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from model_ops.chat_apis.finish_reasons import finish_reason_of
-from model_ops.chat_apis.valid_json import json_text
+
+def json_text(value: Any, separators: tuple[str, str] = (",", ":")) -> str:
+    """The value as JSON, lone surrogates as U+FFFD. Raises ValueError for integers of over 4,300 digits, RecursionError."""
+    text = json.dumps(value, ensure_ascii=False, separators=separators)
+    return text if _is_whole(text) else whole(text)
+
+
+def whole(text: str) -> str:
+    """The text with lone surrogates replaced."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def mended(text: str) -> str | None:
+    """JSON text with lone surrogates replaced; None for invalid JSON, and for JSON without any."""
+    try:
+        written = json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":"))
+    except (ValueError, RecursionError):
+        return None
+    return None if _is_whole(written) else whole(written)
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+SPELLINGS = {
+    "stop": """stop end_turn stop_sequence stop_criteria_met 1 finish finished complete completed success eos eos_token eosfound
+        end_of_text end_of_turn endoftext stopstringfound word end done normal""",
+    "tool_calls": "tool_calls tool_use tool_call toolcalls tool function_call function_calls",
+    "length": """length 2 max_tokens max_token max_length max_output_tokens maxpredictedtokensreached contextlengthreached
+        token_limit limit model_length model_context_window_exceeded context_length_exceeded max_tokens_reached""",
+    "content_filter": """content_filter content_filtered refusal refused safety recitation blocklist prohibited_content spii
+        image_safety image_prohibited_content image_recitation model_armor guardrail_intervened sensitive
+        error_toxic blocked""",
+}
+MEANS = {spelling: reason for reason, spellings in SPELLINGS.items() for spelling in spellings.split()}
+"""OpenAI's reason by every known spelling, in lower case and with underscores; 1 and 2 are the numbers of Gemini's protobuf."""
+WHOLE = [spelling for spelling, reason in MEANS.items() if reason in ("stop", "tool_calls")]
+"""Spellings of reasons that leave an answer whole."""
+ABSENT = ("", "none", "null")
+CUT = "stream_cut: the stream ends without a finish_reason and without [DONE]"
+"""The error of such a stream."""
+
+
+def finish_reason_of(written: str | int | None) -> str | None:
+    """OpenAI's reason; a reason that is not listed in lower case; None for none. SGLang's is an object with a type."""
+    if isinstance(written, bool) or not isinstance(written, str | int):
+        return None
+    reason = re.sub(r'^\{"type": ?"(\w+)".*', r"\1", str(written).strip()).rpartition(".")[2].lower()
+    reason = reason.replace("-", "_").replace(" ", "_").removeprefix("finish_reason_")
+    return None if reason in ABSENT else MEANS.get(reason, reason)
 
 
 class UnknownBlock(ValueError):
@@ -34,12 +84,10 @@ class Turn:
     left_out: list[str] = field(default_factory=list)
 
     def say(self, text: Any) -> None:
-        """Adds a text."""
         if isinstance(text, str) and text:
             self.parts.append({"type": "text", "text": text})
 
     def think(self, text: Any) -> None:
-        """Adds a thought."""
         if isinstance(text, str) and text:
             self.thoughts.append(text)
 
@@ -95,10 +143,7 @@ def content_of(parts: Sequence[dict[str, Any]]) -> Any:
 
 
 def dialogue(turns: Sequence[Turn], answers: Iterable[Turn]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The messages of a request and of its answers.
-
-    An answer goes on from the assistant's turn that ends its request, if any: the two are one message of the answer.
-    """
+    """The messages of a request and of its answers; one goes on from the assistant's turn that ends the request, if any."""
     answers = list(answers)
     begun = turns[-1] if answers and turns and turns[-1].role == "assistant" else None
     asked = turns if begun is None else turns[:-1]
@@ -121,7 +166,6 @@ def inline_url(encoded: Any, media_type: Any) -> Any:
 
 
 def finish_reason(given: Any, message: dict[str, Any]) -> str | None:
-    """OpenAI's finish_reason of an answer."""
     reason = finish_reason_of(given)
     return "tool_calls" if reason == "stop" and message.get("tool_calls") else reason
 
@@ -161,17 +205,14 @@ def mapping(value: Any) -> dict[str, Any]:
 
 
 def bodies(record: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The two bodies of a record."""
     return (body(record.get("request", record.get("full_request"))), body(record.get("response", record.get("full_response"))))
 
 
 def is_pair(record: dict[str, Any]) -> bool:
-    """Whether a record has a request and a response."""
     return ("request" in record and "response" in record) or ("full_request" in record and "full_response" in record)
 
 
 def body(value: Any) -> dict[str, Any]:
-    """One body as an object."""
     if isinstance(value, str) and value.lstrip().startswith("{"):
         try:
             value = json.loads(value)

@@ -1,20 +1,12 @@
-"""Turns a call of OpenAI's Responses API into chat messages, and joins the events of a streamed one into its response.
-
-Input items become the request, output items one answer. Adjacent calls become one message with several tool calls. Calls of
-tools that the provider runs (web_search_call and similar) are left out: their results are in the answer. DuckDB calls it. It
-never raises: for a record that is not such a call, the result lacks messages or a message.
-
-The response of the last event (completed, incomplete, failed) counts; where its output is missing or empty, the items of
-response.output_item.done, else the pieces of the deltas. A stream without its last event was cut: it has an `error`, as in
-`streams`. Items and events as in openai-python's types/responses.
-"""
+"""Turns a call of OpenAI's Responses API into chat messages, and joins the events of a streamed one into its response. Input
+items become the request, output items one answer; calls of tools that the provider runs (web_search_call) are left out. DuckDB
+calls it, so it never raises: for other records, the result lacks messages or a message. Items and events as in openai-python's
+types/responses."""
 
 import json
 from typing import Any
 
-from model_ops.chat_apis.blocks import function_tool
-from model_ops.chat_apis.finish_reasons import CUT
-from model_ops.chat_apis.valid_json import json_text
+from model_ops.chat_apis.blocks import CUT, function_tool, json_text
 
 PARTS = {"input_text", "output_text", "text", "summary_text", "reasoning_text"}
 
@@ -52,7 +44,6 @@ def messages_of(items: Any, instructions: Any = None) -> list[dict[str, Any]]:
 
 
 def tools_of(tools: Any) -> list[dict[str, Any]] | None:
-    """The request's functions in the shape of chat completions; None without any."""
     functions = [tool for tool in _listed(tools) if tool.get("type") == "function"]
     return [function_tool(each.get("name"), each.get("description"), each.get("parameters")) for each in functions] or None
 
@@ -66,7 +57,6 @@ def _listed(items: Any) -> list[dict[str, Any]]:
 
 
 def _messages(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Items as messages. Consecutive reasoning, text and calls of the assistant are one message."""
     messages: list[dict[str, Any]] = []
     for item in items:
         kind = item.get("type")
@@ -122,7 +112,6 @@ def _spoken_on(messages: list[dict[str, Any]], more: dict[str, Any]) -> None:
 
 
 def _content(content: Any) -> Any:
-    """Parts in the OpenAI chat shape; text alone becomes a string."""
     if not isinstance(content, list):
         return content
     parts = [_part(part) for part in content if not (isinstance(part, dict) and part.get("type") == "refusal")]
@@ -143,7 +132,6 @@ def _part(part: Any) -> Any:
 
 
 def _one(said: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Merges the messages of one output into one answer."""
     said = [message for message in said if message["role"] == "assistant"]
     if not said:
         return None
@@ -176,29 +164,21 @@ def _ended(response: dict[str, Any], answer: dict[str, Any] | None) -> str | Non
 
 
 NEEDLES = (
-    "response.created",
-    "response.in_progress",
-    "response.output",
-    "response.completed",
-    "response.incomplete",
-    "response.failed",
-    "response.function_call",
-)
+    "response.created", "response.in_progress", "response.output", "response.completed", "response.incomplete",
+    "response.failed", "response.function_call",
+)  # fmt: skip
 """A record without any of these holds no such stream."""
 ENDS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
 PIECES = {
-    "output_text": ("content", "output_text", "text"),
-    "refusal": ("content", "refusal", "refusal"),
-    "reasoning_text": ("content", "reasoning_text", "text"),
-    "reasoning_summary_text": ("summary", "summary_text", "text"),
-}
+    "output_text": ("content", "output_text", "text"), "refusal": ("content", "refusal", "refusal"),
+    "reasoning_text": ("content", "reasoning_text", "text"), "reasoning_summary_text": ("summary", "summary_text", "text"),
+}  # fmt: skip
 """For the name of a delta: the list of its item, the type of the part in it, and the part's key."""
 WHOLE = {"function_call_arguments": ("function_call", "arguments"), "custom_tool_call_input": ("custom_tool_call", "input")}
 """For the name of a delta: the type of its item, and the item's key."""
 
 
 def is_event(value: Any) -> bool:
-    """Whether a parsed value is an event of such a stream."""
     return isinstance(value, dict) and str(value.get("type")).startswith("response.")
 
 

@@ -1,14 +1,7 @@
-"""Packs document lengths into few rows of bounded length (bin packing).
-
-    rows = pack([120, 64, 200, 900], capacity=1024)
-    len(rows), rows[0]                              # number of rows; indices of the documents in the first row
-
-Best-fit decreasing (arXiv 2404.10830) first: longest first, each into the fullest row with space for it. If that needs more
-rows than a lower bound (Martello and Toth's L2, 1990), rows are filled one after the other by minimum bin slack (Gupta and Ho
-1999), where each row may waste an equal share of the total slack (Fleszar and Hindi 2002); the target number of rows moves
-between the bound and the best result, at most ATTEMPTS times. The search is limited by counted work, not time: a million
-lengths take about a second, and the same lengths give the same rows on any machine.
-"""
+"""Packs document lengths into few rows of bounded length (bin packing). Best-fit decreasing (arXiv 2404.10830) first. If that
+needs more rows than a lower bound (Martello and Toth's L2, 1990), rows are filled by minimum bin slack (Gupta and Ho 1999),
+where each may waste an equal share of the total slack (Fleszar and Hindi 2002), at most ATTEMPTS times. The search is limited
+by counted work: the same lengths give the same rows on any machine."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -48,10 +41,7 @@ class PackedRows(Sequence):
 
 
 def pack(lengths: Sequence[int] | Int[np.ndarray, " documents"], capacity: int) -> PackedRows:
-    """Rows of document indices, no row longer than `capacity` tokens, every document in exactly one of them.
-
-    Raises ValueError for a document that is longer than a row; callers cut documents, because they count the cuts.
-    """
+    """Rows of document indices of at most `capacity` tokens, each document once. Raises ValueError for a longer document."""
     from model_ops.documents.packing_kernels import best_fit, fill_rows  # loads numba
 
     lengths = np.asarray(lengths, dtype=np.int64)
@@ -78,12 +68,9 @@ def pack(lengths: Sequence[int] | Int[np.ndarray, " documents"], capacity: int) 
 
 
 def fewest_rows(lengths: Int[np.ndarray, " documents"], capacity: int) -> int:
-    """Lower bound of the number of rows: Martello and Toth's L2 (Knapsack Problems, 1990, section 8.3).
-
-    For every length K up to half a row: documents above capacity - K each need a row of their own, since nothing of length K
-    fits with them; other documents above half a row need one row each; documents from K to half a row fill the space left in
-    these rows, and the remainder needs further rows.
-    """
+    """Lower bound of the number of rows: Martello and Toth's L2 (Knapsack Problems, 1990, section 8.3), the largest over K:
+    documents above capacity - K and those above half a row need a row each; those from K to half a row fill the space left, and
+    further rows."""
     if not len(lengths):
         return 0
     lengths = np.sort(lengths)

@@ -4,17 +4,10 @@
     documents, counts = tokenize(rows, tokenizer, max_length=2048)  # for model_ops.documents.packing
     for document in join_contexts(documents, most_tokens=4_096): ...
 
-What is learnt of a conversation is what the model has to say after the server's own prompts (model_ops.rendering). A
-conversation is one document if the chat template keeps earlier turns as they were; else it is a document for each different
-context. An assistant message with `"weight": 0` is context, not a target. A row that the template refuses is left out and
-counted by reason; if more than a stated share is refused, that is an error.
-
-A chat template that rewrites earlier turns (Qwen3, gpt-oss, DeepSeek) gives every answer of a conversation a context of its
-own, and each holds the conversation so far: n answers cost n / 2 conversations. `join_contexts` makes the longest context the
-trunk of a document, and every other context a branch: only what follows the tokens that it has in common with the trunk. A
-branch attends to that beginning and has its positions, so hidden states, losses and gradients are those of the separate
-contexts (to rounding). Attention is computed for each context; everything else once.
-"""
+A conversation is one document if the chat template keeps earlier turns as they were; else (Qwen3, gpt-oss, DeepSeek) one for
+each different context. `join_contexts` makes the longest context the trunk of a document, and every other a branch: what
+follows the tokens that it shares with the trunk. A branch attends to that beginning and has its positions, so hidden states,
+losses and gradients are those of the separate contexts (to rounding)."""
 
 import itertools
 from collections import Counter
@@ -44,15 +37,11 @@ from model_ops.training import Overflow
 
 @dataclass(frozen=True)
 class TokenizeCounts:
-    """Counts of the rows: contexts = documents + joined_contexts - split_pieces + split_rows + dropped_rows + too_long_rows.
-
-    A row has a context for each different beginning that a server would render (1 for most templates), except the
-    unrenderable_rows, which the chat template refuses; unrenderable has them by reason. The others count contexts: dropped_rows
-    have no target; too_long_rows were left out for their length (overflow "drop"); cut_rows lost cut_tokens at their end
-    ("truncate"); split_rows became split_pieces ("split"). text_arguments: tool calls whose arguments are no JSON object; they
-    stay text. joined_contexts became branches of another context of their row, which saved shared_tokens. served_answers:
-    answers that were learnt as the token ids that the log has.
-    """
+    """Counts of the rows: contexts = documents + joined_contexts - split_pieces + split_rows + dropped_rows + too_long_rows. A
+    row has a context for each different beginning that a server would render, except the unrenderable_rows, which the chat
+    template refuses. dropped_rows have no target; too_long_rows were left out (overflow "drop"); cut_rows lost cut_tokens
+    ("truncate"); split_rows became split_pieces ("split"). text_arguments: tool calls whose arguments are no JSON object.
+    joined_contexts became branches, which saved shared_tokens."""
 
     rows: int = 0
     contexts: int = 0
@@ -84,15 +73,9 @@ def read_documents(
 ) -> tuple[Documents, dict[str, int]]:
     """`tokenize` over a split of a dataset, with the dataset's own settings of rendering; the counts as a dict."""
     documents, counts = tokenize(
-        iterate_rows(dataset, split),
-        tokenizer,
-        max_length,
-        overflow,
-        RenderingSettings.read(dataset),
-        served,
-        joined_tokens,
+        iterate_rows(dataset, split), tokenizer, max_length, overflow, RenderingSettings.read(dataset), served, joined_tokens,
         budget,
-    )
+    )  # fmt: skip
     return documents, asdict(counts)
 
 
@@ -106,15 +89,11 @@ def tokenize(
     joined_tokens: int = 0,
     budget: ReasoningBudget | None = None,
 ) -> tuple[Documents, TokenizeCounts]:
-    """Documents with the answers' tokens as targets; documents without a target are dropped and counted.
-
-    overflow, for a document of more than max_length tokens: "truncate" cuts off its end; "split" makes several documents with
-    the row's id; "drop" leaves it out. joined_tokens: contexts of a row that begin alike become one document of at most so many
-    tokens (model_ops.documents.conversations); 0 leaves them separate. served: token ids from the log, which are learnt
-    instead of rendered ones. budget: of answers with longer reasoning only its end is learnt, and nothing of other rows.
-    Rows are processed a few hundred at a time; documents take five bytes per token. Raises ModelError as
-    `rendered_rows` does, and if the template refuses more than rendering.most_unrenderable of the rows.
-    """
+    """Documents with the answers' tokens as targets; documents without a target are dropped and counted. overflow, for a
+    document of more than max_length tokens: "truncate", "split" into documents with the row's id, or "drop". joined_tokens:
+    contexts that begin alike become one document of at most so many tokens; 0 leaves them separate. served: token ids from the
+    log, learnt instead of rendered ones. budget: of answers with longer reasoning only its end is learnt, and nothing of other
+    rows. Raises ModelError if the template refuses more than rendering.most_unrenderable of the rows."""
     rendering = rendering or RenderingSettings()
     counts: Counter[str] = Counter()
     refused = RefusedRows()
@@ -122,15 +101,12 @@ def tokenize(
     documents = Documents.gather(_joined(_documents(contexts, max_length, overflow, counts), joined_tokens, counts))
     refused.check(counts["rows"], rendering.most_unrenderable)
     return documents, TokenizeCounts(
-        **counts,
-        unrenderable=dict(refused.reasons.most_common()),
-        row_tokens=int(documents.lengths.sum()),
+        **counts, unrenderable=dict(refused.reasons.most_common()), row_tokens=int(documents.lengths.sum()),
         target_tokens=int(documents.target_tokens.sum()),
-    )
+    )  # fmt: skip
 
 
 def _joined(documents: Iterable[Document], joined_tokens: int, counts: Counter[str]) -> Iterator[Document]:
-    """The documents with contexts joined up to joined_tokens; updates `counts`."""
     for document in join_contexts(documents, joined_tokens) if joined_tokens else documents:
         counts["joined_contexts"] += len(document.branches)
         counts["shared_tokens"] += sum(branch.at for branch in document.branches)
@@ -161,7 +137,6 @@ class RefusedRows:
 
 
 def _documents(contexts: Iterable[Document], max_length: int, overflow: Overflow, counts: Counter[str]) -> Iterator[Document]:
-    """The contexts within max_length; updates `counts`."""
     for context in contexts:
         counts["contexts"] += 1
         length, cut = len(context), max_length
@@ -187,11 +162,8 @@ def _documents(contexts: Iterable[Document], max_length: int, overflow: Overflow
 
 
 def split_document(document: Document, max_length: int) -> list[Document]:
-    """Splits a document into pieces of at most max_length tokens; every target is predicted in exactly one piece.
-
-    A piece begins with the last token of the piece before it, because the first token of a piece is never predicted. Positions
-    start from 0 in each piece, and a piece does not attend to earlier ones.
-    """
+    """Splits a document into pieces of at most max_length tokens. A piece begins with the last token of the piece before it, so
+    every target is predicted in exactly one; positions start from 0 in each."""
     starts = range(0, max(1, len(document) - 1), max_length - 1)
     return [
         Document(
@@ -213,7 +185,6 @@ def _contexts(
     refused: RefusedRows,
     budget: ReasoningBudget | None,
 ) -> Iterator[Document]:
-    """Every context as a document; updates `counts` and `refused`."""
     for rendered in rendered_rows(rows, tokenizer, rendering, served, budget):
         counts["rows"] += 1
         counts["text_arguments"] += server_messages.unreadable_arguments(rendered.row.messages)
@@ -257,11 +228,9 @@ def _shared_contexts_joined(trunk: Document, others: list[Document], most_tokens
     if not branches:
         return trunk, left
     return Document(
-        trunk.row_id,
-        np.concatenate([part.input_ids for part in parts]),
-        np.concatenate([part.targets for part in parts]),
+        trunk.row_id, np.concatenate([part.input_ids for part in parts]), np.concatenate([part.targets for part in parts]),
         branches=tuple(branches),
-    ), left
+    ), left  # fmt: skip
 
 
 def _shared(trunk: Document, other: Document) -> int:

@@ -31,12 +31,9 @@ class Branch(NamedTuple):
 
 @dataclass(frozen=True)
 class Document:
-    """One document: its tokens, the mask of targets, and any further streams with one value per token.
-
-    `streams` are aligned with `input_ids`; a batch contains a stream if its class declares a field of that name. With
-    `branches`, the tokens are those of a trunk and then of each branch (model_ops.documents.conversations); the first token
-    of a branch is never a target.
-    """
+    """One document: its tokens, the mask of targets, and `streams` with one value per token; a batch contains a stream if its
+    class declares a field of that name. With `branches`, the tokens are those of a trunk and then of each branch, whose first
+    token is never a target."""
 
     row_id: str
     input_ids: Shaped[np.ndarray, " tokens"]
@@ -60,9 +57,8 @@ class Document:
 
 
 class Documents(Sequence[Document]):
-    """Many documents without further streams, in arrays of five bytes per token. Indexing creates a Document.
-
-    branches: of the documents that have some, by index."""
+    """Many documents without further streams, in arrays of five bytes per token. Indexing creates a Document. branches: of the
+    documents that have some, by index."""
 
     def __init__(
         self,
@@ -78,7 +74,6 @@ class Documents(Sequence[Document]):
 
     @classmethod
     def gather(cls, documents: Iterable[Document]) -> Documents:
-        """Collects documents in the given order; each is freed after it is copied."""
         row_ids: list[str] = []
         branches: dict[int, tuple[Branch, ...]] = {}
         parts = [(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, bool))]
@@ -123,7 +118,6 @@ class Documents(Sequence[Document]):
 
 
 def lengths_and_targets(documents: Sequence[Document]) -> tuple[Int[np.ndarray, " documents"], Int[np.ndarray, " documents"]]:
-    """Numbers of tokens and of targets of each document."""
     if isinstance(documents, Documents):
         return documents.lengths, documents.target_tokens
     return (
@@ -175,7 +169,6 @@ def to_batch(documents, kind=Batch):
 
 
 def _prefixes(documents: Sequence[Document], lengths: list[int]) -> list[tuple[int, int]]:
-    """Batch.document_prefixes of documents of these lengths."""
     starts = np.cumsum([0, *lengths]).tolist()
     return [(start, segment.at) for start, document in zip(starts, documents, strict=False) for segment in document.segments]
 
@@ -187,9 +180,7 @@ def first_difference(
     of_student: Sequence[Document],
 ) -> str | None:
     """The first difference: a token with another id, or a row with other tokens or targets; None without a difference.
-
-    of_teacher, of_student: the documents of the same rows, read with each tokenizer.
-    """
+    of_teacher, of_student: the documents of the same rows, read with each tokenizer."""
     return _first_other_id(teacher, student) or _first_other_row(of_teacher, of_student)
 
 

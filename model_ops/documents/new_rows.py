@@ -1,10 +1,5 @@
-"""The rows that a continued training learns: those that the earlier one has not learnt, and some old ones for each of them.
-
-    dataset, counts = rows_to_learn(job, replay=0.5, seed=0, world)     # the job's own dataset where nothing is continued
-
-The old rows keep what was learnt from being forgotten. They are drawn by a hash of their id, so that the same job draws the
-same.
-"""
+"""The rows that a continued training learns: those that the earlier one has not learnt, and for each some old ones, drawn by a
+hash of their id, which keep what was learnt from being forgotten."""
 
 import hashlib
 import math

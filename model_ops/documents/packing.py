@@ -4,11 +4,8 @@
     plan.step(0)                                   # the micro-batches of the first step
     to_batches(documents)                          # every document once, for an evaluation
 
-Documents are assigned to rows once, by length; attention stays within a document, so rows only decide which documents share a
-step. In every pass rows are shuffled, and documents of the same length swap places, by a generator of (seed, pass): step i is a
-function of i and the settings. With many short documents the last rows hold only short ones, so steps of one or two rows differ
-in their number of targets, by which each step's gradient is divided; eight rows per step even this out.
-"""
+Attention stays within a document, so rows only decide which documents share a step. In every pass rows are shuffled, and
+documents of the same length swap places, by a generator of (seed, pass): step i is a function of i and the settings."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -25,8 +22,7 @@ from model_ops.tensors import AnyBatch, Batch
 from model_ops.training import TrainingSettings
 
 MICRO_BATCH_TOKENS = 4_096
-"""Default of settings.micro_batch_tokens: rows of a step are concatenated up to this many tokens, because large products are
-faster."""
+"""Default of settings.micro_batch_tokens: rows of a step are concatenated, because large products are faster."""
 
 
 @overload
@@ -63,9 +59,8 @@ class Streams(Protocol):
 
 
 class PackedRows(ABC, Generic[AnyBatch]):
-    """A BatchSource over packed documents: `steps` steps or `epochs` passes, with tokens_per_step tokens on average.
-
-    settings: resolved; its own `settings` have the step and the passes that small data gets. No step reads a row twice."""
+    """A BatchSource over packed documents: `steps` steps or `epochs` passes, with tokens_per_step tokens on average. settings:
+    resolved; its own `settings` have the step and the passes that small data gets. No step reads a row twice."""
 
     def __init__(self, documents: Sequence[Document], settings: TrainingSettings):
         self.documents = documents
@@ -99,7 +94,6 @@ class PackedRows(ABC, Generic[AnyBatch]):
         return batches + [self._batch(silent).silenced()] * missing
 
     def documents_of(self, index: int) -> list[Document]:
-        """The documents of step `index`, of all ranks."""
         (mine,) = self._positions(index, 1)
         return [self.documents[i] for part in mine for position in part for i in self._documents_at(position)]
 
@@ -149,7 +143,6 @@ class PackedRows(ABC, Generic[AnyBatch]):
         return self._in_pass(position // len(self.rows))[self.rows[self._row_at(position)]].tolist()
 
     def _exchanged(self, number: int) -> Int[np.ndarray, " documents"]:
-        """The permutation of documents of equal length in pass `number`."""
         keys = np.random.default_rng((self.seed, number, 1)).random(len(self.lengths))
         stand_ins = np.empty(len(self.lengths), dtype=np.int64)
         stand_ins[self._by_length] = np.lexsort((keys, self.lengths))

@@ -1,8 +1,5 @@
-"""numba kernels of bin packing (`model_ops.documents.bin_packing`). Import inside functions only, since it loads numba.
-
-A `tree` is a set of numbers from 0 to size - 1: tree[size:] marks the members, and each inner node whether its subtree has any.
-Finding the nearest member takes log2(size) steps up and down.
-"""
+"""numba kernels of bin packing: import inside functions only. A `tree` is a set of numbers from 0 to size - 1: tree[size:]
+marks the members, inner nodes whether their subtree has any, so the nearest member takes log2(size) steps up and down."""
 
 import numpy as np
 
@@ -36,7 +33,6 @@ def _remove(tree, number):
 
 @compiled
 def _at_least(tree, number):
-    """The smallest member >= `number`; -1 if there is none."""
     size = len(tree) // 2
     node = number + size
     if tree[node]:
@@ -55,7 +51,6 @@ def _at_least(tree, number):
 
 @compiled
 def _at_most(tree, number):
-    """The largest member <= `number`; -1 if there is none."""
     size = len(tree) // 2
     node = number + size
     if tree[node]:
@@ -120,12 +115,10 @@ def _give_back(tree, left, length):
 
 @compiled
 def fill_rows(lengths, capacity, wanted_rows, sharing, work):
-    """Minimum bin slack: (row of each document, number of rows). lengths: positive, descending.
-
-    Rows are filled one after the other. A row begins with the longest remaining document; a depth-first search, longest first,
-    finds the lengths that leave the least free space. It ends at a full row, or with `sharing` at a row whose free space is at
-    most its equal share of the slack of `wanted_rows` rows. All searches together try `work` lengths, plus 64 per row.
-    """
+    """Minimum bin slack: (row of each document, number of rows). lengths: positive, descending. Rows are filled one after the
+    other. A row begins with the longest remaining document; a depth-first search, longest first, finds the lengths that leave
+    the least free space. It ends at a full row, or with `sharing` at a row whose free space is at most its equal share of the
+    slack of `wanted_rows` rows. All searches together try `work` lengths, plus 64 per row."""
     tree = _empty_tree(capacity + 1)
     left = np.zeros(capacity + 1, dtype=np.int64)
     following = np.zeros(capacity + 1, dtype=np.int64)  # length -> its first document without a row

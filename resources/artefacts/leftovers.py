@@ -1,11 +1,6 @@
-"""Removes what stopped, killed and superseded runs left in a lake: unfinished versions, temporary files and folders.
-
-    for leftover in remove_leftovers(lake, "math-tutor", keep_seconds()): print(leftover.sentence())
-
-Age counts from the newest file. A directory that a process holds (stores/in_use.py) stays, whatever its age; links are never
-followed. Finished artefacts are never touched, nor is a version without manifest.json that a pointer, a release, an endpoint or
-another manifest names: it was finished once.
-"""
+"""Removes what stopped, killed and superseded runs left in a lake. Age counts from the newest file. A directory that a process
+holds (stores/in_use.py) stays; links are never followed. Finished artefacts are never touched, nor is a version without
+manifest.json that a pointer, a release, an endpoint or another manifest names: it was finished once."""
 
 import json
 import math
@@ -32,18 +27,14 @@ SHORTEST_S = 3_600.0
 _VERSION = re.compile(r"[0-9a-f]{12}")
 _NAMED = re.compile(r"(?<![0-9a-zA-Z])[0-9a-f]{12}(?![0-9a-zA-Z])")
 _NAMING = (
-    "datasets/*/*/current.json",
-    "models/*/*/current.json",
-    "releases/*/current.json",
-    "releases/*/*/release.json",
+    "datasets/*/*/current.json", "models/*/*/current.json", "releases/*/current.json", "releases/*/*/release.json",
     "endpoints/*.json",
-)
+)  # fmt: skip
 """Files that name finished versions; read as text, so that damaged files still count."""
 _MANIFESTS = ("datasets/*/*/*/manifest.json", "models/*/*/*/manifest.json", "releases/*/*/manifest.json")
 _REMOVING = ".removing-"
 _CUT_SHORT = re.compile(r"\.(?:catalog|signing)-[a-z0-9_]{8}|\..+\.(json|md|html|sh|yaml|csv)\.[a-z0-9_]{8}")
-"""Names that tempfile gives: of a catalog's folder, of files that are being signed, and of a file written next to the file that
-it will replace."""
+"""Names that tempfile gives: of a catalog's folder, of files being signed, of a file beside the one that it will replace."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +58,7 @@ class Leftover:
 
 
 def keep_seconds() -> float | None:
-    """How long leftovers are kept, in seconds; None: for ever. Raises LakeError for an invalid
-    MILLRACE_KEEP_UNFINISHED_DAYS."""
+    """Seconds that leftovers stay; None: for ever. Raises LakeError for an invalid MILLRACE_KEEP_UNFINISHED_DAYS."""
     given = os.environ.get(KEEP_DAYS, "").strip()
     if given.lower() == "forever":
         return None
@@ -84,11 +74,9 @@ def keep_seconds() -> float | None:
 def remove_leftovers(
     lake: LakeLayout, workload: str, keep_s: float | None, names: Collection[str] | None = None, shortest_s: float = SHORTEST_S
 ) -> list[Leftover]:
-    """Removes leftovers that are older than `keep_s` seconds and not in use, and returns them.
-
-    Of artefacts, only those of this workload, and only `names` if given. shortest_s: how long temporary files stay at least.
-    What cannot be removed stays for the next time.
-    """
+    """Removes leftovers that are older than `keep_s` seconds and not in use, and returns them. Of artefacts, only those of this
+    workload, and only `names` if given. shortest_s: how long temporary files stay at least. What cannot be removed stays for
+    the next time."""
     if keep_s is None:
         return []
     removed = []
@@ -109,7 +97,6 @@ def remove_leftovers(
 
 
 def _unfinished(lake: LakeLayout, workload: str, names: Collection[str] | None) -> Iterator[tuple[Path, str, str]]:
-    """Directories that may be leftovers: path, description, and the name of the asset."""
     for kind in ("dataset", "model"):
         for home in _folders(lake.root, lake.artefacts(kind).name, workload):
             if names is None or home.name in names:
@@ -172,7 +159,6 @@ def _is_old(place: Path, keep_s: float) -> bool:
 
 
 def _temporary(lake: LakeLayout, workload: str) -> Iterator[Path]:
-    """Files and folders that were being written or removed when a process was killed."""
     homes = [lake.root]
     for kind in ("datasets", "models", "releases"):
         for home in _folders(lake.root, kind, workload):
@@ -205,7 +191,6 @@ def _remove_cut_short(place: Path, keep_s: float) -> Leftover | None:
 
 
 def _newest(place: Path) -> float:
-    """When it, or anything in it, was written last; seconds since 1970."""
     return max((_written(status) for status in _statuses(place)), default=time.time())
 
 

@@ -1,12 +1,9 @@
 """The registry of artefacts: datasets, models and releases, found and finished by their manifests.
 
-    draft = registry.draft("model", "sft_model", op="sft", sources=("model_ops/operations/sft.py",), config=..., inputs=[...])
-    if draft.finished is None:
-        ...                                  # fill draft.directory; what a killed run left there may be continued
-        manifest = registry.finish(draft, metrics)
-    registry.current("model", "sft_model")   # what downstream steps take
-
-Names are the asset's, prefixed by the workload on disk. A directory without manifest.json is not an artefact.
+draft = registry.draft("model", "sft_model", op="sft", sources=("model_ops/operations/sft.py",), config=..., inputs=[...])
+if draft.finished is None:
+    ...                                  # fill draft.directory; what a killed run left there may be continued
+    manifest = registry.finish(draft, metrics)
 """
 
 import importlib.metadata
@@ -14,11 +11,12 @@ import json
 import logging
 import shutil
 import subprocess
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from model_ops.files import write_json, write_text
 from resources.digests import PROJECT, source_digest
@@ -70,10 +68,7 @@ class Registry:
     def draft(
         self, kind: Kind, name: str, op: str, sources: tuple[str, ...], config: dict[str, Any], inputs: list[Input]
     ) -> ArtefactDraft:
-        """Names the artefact that (op, sources, config, inputs) determine, and makes its directory.
-
-        sources: the operation's files; the files that they use count too (digests/code.py).
-        """
+        """Names the artefact that (op, sources, config, inputs) determine, and makes its directory. sources: files."""
         version = artefact_version(op, source_digest(*sources), config, inputs)
         directory = self._home(kind, name) / version
         if not (directory / "manifest.json").exists():
@@ -104,28 +99,15 @@ class Registry:
         return manifest
 
     def manifest_of(self, draft: ArtefactDraft, metrics: dict[str, Any], files: list[File]) -> Manifest:
-        """The manifest of a draft with these files; nothing is written."""
         return Manifest(
-            kind=draft.kind,
-            name=f"{self.workload}/{draft.name}",
-            version=draft.version,
-            digest=files_digest(files, draft.kind),
-            inputs=list(draft.inputs),
-            op=draft.op,
-            config=draft.config,
-            recipe_digest=self.recipe_digest,
-            run_id=self.run_id,
-            code=_code(),
-            environment=_environment(),
-            metrics=metrics,
+            kind=draft.kind, name=f"{self.workload}/{draft.name}", version=draft.version,
+            digest=files_digest(files, draft.kind), inputs=list(draft.inputs), op=draft.op, config=draft.config,
+            recipe_digest=self.recipe_digest, run_id=self.run_id, code=_code(), environment=_environment(), metrics=metrics,
             files=files,
-        )
+        )  # fmt: skip
 
     def current(self, kind: Kind, name: str) -> Manifest:
-        """The manifest of the version that was made, or confirmed, last.
-
-        Raises ManifestError when there is none yet; the message names the asset to materialize.
-        """
+        """The version that was made, or confirmed, last. Raises ManifestError, with the asset to materialize, without any."""
         pointer = self._home(kind, name) / "current.json"
         self.lake.mirror.pull_file(pointer)
         if not pointer.exists():
@@ -136,11 +118,9 @@ class Registry:
         return read_manifest(directory)
 
     def exists(self, kind: Kind, name: str) -> bool:
-        """Whether any version was ever finished."""
         return (self._home(kind, name) / "current.json").exists()
 
     def versions(self, kind: Kind, name: str) -> list[Manifest]:
-        """The manifests of all finished versions, oldest first."""
         manifests = [read_manifest(path.parent) for path in self._home(kind, name).glob("*/manifest.json")]
         return sorted(manifests, key=lambda manifest: manifest.created_at)
 
@@ -149,7 +129,6 @@ class Registry:
         return read_manifest(self._home(kind, name) / version)
 
     def directory(self, manifest: Manifest) -> Path:
-        """The artefact's directory, with all its files."""
         place = self._home(manifest.kind, manifest.name.split("/", 1)[1]) / manifest.version
         self.lake.mirror.fetch(place)
         return place
@@ -159,8 +138,7 @@ class Registry:
         return home if kind == "release" else home / name
 
     def _point(self, manifest: Manifest) -> None:
-        """Makes a version the current one. A pointer that already names it is not written again, because a changed file counts
-        as a change of the lake."""
+        """Makes a version the current one; a pointer that names it stays, because a changed file is a change of the lake."""
         pointer = self._home(manifest.kind, manifest.name.split("/", 1)[1]) / "current.json"
         with suppress(OSError, ValueError, KeyError, TypeError):
             if json.loads(pointer.read_text())["version"] == manifest.version:
@@ -188,10 +166,7 @@ class Registry:
 
 @cache
 def _code() -> Code:
-    """The git revision of a checkout, or the version of an installed wheel, or "unknown" for a plain copy.
-
-    A wheel's folder may lie in some other project's checkout: only one whose root is this project's counts.
-    """
+    """The git revision of a checkout of this project, or the version of an installed wheel, or "unknown" for a plain copy."""
 
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=PROJECT, capture_output=True, text=True, check=True).stdout.strip()
@@ -213,3 +188,159 @@ def _environment() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return versions
+
+
+def current_manifests(lake: LakeLayout, workload: str) -> dict[str, Manifest]:
+    """The current artefacts of a workload, by the last part of their name. One that cannot be read is left out."""
+    manifests = {}
+    for kind in ARTEFACTS:
+        home = lake.artefacts(kind) / workload
+        for pointer in [home / "current.json"] if kind == "release" else sorted(home.glob("*/current.json")):
+            if (manifest := _pointed_to(pointer)) is not None:
+                manifests[manifest.name.rpartition("/")[2]] = manifest
+    return manifests
+
+
+def up_to_date(registry: Registry, kind: Kind, name: str) -> Manifest:
+    """The current manifest of an artefact that downstream steps take. Raises ManifestError, with the asset to materialize, if
+    there is none yet, or if something behind it is no longer current."""
+    manifest = registry.current(kind, name)
+    if causes := outdated_behind(registry.lake, manifest):
+        first, why = step_of(causes[0][0]), "; ".join(sentence for _, sentence in causes)
+        raise ManifestError(
+            f'{manifest.name} {manifest.version} is out of date: {why}. First run: millrace run RECIPE --select "{first}+"'
+        )
+    return manifest
+
+
+def outdated_behind(lake: LakeLayout, manifest: Manifest) -> list[tuple[str, str]]:
+    """Why a run would now make an artefact from something else: (artefact to make again, a sentence), furthest first."""
+    return causes_of(manifest.name.rpartition("/")[2], stale_inputs(_behind(lake, manifest)))
+
+
+def warm_start_parent(registry: Registry, kind: Kind, name: str, inputs: Iterable[Manifest]) -> Manifest | None:
+    """The artefact to continue from: the current version, or its own parent if the current version already used these inputs.
+    So the same inputs always give the same artefact. None if there is no version yet."""
+    if not registry.exists(kind, name):
+        return None
+    current = registry.current(kind, name)
+    taken = {(item.kind, item.name): item for item in current.inputs}
+    if not {manifest.digest for manifest in inputs} <= {item.digest for item in taken.values()}:
+        return current
+    before = taken.get((kind, f"{registry.workload}/{name}"))
+    return registry.version(kind, name, before.version) if before else None
+
+
+def step_of(artefact: str) -> str:
+    """The step of the graph that makes an artefact: its name, except for releases."""
+    return "release_candidate" if artefact == "release" else artefact
+
+
+def _behind(lake: LakeLayout, manifest: Manifest) -> dict[str, Manifest]:
+    manifests: dict[tuple[str, str], Manifest] = {(manifest.kind, manifest.name): manifest}
+    waiting = [manifest]
+    while waiting:
+        for item in waiting.pop().inputs:
+            if item.kind in ARTEFACTS and (item.kind, item.name) not in manifests:
+                current = _pointed_to(lake.artefacts(item.kind) / item.name / "current.json")
+                if current is not None:
+                    manifests[item.kind, item.name] = current
+                    waiting.append(current)
+    return {name.rpartition("/")[2]: each for (_, name), each in manifests.items()}
+
+
+def _pointed_to(pointer: Path) -> Manifest | None:
+    try:
+        return read_manifest(pointer.parent / json.loads(pointer.read_text())["version"])
+    except (OSError, ValueError, KeyError, TypeError, ManifestError):
+        return None
+
+
+ARTEFACTS = ("dataset", "model", "release")
+
+DigestOf = Callable[[Manifest, Input], str | None]
+"""The current digest of an input that is not an artefact; None if it is unknown."""
+
+
+@dataclass(frozen=True)
+class StaleInput:
+    """An outdated input of an artefact: as the manifest names it, and the current one."""
+
+    kind: str
+    name: str
+    version: str
+    digest: str
+    reason: Literal["changed", "gone", "stale"]
+    """`changed`: the current version has another digest; `gone`: there is none; `stale`: its own inputs are outdated."""
+    current_version: str = ""
+    current_digest: str = ""
+
+    def __str__(self) -> str:
+        name = self.name.rpartition("/")[2]
+        if self.reason == "stale":
+            return f"{name} {self.version} is stale itself"
+        used = self.version or self.digest[:12]
+        if self.reason == "gone":
+            return f"made from {name} {used}, which has no current version"
+        if self.version and self.version == self.current_version:
+            return f"made from {name} {used}, of which rows were erased since"
+        return f"made from {name} {used}, current is {self.current_version or self.current_digest[:12]}"
+
+
+def stale_inputs(
+    manifests: Mapping[str, Manifest], digest_of: DigestOf | None = None, outdated: Collection[str] = ()
+) -> dict[str, list[StaleInput]]:
+    """The inputs that are not current, by artefact. Artefacts whose inputs are all current are left out. manifests: the current
+    artefacts of one workload, by the last part of their name. outdated: names of artefacts that are outdated for another
+    reason, such as changed settings; what was made from them is outdated too."""
+    known: dict[tuple[str, str], Manifest] = {(each.kind, each.name): each for each in manifests.values()}
+    outdated_inputs: dict[tuple[str, str], list[StaleInput]] = {}
+
+    def look(manifest: Manifest) -> list[StaleInput]:
+        key = (manifest.kind, manifest.name)
+        if key not in outdated_inputs:
+            outdated_inputs[key] = []  # two artefacts that name each other: stop here
+            # an earlier version of the same artefact is its warm-start parent, which need not be current
+            others = [item for item in manifest.inputs if (item.kind, item.name) != key]
+            outdated_inputs[key] = [stale for item in others if (stale := compare(manifest, item)) is not None]
+        return outdated_inputs[key]
+
+    def compare(manifest: Manifest, item: Input) -> StaleInput | None:
+        if item.pinned:
+            return None
+        named = {"kind": item.kind, "name": item.name, "version": item.version, "digest": item.digest}
+        if item.kind not in ARTEFACTS:
+            now = digest_of(manifest, item) if digest_of else None
+            if now is None or now == item.digest:
+                return None
+            return StaleInput(**named, reason="changed", current_digest=now)
+        current = known.get((item.kind, item.name))
+        if current is None:
+            return StaleInput(**named, reason="gone")
+        standing = {"current_version": current.version, "current_digest": current.digest}
+        if current.digest != item.digest:
+            return StaleInput(**named, **standing, reason="changed")
+        if item.taken_as_is:
+            return None
+        is_stale = bool(look(current)) or current.name.rpartition("/")[2] in outdated
+        return StaleInput(**named, **standing, reason="stale") if is_stale else None
+
+    return {name: stale for name, manifest in manifests.items() if (stale := look(manifest))}
+
+
+def causes_of(name: str, stale: Mapping[str, list[StaleInput]]) -> list[tuple[str, str]]:
+    """Why an artefact is out of date, at the root: (artefact to make again, a sentence that says why), furthest first. stale:
+    what `stale_inputs` returns. Empty if the artefact is up to date."""
+    causes: dict[tuple[str, str], None] = {}
+
+    def look(artefact: str, seen: frozenset[str]) -> None:
+        items = stale.get(artefact, [])
+        for parent in (item.name.rpartition("/")[2] for item in items if item.reason == "stale"):
+            if parent not in seen:
+                look(parent, seen | {parent})
+        for item in items:
+            if item.reason != "stale":
+                causes[artefact, f"{artefact} was {item}"] = None
+
+    look(name, frozenset({name}))
+    return list(causes)

@@ -1,21 +1,20 @@
-"""Models and releases whose weights learnt rows that were erased since.
-
-A model is tainted by a dataset that it was made from and that lost rows models learn (erased.json), and by a tainted model that
-it, or its dataset, was made from; a release by its target and its drafter. The taint is kept in tainted.json beside the
-manifest, so it stays when the dataset is removed.
+"""Models and releases whose weights learnt rows that were erased since: a model by a dataset that lost rows (erased.json) or by
+a tainted model, a release by its target and its drafter. tainted.json, beside the manifest, stays when the dataset is removed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from model_ops.files import write_text
 from resources.lake import LakeLayout
-from resources.manifests import TAINTED, Input, Manifest, ManifestError, erased, erased_in, read_manifest
+from resources.manifests import TAINTED, Input, Kind, Manifest, ManifestError, erased, erased_in, read_manifest
 
 ACCOMPANYING = frozenset({"build_served_answers"})
 """Operations whose dataset goes with another one, which lost the same rows of its training split."""
@@ -71,10 +70,7 @@ class Taint:
 
 
 def tainted(lake: LakeLayout, planned: Iterable[Cause] = ()) -> dict[str, Taint]:
-    """All tainted models and releases of a lake, by lineage node. Only manifests and records of erasures are read.
-
-    planned: rows that an erasure would take, as if it had.
-    """
+    """All tainted models and releases of a lake, by lineage node. planned: rows that an erasure would take, as if it had."""
     wanted = list(planned)
     if not wanted and not any(
         any(lake.root.glob(f"{kind}/*/*/*/{name}")) for kind, name in (("datasets", erased.ERASED), ("models", TAINTED))
@@ -94,7 +90,6 @@ def rows_erased_from(lake: LakeLayout, manifests: Iterable[Manifest]) -> int:
 
 
 def keep_taint(lake: LakeLayout) -> list[Taint]:
-    """Writes tainted.json beside the manifest of every tainted model and release, and returns them."""
     taints = list(tainted(lake).values())
     for taint in taints:
         causes = [taint.causes[node] for node in sorted(taint.causes)]
@@ -173,3 +168,51 @@ def _directory(lake: LakeLayout, kind: str, name: str, version: str) -> Path:
     workload, _, rest = name.partition("/")
     home = lake.artefacts(kind) / workload
     return (home if kind == "release" else home / rest) / version
+
+
+def home_of(lake: LakeLayout, kind: Kind, name: str) -> Path:
+    return lake.artefacts(kind) / (name.split("/")[0] if kind == "release" else name)
+
+
+def behind(lake: LakeLayout, manifests: Iterable[Manifest]) -> Iterator[tuple[Input, Manifest | None]]:
+    """Every dataset, model and release that these were made from, directly or not, once each; not the given ones."""
+    given = list(manifests)
+    seen: set[tuple[str, str, str]] = {(manifest.kind, manifest.name, manifest.version) for manifest in given}
+    waiting = [item for manifest in given for item in manifest.inputs]
+    while waiting:
+        item = waiting.pop()
+        if item.kind == "table" or item.kind == "external" or (item.kind, item.name, item.version) in seen:
+            continue
+        seen.add((item.kind, item.name, item.version))
+        try:
+            manifest = read_manifest(home_of(lake, item.kind, item.name) / item.version)
+        except ManifestError:
+            yield item, None
+            continue
+        waiting += manifest.inputs
+        yield item, manifest
+
+
+def licences_of(manifests: Sequence[Manifest]) -> dict[str, str]:
+    """The licence of each external input: of a model directory as its README.md states it, of seeds as the recipe does."""
+    licences: dict[str, str] = {}
+    for manifest in manifests:
+        about = manifest.config.get("about")
+        stated = about.get("licences") if isinstance(about, dict) else None
+        licences |= {name: licence for name, licence in (stated or {}).items() if licence}
+        for item in manifest.inputs:
+            if item.kind == "external" and item.name not in licences:
+                licence = front_matter(Path(item.name)).get("license")
+                if isinstance(licence, str) and licence:
+                    licences[item.name] = licence
+    return licences
+
+
+def front_matter(directory: Path) -> dict[str, Any]:
+    """The YAML between the first two lines `---` of README.md; {} if there is none that can be read."""
+    try:
+        parts = (directory / "README.md").read_text(encoding="utf-8").split("---", 2)
+        stated = yaml.safe_load(parts[1]) if len(parts) == 3 and not parts[0].strip() else None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return {}
+    return stated if isinstance(stated, dict) else {}

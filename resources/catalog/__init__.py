@@ -1,6 +1,5 @@
 """The lake in SQL: `catalog.duckdb`, one small file of views over tables, datasets and releases, replaced as a whole after each
-run. `ask` runs one query with read access to the lake's own rows and nothing else.
-"""
+run. `ask` runs one query with read access to the lake's own rows and nothing else."""
 
 from typing import TYPE_CHECKING
 

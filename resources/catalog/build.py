@@ -1,10 +1,7 @@
-"""Builds the catalog: one small DuckDB file of views over the lake's tables and datasets, replaced as a whole. `update`
-compares what the catalog was built from (<lake>/.remembered/catalog.json) with what the lake has now: the version of each
-table, and name, size and time of every manifest, pointer, release and endpoint. Only what changed is made again, in a copy that
-replaces the catalog in one step. Readers never meet a writer's lock: the file is immutable once it is in place. Paths are
-coalesce(getvariable('lake'), '<where it was built>') || '/...', so that a copy of the lake works after `set variable lake =
-'<copy>'`.
-"""
+"""Builds the catalog: one DuckDB file of views over the lake's tables and datasets. `update` makes anew what changed since it
+was built (<lake>/.remembered/catalog.json), in a copy that replaces it in one step, so readers never meet a writer's lock.
+Paths are coalesce(getvariable('lake'), '<where it was built>') || '/...': a copy of the lake works after `set variable lake =
+'<copy>'`."""
 
 import hashlib
 import json
@@ -21,8 +18,13 @@ import pyarrow as pa
 
 from model_ops.files import write_json
 from resources.catalog.comments import add_comments, sentences_digest
-from resources.catalog.dataset_relations import create_dataset_relations, inside, paths_in_sql
-from resources.catalog.release_relations import RELEASE_RELATIONS, create_release_relations
+from resources.catalog.dataset_relations import (
+    RELEASE_RELATIONS,
+    create_dataset_relations,
+    create_release_relations,
+    inside,
+    paths_in_sql,
+)
 from resources.digests import source_digest
 from resources.lake import PARTITIONS, SCHEMAS, LakeLayout, Tables, create_view, run, sql_text
 
@@ -56,7 +58,6 @@ def rebuild(lake: LakeLayout) -> None:
 
 
 def publish(lake: LakeLayout) -> list[str]:
-    """Brings the catalog up to date with the lake, and publishes it. Returns the parts that were built again."""
     changed = update(lake)
     lake.mirror.publish_catalog(lake.catalog)
     return changed
@@ -75,7 +76,6 @@ def update(lake: LakeLayout) -> list[str]:
 
 
 def _build(lake: LakeLayout, now: dict[str, Any], built: dict[str, Any] | None, parts: Collection[str]) -> None:
-    """Builds `parts` of the catalog; the others are copied from the existing one. built: what that was built from."""
     with TemporaryDirectory(dir=lake.root, prefix=".catalog-") as folder:
         beside = Path(folder) / "catalog.duckdb"
         if built is not None and not _copied(lake.catalog, built["catalog"], beside):
@@ -91,7 +91,6 @@ def _build(lake: LakeLayout, now: dict[str, Any], built: dict[str, Any] | None, 
 
 
 def _copied(catalog: Path, stamp: list[int], to: Path) -> bool:
-    """Copies a catalog; False if it was removed or replaced since `stamp` was read."""
     with suppress(FileNotFoundError), catalog.open("rb") as source:
         if _stamp_of(os.fstat(source.fileno())) == stamp:
             with to.open("wb") as target:
@@ -103,8 +102,7 @@ def _copied(catalog: Path, stamp: list[int], to: Path) -> bool:
 def _remake(
     connection: duckdb.DuckDBPyConnection, lake: LakeLayout, parts: Collection[str], before: Mapping[str, str] | None
 ) -> dict[str, str]:
-    """Builds parts of a catalog. before: its views of datasets, each with its dataset; None for an empty catalog. Returns the
-    same after the change."""
+    """Builds parts of a catalog. before: its views of datasets, each with its dataset. Returns the same after the change."""
     files = {} if before is None else _files_of_views(connection)
     tables, views = Tables(lake), dict(before or {})
     if before is None:
@@ -143,7 +141,6 @@ def _remake(
 
 
 def _drop(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
-    """Removes existing relations of any kind."""
     views = connection.execute("select view_name from duckdb_views() where not internal").fetchall()
     tables = connection.execute("select table_name from duckdb_tables()").fetchall()
     kinds = {name: kind for kind, listed in (("view", views), ("table", tables)) for (name,) in listed}
@@ -153,7 +150,6 @@ def _drop(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
 
 
 def _files_of_views(connection: duckdb.DuckDBPyConnection) -> dict[str, list[str]]:
-    """The files behind each view, as recorded in the catalog."""
     files: dict[str, list[str]] = {}
     for view, path in connection.execute("select relation, path from view_files").fetchall():
         files.setdefault(view, []).append(path)
@@ -201,7 +197,6 @@ def _stamp_of(status: os.stat_result) -> list[int]:
 
 
 def _create_table_view(connection: duckdb.DuckDBPyConnection, tables: Tables, name: str, view: str) -> list[str]:
-    """Makes a table readable as `view`. Returns the files behind it."""
     files = tables.files(name)
     if files:
         paths = paths_in_sql(tables.lake, files)
@@ -219,8 +214,7 @@ def _create_table_view(connection: duckdb.DuckDBPyConnection, tables: Tables, na
 
 
 def _manifests(lake: LakeLayout) -> pa.Table:
-    """Every finished artefact's manifest, as text. Manifests that are being replaced or are not JSON are left out; `verify`
-    reports them."""
+    """Every finished artefact's manifest, as text, but for those that are being replaced or are not JSON."""
     manifests = []
     for kind in ("dataset", "model", "release"):
         depth = "*/*" if kind == "release" else "*/*/*"
@@ -232,7 +226,6 @@ def _manifests(lake: LakeLayout) -> pa.Table:
 
 
 def _pointers(lake: LakeLayout) -> pa.Table:
-    """The current version of each artefact."""
     pointers = []
     for kind in ("dataset", "model", "release"):
         depth = "*" if kind == "release" else "*/*"

@@ -118,11 +118,9 @@ def query(lake: LakeLayout, sql: str, parameters: Parameters = None) -> pa.Table
 
 
 def lineage_of(lake: LakeLayout, artefact: str) -> pa.Table:
-    """The edges behind an artefact: depth, child, parent, and what the parent is.
-
-    `artefact` is workload/name (its current version), workload/name@version, the first 4 or more digits of a version,
-    or the artefact's directory. Raises CatalogError unless exactly one artefact is meant.
-    """
+    """The edges behind an artefact: depth, child, parent, and what the parent is. `artefact` is workload/name (its current
+    version), workload/name@version, the first 4 or more digits of a version, or the artefact's directory. Raises CatalogError
+    unless exactly one artefact is meant."""
     with open_catalog(lake) as connection:
         return rows(connection, "catalog/queries/lineage_of", node=_artefact_meant(connection, lake, artefact)["node"])
 
@@ -178,8 +176,7 @@ def open_catalog(lake: LakeLayout, limits: Limits | None = None) -> Iterator[duc
 
 
 def _bring_up_to_date(lake: LakeLayout) -> None:
-    """Makes the catalog of a mirror agree with what other machines wrote, and fetches the files that its views read. Raises
-    CatalogError if the bucket cannot be reached."""
+    """Makes a mirror's catalog agree with what other machines wrote, and fetches its views' files. Raises CatalogError."""
     try:
         lake.mirror.pull()
         update(lake)
@@ -202,8 +199,7 @@ def _locked(lake: LakeLayout, limits: Limits, stack: ExitStack) -> duckdb.DuckDB
 
 @contextmanager
 def _said_plainly(lake: LakeLayout, memory: float, hint: Callable[[str], str] = lambda said: "") -> Iterator[None]:
-    """Errors of a query as one sentence; memory: in GiB; hint: what to add to DuckDB's. While rows are
-    read, Arrow passes DuckDB's on as OSError."""
+    """Errors of a query as one sentence. hint: what to add to DuckDB's. Reading rows, Arrow passes DuckDB's on as OSError."""
     try:
         yield
     except NotAQuestionError as error:
@@ -224,7 +220,6 @@ def _said_plainly(lake: LakeLayout, memory: float, hint: Callable[[str], str] = 
 
 
 def _meant(connection: duckdb.DuckDBPyConnection, sql: str, said: str) -> str:
-    """A question about the column that may have been meant, of the relations that the query names."""
     if not (missing := missing_column(said)):
         return ""
     listed = connection.execute("select relation, column_name from relation_columns").fetchall()
@@ -233,18 +228,15 @@ def _meant(connection: duckdb.DuckDBPyConnection, sql: str, said: str) -> str:
 
 
 def _files_read(connection: duckdb.DuckDBPyConnection, lake: LakeLayout, sql: str) -> list[Path]:
-    """Files of the views that a query names."""
     files = connection.execute("select relation, path from view_files").fetchall()
     return sorted({lake.root / path for relation, path in files if relation in sql})
 
 
 def _one_line(error: Exception) -> str:
-    """DuckDB's sentence, without the excerpt of the statement."""
     return " ".join(str(error).split("\nLINE ")[0].split("\n\nLINE")[0].split())
 
 
 def _artefact_meant(connection: duckdb.DuckDBPyConnection, lake: LakeLayout, artefact: str) -> dict[str, Any]:
-    """The artefact that is meant."""
     name, _, version = _as_name(artefact).partition("@")
     matches = rows(connection, "catalog/queries/find_artefact", name=name, version=version).to_pylist()
     if not matches:
@@ -258,7 +250,6 @@ def _artefact_meant(connection: duckdb.DuckDBPyConnection, lake: LakeLayout, art
 
 
 def _as_name(artefact: str) -> str:
-    """A directory as workload/name@version; anything else as it is."""
     manifest = Path(artefact) / "manifest.json"
     if not manifest.is_file():
         return artefact.removesuffix("/")

@@ -1,7 +1,5 @@
-"""Sentences of the catalog's relations and columns, shown by `from relations` and `from relation_columns`, and by Dagster. A
-column of a table or of a dataset's file is described in its Arrow schema; what SQL makes anew, in relations.yaml; what a view
-or a dataset passes on has the sentence of the column that it comes from.
-"""
+"""Sentences of the catalog's relations and columns, shown by `from relations`, `from relation_columns` and Dagster: from Arrow
+schemas, from relations.yaml for what SQL makes anew, else of the column that a view or dataset passes on."""
 
 import hashlib
 from collections.abc import Mapping
@@ -47,7 +45,7 @@ DESCRIBED: dict[str, pa.Schema] = {**SCHEMAS, **DATASET_SCHEMAS, "length_report"
 COLUMN_SOURCES = {"cleaned_interactions": "curating/clean.yaml", "curated_interactions": "curating/curate.yaml",
     "sft_dataset": "composing/datasets.yaml"}  # fmt: skip
 """Tables and datasets made by SQL -> the file in sql/ that says which columns a column is made from: a value of theirs changes
-its value, in a row that is there either way. tests/resources/catalog/test_column_lineage.py holds the files to that."""
+its value, in a row that is there either way. tests/resources/catalog/test_comments.py holds the files to that."""
 
 
 @cache
@@ -60,7 +58,7 @@ def columns_of(name: str) -> dict[str, list[tuple[str, str]]]:
 
 
 def sentences_digest() -> str:
-    """sha256 over the sentences of schemas, which count for no code (resources/digests/python.py)."""
+    """sha256 over the sentences of schemas, which count for no code (resources/digests/code.py)."""
     said = [(name, field.name, sentence(schema, field.name)) for name, schema in DESCRIBED.items() for field in schema]
     return hashlib.sha256(repr(said).encode()).hexdigest()
 

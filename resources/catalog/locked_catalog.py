@@ -1,10 +1,7 @@
-"""A locked connection to the catalog, and the check that a statement is exactly one query that only reads. Only files that the
-catalog's views name can be opened; no extension is loaded, no secret read, no Python variable visible, no setting changed;
-memory and spill folder are bounded. The catalog is attached read-only to a database in memory, so queries of one process never
-share settings. DuckDB's lock allows `copy` to overwrite the files that may be read, so statements are checked first, by
-DuckDB's own parser: since DuckDB 2.0 a `copy ... to` or an `insert` may be a CTE, and `query` and `json_execute_serialized_sql`
-run any text.
-"""
+"""A locked connection to the catalog, read-only, and the check that a statement is exactly one query that only reads: only
+files that the views name can be opened; no extension, secret, Python variable or setting. DuckDB's lock allows `copy` to
+overwrite the files that may be read, so its own parser checks statements first: since DuckDB 2.0 a `copy ... to` or an `insert`
+may be a CTE, and `query` and `json_execute_serialized_sql` run any text."""
 
 import json
 import re
@@ -65,7 +62,6 @@ def locked(catalog: Path, root: Path, limits: Limits) -> Iterator[duckdb.DuckDBP
 
 
 def memory_gib(connection: duckdb.DuckDBPyConnection) -> float:
-    """The memory limit of a connection, in GiB."""
     [(said,)] = connection.execute("select current_setting('memory_limit')").fetchall()
     number, unit = said.split()
     return float(number) * _UNITS[unit] / 2**30
@@ -85,7 +81,6 @@ def _bound(connection: duckdb.DuckDBPyConnection, limits: Limits) -> None:
 
 
 def _own_files(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """Paths inside the lake of the files that the catalog's views read."""
     paths = connection.execute("select distinct path from view_files").fetchall()
     return [path for (path,) in paths if not PurePosixPath(path).is_absolute() and ".." not in PurePosixPath(path).parts]
 
@@ -139,7 +134,6 @@ def _kind(statement: duckdb.Statement) -> duckdb.StatementType | None:
 
 
 def _is_query(connection: duckdb.DuckDBPyConnection, statement: str) -> bool:
-    """Whether a statement can be used as a table expression, as only queries can."""
     text = _without_end(statement)
     try:
         alone = connection.extract_statements(text)
@@ -181,7 +175,6 @@ def _words_only_read(text: str) -> bool:
 
 
 def _words(text: str) -> list[str]:
-    """The tokens of a statement in lower case, comments left out."""
     return [word.lower() for _, word in _tokens(text)]
 
 
@@ -197,7 +190,6 @@ def _tokens(text: str) -> list[tuple[int, str]]:
 
 
 def _without_end(statement: str) -> str:
-    """A statement without the semicolons and comments after it."""
     tokens = _tokens(statement)
     ends = len(statement)
     while tokens and tokens[-1][1] == ";":
@@ -206,7 +198,6 @@ def _without_end(statement: str) -> str:
 
 
 def _explained(statement: str) -> list[str]:
-    """The statements that an `explain` may explain: the words after it, with and without options in brackets."""
     tokens = _tokens(statement)
     starts = [place for place, _ in tokens] + [len(statement)]
     words = [word.lower() for _, word in tokens]

@@ -1,6 +1,5 @@
-"""The history of one request, log line or log object: tables, decisions, datasets, models, releases, endpoints. It has only
-ids, names and fixed texts, never what a user wrote. An object's path may be relative, with `~`, `.`, `..` or links, a file://
-or s3a:// uri, or only the end of its uri.
+"""The history of one request, log line or log object: ids, names and fixed texts, never what a user wrote. An object's path may
+be relative, with `~`, `.`, `..` or links, a file:// or s3a:// uri, or only the end of its uri.
 
     history_of(lake, "chatcmpl-123").steps     # an interaction (8 or more digits do), request, trace, session
     history_of(lake, "logs/gateway/part-0.jsonl.gz:12")  # a line: kept, repeated, feedback or in quarantine
@@ -54,8 +53,7 @@ class RecordHistory:
 
 
 def history_of(lake: LakeLayout, identifier: str) -> RecordHistory:
-    """The history of the interactions or the line that `identifier` means. Raises UnknownIdError if it means nothing,
-    CatalogError if it is ambiguous."""
+    """The history of what `identifier` means. Raises UnknownIdError if it means nothing, CatalogError if it is ambiguous."""
     identifier = identifier.strip()
     try:
         identifier.encode()
@@ -108,7 +106,6 @@ def _unknown(connection: duckdb.DuckDBPyConnection, lake: LakeLayout, asked: str
 def _object(
     connection: duckdb.DuckDBPyConnection, lake: LakeLayout, asked: str, objects: list[dict[str, Any]]
 ) -> RecordHistory:
-    """The history of a log object as a whole, by workload, and of its records."""
     steps = []
     for item in objects:
         said = {"found": "waits to be read", "failed": f"could not be read: {item['problem']}; the next run tries again"}.get(
@@ -203,8 +200,7 @@ MOST_NAMED = 3
 
 
 def objects_of(connection: duckdb.DuckDBPyConnection, path: str, exactly: bool = False) -> list[dict[str, Any]]:
-    """Ledger rows of the object that `path` means. exactly: the end of a uri is not enough. Raises CatalogError if it may be
-    several objects."""
+    """The ledger's rows of an object. exactly: no end of a uri. Raises CatalogError if it may be several objects."""
     if not path:
         return []
     spellings = _spellings(path)
@@ -234,7 +230,6 @@ def as_folder(connection: duckdb.DuckDBPyConnection, path: str) -> str:
 
 
 def of_that_name(connection: duckdb.DuckDBPyConnection, path: str) -> str:
-    """The known objects that have the same file name as `path`; "" if there are none."""
     name = normalize("NFC", path.rstrip("/").rpartition("/")[2])
     return _some([row["uri"] for row in rows(connection, "why/of_name", name=name).to_pylist()])
 
@@ -244,17 +239,13 @@ def _some(uris: list[str]) -> str:
 
 
 def _spellings(path: str) -> list[str]:
-    """The uris that a path may stand for, most likely first, in Unicode NFC."""
     spellings = [path]
     if is_local(path) and "\0" not in path:
         plain = plain_path(path)
         folder, name = os.path.split(plain)
         spellings += [
-            plain,
-            f"{os.path.realpath(folder).rstrip('/')}/{name}",
-            os.path.realpath(plain),
-            local_path(path) or plain,
-        ]
+            plain, f"{os.path.realpath(folder).rstrip('/')}/{name}", os.path.realpath(plain), local_path(path) or plain,
+        ]  # fmt: skip
     else:
         spellings.append(remote_uri(path))
     return list(dict.fromkeys(normalize("NFC", each) for each in spellings))
@@ -268,7 +259,6 @@ def _ending(path: str) -> str:
 
 
 def _same_file(connection: duckdb.DuckDBPyConnection, path: str) -> list[dict[str, Any]]:
-    """Objects that are the same file as `path`, where the ledger knows it by another link."""
     local = local_path(path)
     if local is None or "\0" in local or not Path(local).is_file():
         return []

@@ -1,6 +1,5 @@
 """Builds the calibration dataset: training rows of sft_dataset that quantization looks at, drawn evenly over the prompt shapes.
-Held-out rows are never read, so a measurement of the quantized model is on rows that its calibration did not see.
-"""
+Held-out rows are never read, so a measurement of the quantized model is on rows that its calibration did not see."""
 
 import shutil
 from collections.abc import Mapping

@@ -1,6 +1,5 @@
 """Writes a dataset's card: README.md in the form of Hugging Face, so that `datasets.load_dataset(DIRECTORY)` reads the splits.
-It holds no row and no date: the same rows give the same bytes. Its text is in cards/.
-"""
+It holds no row and no date: the same rows give the same bytes. Its text is in cards/."""
 
 import json
 import re
@@ -53,21 +52,15 @@ def write_card(directory: Path, metrics: Mapping[str, Any], settings: Mapping[st
 
 
 def write_plain_card(directory: Path, what: str, about: Mapping[str, Any], more: Iterable[str] = ()) -> dict[str, Any]:
-    """Writes README.md for a dataset whose rows have split, source and reason. more: lines after the counts of rows. Returns
-    these counts."""
+    """Writes README.md for rows with split, source and reason; returns counts. more: lines after the counts of rows."""
     files = [directory / f"{split}.parquet" for split in SPLITS if (directory / f"{split}.parquet").exists()]
     with workbench() as connection:
         counts = rows(connection, "composing/card/by_reason", files=[str(file) for file in files]).to_pylist()
     text = card_text(
-        "plain",
-        title="/".join(part for part in (about.get("workload"), about.get("name")) if part) or directory.name,
-        splits=[file.stem for file in files],
-        size=_size(sum(each["rows"] for each in counts)),
-        what=what,
-        counts=[each.values() for each in counts],
-        more="".join(f"{line}\n" for line in more),
-        pii=about.get("pii", "redact"),
-    )
+        "plain", title="/".join(part for part in (about.get("workload"), about.get("name")) if part) or directory.name,
+        splits=[file.stem for file in files], size=_size(sum(each["rows"] for each in counts)), what=what,
+        counts=[each.values() for each in counts], more="".join(f"{line}\n" for line in more), pii=about.get("pii", "redact"),
+    )  # fmt: skip
     write_text(directory / "README.md", text)
     by_source: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for each in counts:
@@ -89,7 +82,6 @@ def card_text(template: str, **facts: Any) -> str:
 
 
 def _cell(value: Any) -> str:
-    """A cell of a Markdown table, with thousands separated."""
     return f"{value:,}" if isinstance(value, int) else "" if value is None else str(value).replace("|", "\\|")
 
 

@@ -1,6 +1,5 @@
 """The columns of the datasets that are made here, with their sentences, by the name that the catalog gives each kind of files.
-A column without a sentence comes as it is from rows that were there before.
-"""
+A column without a sentence comes as it is from rows that were there before."""
 
 import pyarrow as pa
 

@@ -1,6 +1,5 @@
 """The recipe's settings of datasets: `datasets.sft`, `preference`, `rl_prompts`, `calibration`, `datasets.named`, and `seeds`.
-A named dataset has the held-out rows of `sft_dataset`, so what one stage trains on is never what another is measured on.
-"""
+A named dataset has the held-out rows of `sft_dataset`, so what one stage trains on is never what another is measured on."""
 
 import math
 from datetime import date
@@ -178,17 +177,14 @@ class RowFilter(Settings):
 
 
 class NamedDataset(Mixture, RowFilter):
-    """A further dataset of conversations, with a mixture and a choice of rows of its own. Splits and rendering are those of
-    `datasets.sft`."""
+    """A further dataset, with a mixture and a choice of rows of its own; splits and rendering as of `datasets.sft`."""
 
     def as_dataset(self, sft: DatasetSettings) -> DatasetSettings:
-        """The settings that it is built with, without the choice of rows."""
         own = {name: getattr(self, name) for name in Mixture.model_fields}
         return sft.model_copy(update={**own, "stratify_by": []})  # what strata lend, sft_dataset has lent
 
     @property
     def only(self) -> RowFilter:
-        """The choice of rows."""
         return RowFilter(**{name: getattr(self, name) for name in RowFilter.model_fields})
 
 
@@ -201,10 +197,8 @@ def _sureness(default: float, why: str) -> float:
 
 
 class SourceConfidence(Settings):
-    """How likely each source of a preference is right, from 0 to 1: `confidence` of its rows. 0 leaves the source out.
-
-    The defaults are judgements, not measurements. Of two sources that pair a rejected answer, the surer one counts.
-    """
+    """How likely each source of a preference is right, from 0 to 1: `confidence` of its rows. 0 leaves the source out. The
+    defaults are judgements, not measurements. Of two sources that pair a rejected answer, the surer one counts."""
 
     edited: float = _sureness(0.95, "The user replaced the answer by a text: nothing says better what was wanted")
     teacher: float = _sureness(0.9, "A verifier accepted one answer of a teacher and rejected the other")
@@ -224,10 +218,8 @@ class SourceConfidence(Settings):
 
 class PreferenceSettings(Settings):
     """Pairs of a chosen and a rejected answer to one prompt, and answers with a verdict of their own: from feedback,
-    regenerated and edited answers, ranked lines, outcomes of sessions, grades, and a teacher.
-
-    The splits are those of `datasets.sft`.
-    """
+    regenerated and edited answers, ranked lines, outcomes of sessions, grades, and a teacher. The splits are those of
+    `datasets.sft`."""
 
     min_difference: float = Field(
         0.5,
@@ -258,10 +250,8 @@ class PreferenceSettings(Settings):
 
 
 class RlPromptSettings(Settings):
-    """Prompts with data to verify an answer: lines of reinforcement fine-tuning in the logs, and files of tasks.
-
-    The splits are those of `datasets.sft`. Prompts that contain an item of `evals` are left out.
-    """
+    """Prompts with data to verify an answer: lines of reinforcement fine-tuning in the logs, and files of tasks. The splits are
+    those of `datasets.sft`. Prompts that contain an item of `evals` are left out."""
 
     tasks: dict[str, EvalSettings] = Field(
         default_factory=dict,

@@ -1,41 +1,91 @@
-"""Builds the supervised dataset: curated conversations and seeds, mixed, sampled, and split by user. Writes train.parquet,
-validation.parquet and test.parquet (SFT_ROWS), the dataset's card, rendering.json, and tokenizers.json, the vocabularies that
-token ids of seeds are of. A chat client repeats the conversation with every turn: if a later row of a session contains an
-earlier one completely, only the longest row is used, and its assistant messages have weight 1 if curation kept their own
-interaction, else 0. The split is drawn by the hash of the session's user (of the session, without one), but a large enough
-stratum without a user in a held-out split lends it one, which later versions keep. Copies do not straddle: a row that shares
-its first turns with a held-out conversation, or repeats one, is left out, and so is a seed that repeats traffic. Numbers of
-rows are decided in mixing.py; within a prompt shape, rows are drawn by hash.
+"""Builds the supervised dataset: curated conversations and seeds, mixed, sampled, and split by user, with its card,
+rendering.json and tokenizers.json (vocabularies of the seeds' token ids). Of rows of a session that contain each other only the
+longest is used; its assistant messages have weight 1 if curation kept their own interaction, else 0. The split is drawn by the
+hash of the user (else the session), but a large enough stratum without a held-out user lends it one, which later versions keep.
+Rows and seeds that repeat held-out conversations are left out."""
 
-    report = build_sft_dataset(curated / "curated.parquet", seeds / "seeds.parquet", output, DatasetSettings())
-"""
-
+import json
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from model_ops.files import vocabulary_digest
 from model_ops.jobs import counted
 from model_ops.rendering import RenderingSettings
-from resources.composing.dataset_card import write_card
+from resources.composing.dataset_card import SPLITS, write_card
 from resources.composing.dataset_schemas import SEEDS, SFT_ROWS
 from resources.composing.dataset_settings import DatasetError, DatasetSettings, RowFilter
 from resources.composing.mixing import Pool, cluster_takes, sampling_quotas, shortfalls
 from resources.composing.seeds import TOKENIZERS
-from resources.composing.token_counts import count_tokens
 from resources.curating import MACROS, NearDuplicates, near_copies
 from resources.lake import SCHEMAS, Tables, attach_parquet, rows, run, stream, workbench, write_rows
 from resources.reading import CHATS_SOURCE
 
-SPLITS = ("train", "validation", "test")
+ROWS = 20_000
+"""Most rows of a split that are tokenized."""
+BATCH_ROWS = 1_000
+_FILE = "tokenizer.json"
+
+
+def local_tokenizers(places: Mapping[str, str | None]) -> dict[str, Path]:
+    return {name: Path(place) for name, place in places.items() if place and (Path(place) / _FILE).is_file()}
+
+
+def vocabularies(tokenizers: Mapping[str, Path]) -> dict[str, Any]:
+    """The part of a dataset's config that says which tokenizers count: nothing where none is local."""
+    return {"tokenizers": {name: vocabulary_digest(place) for name, place in tokenizers.items()}} if tokenizers else {}
+
+
+def count_tokens(dataset: Path, tokenizers: Mapping[str, Path]) -> dict[str, dict[str, int]]:
+    from tokenizers import Tokenizer  # a second to import
+
+    tokens = {}
+    for name, directory in tokenizers.items():
+        tokenizer = Tokenizer.from_file(str(directory / _FILE))
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokens[name] = {split: _tokens(tokenizer, dataset / f"{split}.parquet") for split in SPLITS}
+    return tokens
+
+
+def _tokens(tokenizer: Any, path: Path) -> int:
+    with pq.ParquetFile(path) as file:
+        rows = file.metadata.num_rows
+        step = -(-rows // ROWS) if rows else 1
+        counted = total = place = 0
+        for batch in file.iter_batches(BATCH_ROWS, columns=["messages", "text", "token_ids"]):
+            chosen = [row for at, row in enumerate(batch.to_pylist(), start=place) if at % step == 0]
+            place += len(batch)
+            counted += len(chosen)
+            total += sum(len(row["token_ids"]) for row in chosen if row["token_ids"] is not None)
+            texts = [" ".join(_said(row)) for row in chosen if row["token_ids"] is None]
+            total += sum(len(encoded.ids) for encoded in tokenizer.encode_batch(texts, add_special_tokens=False))
+    return round(total * rows / counted) if counted else 0
+
+
+def _said(row: Mapping[str, Any]) -> Iterator[str]:
+    if row["text"] is not None:
+        yield row["text"]
+        return
+    for message in json.loads(row["messages"]):
+        content = message.get("content")
+        parts = content if isinstance(content, list) else [content]
+        yield from (part if isinstance(part, str) else str(part.get("text") or "") for part in parts if part)
+        if message.get("reasoning_content"):
+            yield message["reasoning_content"]
+        for call in message.get("tool_calls") or ():
+            called = call.get("function") or {}
+            yield f"{called.get('name') or ''} {called.get('arguments') or ''}"
+
 
 Lent = Mapping[str, list[str]]
-"""Split -> hashes of users and sessions that are held out only because the split, or a stratum in it, would be empty without
-them."""
+"""Split -> hashes of users and sessions that are held out only because the split, or a stratum, would be empty."""
 
 _LENT = pa.schema([("split", pa.string()), ("drawn", pa.string())])
 _TRAINED = pa.schema([("session_id", pa.string())])
@@ -56,7 +106,7 @@ class SftReport:
     synthetic: int = 0
     """Training rows that a model wrote, repeats included."""
     tokens: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Tokens of each split, by tokenizer; see token_counts.py."""
+    """Tokens of each split, by tokenizer."""
     notes: list[str] = field(default_factory=list)
     """What the settings ask for and the rows do not give."""
     split_notes: list[str] = field(default_factory=list)
@@ -65,7 +115,6 @@ class SftReport:
     decisions: pa.Table = field(default_factory=SCHEMAS["decisions"].empty_table)
 
     def as_metrics(self) -> dict[str, Any]:
-        """The counts, for a manifest."""
         return {name: value for name, value in vars(self).items() if name != "decisions"}
 
 
@@ -83,10 +132,9 @@ def build_sft_dataset(
     tokenizers: Mapping[str, Path] | None = None,
 ) -> SftReport:
     """Builds the three splits. near: curation's settings, by which seeds are compared with traffic. lent_before: `lent` of
-    earlier versions. about: facts for the card, see dataset_card.py. only: which rows of traffic are trained on; held-out rows
-    are those of the dataset without it. earlier: directories of earlier versions, whose training sessions stay in training.
-    tokenizers: directories of tokenizers in which tokens are counted, by name. Raises DatasetError where the rows leave nothing
-    to train on, too few users to hold out, or, with `strict`, less than the mix asks for."""
+    earlier versions. about: facts for the card. only: which rows of traffic are trained on. earlier: directories of earlier
+    versions, whose training sessions stay in training. tokenizers: by name, to count tokens. Raises DatasetError where nothing
+    is left to train on, too few users to hold out, or, with `strict`, less than the mix asks for."""
     output.mkdir(parents=True, exist_ok=True)
     report = SftReport()
     key = (about or {}).get("key", "datasets.sft")
@@ -162,14 +210,9 @@ def _split(
 ) -> None:
     """Creates `assigned_splits`, and `dropped_rows`: what would repeat another split's rows or traffic, or is not asked for."""
     run(
-        connection,
-        "composing/splits/split_groups",
-        lend=True,
-        seed=str(settings.seed),
-        split_by=settings.split_by,
-        test_share=settings.test_share,
-        validation_share=settings.validation_share,
-    )
+        connection, "composing/splits/split_groups", lend=True, seed=str(settings.seed), split_by=settings.split_by,
+        test_share=settings.test_share, validation_share=settings.validation_share,
+    )  # fmt: skip
     groups, sessions = run(connection, "composing/splits/count_split_groups").fetchall()[0]
     if groups < 3 <= sessions and settings.split_by == "user" and settings.test_share + settings.validation_share > 0:
         raise DatasetError(
@@ -203,7 +246,6 @@ def _lend_to_splits(connection: duckdb.DuckDBPyConnection, settings: DatasetSett
 
 
 def _sample(connection: duckdb.DuckDBPyConnection, settings: DatasetSettings, report: SftReport, key: str) -> dict[Pool, int]:
-    """Creates `sampled`. Returns the rows that there are for training. key: the recipe's key of the settings."""
     run(connection, "composing/datasets/clustered", balance=settings.balance)
     clusters: dict[Pool, dict[str, int]] = {}
     for source, synthetic, cluster, count in run(connection, "composing/splits/available").fetchall():
@@ -234,7 +276,6 @@ _BOUNDS = {
 def _what_leaves_none(
     available: Mapping[Pool, int], report: SftReport, only: RowFilter, settings: DatasetSettings, key: str
 ) -> str:
-    """Why no row is left for training, and what to change."""
     there = {
         source: sum(count for pool, count in available.items() if pool.source == source)
         for source in sorted({pool.source for pool in available})
@@ -266,7 +307,6 @@ def _written(bound: Any) -> str:
 
 
 def _count(connection: duckdb.DuckDBPyConnection, report: SftReport, settings: DatasetSettings) -> None:
-    """Fills the report's counts by source and split."""
     for part in rows(connection, "composing/datasets/report").to_pylist():
         source, placed = part["source"], part["rows"] + part["repeats"]
         report.sessions[part["split"]] += part["sessions"] if part["origin"] == "interaction" else 0
@@ -291,19 +331,14 @@ def _count(connection: duckdb.DuckDBPyConnection, report: SftReport, settings: D
 
 
 def _quota_table(clusters: dict[Pool, dict[str, int]], quotas: dict[Pool, int], balance: str) -> pa.Table:
-    """What each cluster of each source gives, with the source's total."""
     quota_rows = [
         {
-            "source": pool.source,
-            "synthetic": pool.synthetic,
-            "cluster": cluster,
-            "copies": take.copies,
-            "more": take.more,
+            "source": pool.source, "synthetic": pool.synthetic, "cluster": cluster, "copies": take.copies, "more": take.more,
             "source_rows": quotas[pool],
         }
         for pool, sizes in clusters.items()
         for cluster, take in cluster_takes(sizes, quotas[pool], balance).items()
-    ]
+    ]  # fmt: skip
     columns = [
         ("source", pa.string()), ("synthetic", pa.bool_()), ("cluster", pa.string()), ("copies", pa.int64()),
         ("more", pa.int64()), ("source_rows", pa.int64()),

@@ -1,9 +1,8 @@
-"""Reads evaluation suites into one table of items, which curation keeps out of the training rows, and into tasks to ask:
-items.parquet and tasks.jsonl. Files are JSON Lines or one JSON array, plain or compressed, anywhere fsspec reads. A question
-with several turns (Spec-Bench, MT-bench) becomes one item per turn, since each turn alone reveals the question.
+"""Reads evaluation suites into items.parquet, which curation keeps out of the training rows, and tasks.jsonl, to ask. A
+question with several turns (Spec-Bench, MT-bench) becomes one item per turn, since each turn alone reveals the question.
 
     format      keys of a record
-    jsonl       a prompt and optionally an answer under their usual names (eval_prompts.py)
+    jsonl       a prompt and optionally an answer under their usual names (eval_tasks.py)
     gsm8k       question, answer
     humaneval   task_id, prompt, canonical_solution
     spec_bench  question_id, turns, optionally reference
@@ -24,8 +23,16 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from model_ops.chat_apis import json_text, whole
 from model_ops.files import write_text
 from model_ops.tasks import Item
-from resources.composing.eval_prompts import ANSWERS, PROMPTS, messages_of, notes_on_keys, unread_keys
-from resources.composing.eval_tasks import EvalTaskError, Task, task_item
+from resources.composing.eval_tasks import (
+    ANSWERS,
+    PROMPTS,
+    EvalTaskError,
+    Task,
+    messages_of,
+    notes_on_keys,
+    task_item,
+    unread_keys,
+)
 from resources.curating import EVAL_ITEMS
 from resources.sources import Uri
 
@@ -70,11 +77,8 @@ def build_eval_suite(
     evals: dict[str, EvalSettings], output: Path, keep_keys: bool = False, notes: list[str] | None = None
 ) -> dict[str, int]:
     """Writes `output`/items.parquet and returns the items of each suite. keep_keys: tasks have their record's other keys, as
-    `keys`. notes: gets a sentence for each file with keys that are read by nothing.
-
-    Raises EvalSuiteError for a missing or empty file, a line that is not JSON, or a record without the fields of its format or
-    task.
-    """
+    `keys`. notes: gets a sentence for each file with keys that are read by nothing. Raises EvalSuiteError for a missing or
+    empty file, a line that is not JSON, or a record without the fields of its format or task."""
     items: list[dict[str, Any]] = []
     tasks: list[dict[str, Any]] = []
     counts = {}
@@ -162,7 +166,6 @@ def _tasks(
 
 
 def _misfit(why: str, places: list[str], records: int) -> str:
-    """Why records do not fit their task, with their number and the first of them."""
     if len(places) == 1:
         return f"{places[0]}: {why}"
     more = f" and {len(places) - MOST_NAMED:,} more" if len(places) > MOST_NAMED else ""
@@ -173,7 +176,6 @@ def _misfit(why: str, places: list[str], records: int) -> str:
 
 
 def _accepted_calls(uri: str) -> dict[str, Any]:
-    """BFCL's accepted calls by id."""
     return {str(record.get("id")): record.get("ground_truth") for _, record in records(uri)}
 
 
@@ -190,7 +192,6 @@ def _guess(record: dict[str, Any]) -> str:
 
 
 def _items(suite: str, kind: str, record: dict[str, Any], number: int, place: str) -> list[dict[str, Any]]:
-    """The items of one record."""
     pairs: list[tuple[str, str | None]]
     identity = next((whole(str(record[name])) for name in IDS if record.get(name) is not None), str(number))
     if kind == "gsm8k":
@@ -213,13 +214,11 @@ def _items(suite: str, kind: str, record: dict[str, Any], number: int, place: st
     many = len(pairs) > 1
     return [
         {
-            "suite": suite,
-            "item_id": f"{identity}/{at}" if many else identity,
-            "prompt": whole(prompt),
+            "suite": suite, "item_id": f"{identity}/{at}" if many else identity, "prompt": whole(prompt),
             "answer": None if answer is None else whole(answer),
         }
         for at, (prompt, answer) in enumerate(pairs, start=1)
-    ]
+    ]  # fmt: skip
 
 
 def _bfcl_prompt(record: dict[str, Any], place: str) -> str:
@@ -271,7 +270,6 @@ def _jsonl_pair(record: dict[str, Any], place: str) -> tuple[str, str | None]:
 
 
 def _text_of(message: dict[str, Any]) -> str:
-    """The text of a message, whose content may be a list of parts."""
     content = message.get("content")
     parts = content if isinstance(content, list) else [{"text": content}]
     return "\n".join(part["text"] for part in parts if isinstance(part, dict) and _is_text(part.get("text")))

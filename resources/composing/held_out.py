@@ -1,6 +1,5 @@
 """Searches the training rows behind an artefact for rows that one of its datasets holds out, by interaction and by content.
-Every dataset in the artefact's ancestry counts.
-"""
+Every dataset in the artefact's ancestry counts."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -48,7 +47,6 @@ def held_out_in_training(lake: LakeLayout, manifest: Manifest) -> list[Leak]:
 
 
 def datasets_behind(lake: LakeLayout, manifest: Manifest) -> Iterator[Path]:
-    """Directories of the datasets in an artefact's ancestry, its own included. What is no longer in the lake is left out."""
     seen, waiting = set(), [manifest]
     while waiting:
         each = waiting.pop()

@@ -1,9 +1,5 @@
 """How many rows each source gives to a training split. sql/composing/datasets.sql decides by hash which rows they are, so a new
-row displaces as many rows as the quotas change by, and reshuffles none.
-
-    quotas = sampling_quotas({Pool("gateway", False): 9_000, Pool("handmade", False): 100}, settings)
-    takes = cluster_takes({"summarise#en": 400, "translate#de": 20}, quotas[pool], "sqrt")
-"""
+row displaces as many rows as the quotas change by, and reshuffles none."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import md5
@@ -35,10 +31,9 @@ _NO_LIMITS = SourceLimits()
 
 
 def sampling_quotas(available: Mapping[Pool, int], settings: DatasetSettings) -> dict[Pool, int]:
-    """Training rows of each pool, repeats included. Numbers of rows are served first; the rest (max_rows, or as many rows as
-    the sources with a share have) is divided by share. A pool with too few rows gives all that `max_repeats` allows, and the
-    others share the rest. Without a mix every row has the same chance. `max_rows`, `max_share` and `max_synthetic_share` then
-    lower what a source gives until all of them hold."""
+    """Training rows of each pool, repeats included. Numbers of rows are served first; the rest is divided by share. A pool with
+    too few rows gives all that `max_repeats` allows, and the others share the rest. `max_rows`, `max_share` and
+    `max_synthetic_share` then lower what a source gives until all of them hold."""
     room = {pool: rows * _limits(settings, pool).max_repeats for pool, rows in available.items()}
     while True:
         given = _drawn(available, room, settings)
@@ -92,8 +87,7 @@ def cluster_quotas(sizes: Mapping[str, int], wanted: int, balance: str) -> dict[
 
 
 def handed_out(available: Mapping[Name, int], weights: Mapping[Name, float], wanted: int) -> dict[Name, int]:
-    """Integers that add up to `wanted` as far as possible: by weight, then by largest remainder (ties by hash of the name). A
-    name with too few rows gives all, and the others share the rest."""
+    """Integers that add up to `wanted` as far as possible: by weight, then by largest remainder (ties by hash of the name)."""
     given = dict.fromkeys(available, 0)
     still = [name for name in available if weights[name] > 0]
     while still and wanted > 0:
@@ -132,7 +126,6 @@ def _drawn(available: Mapping[Pool, int], room: Mapping[Pool, int], settings: Da
 
 
 def _share(settings: DatasetSettings, pool: Pool, available: Mapping[Pool, int]) -> float:
-    """A pool's part of its source's share; without a mix, its rows."""
     if not settings.mix:
         return float(available[pool])
     wish = settings.mix.get(pool.source)

@@ -1,11 +1,8 @@
-"""Builds the preference dataset: pairs of a chosen and a rejected answer to a prompt (train.parquet, ...), and answers with a
-verdict of their own (unpaired_train.parquet, ...); an answer may be in both. Columns are described in relations.yaml.
-Sources (`reason`): edited (the conversation went on from a text that no answer logged), regenerated (it went on from another
-answer), rated (thumbs on both), outcome (verdicts on their sessions), ranked (the log line compares them), graded (best and
-worst by a grader), teacher (a kept and a rejected answer of a teacher), strong (a teacher's answer and the logged one). Splits
-are drawn as those of `datasets.sft`; a row of several sessions is in the most protected split of all. What is left out is
-counted by rule (preference_card.py).
-"""
+"""Builds the preference dataset: pairs of a chosen and a rejected answer (train.parquet, ...), and answers with a verdict of
+their own (unpaired_train.parquet, ...). Sources (`reason`): edited (the conversation went on from a text that no answer
+logged), regenerated (it went on from another answer), rated (thumbs on both), outcome (verdicts on their sessions), ranked (the
+log line compares them), graded (best and worst by a grader), teacher (a kept and a rejected answer of a teacher), strong (a
+teacher's answer and the logged one). Splits as those of `datasets.sft`, of several sessions the most protected one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,9 +12,9 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from resources.composing.dataset_card import SPLITS, card_text, write_plain_card
 from resources.composing.dataset_schemas import PREFERENCES
-from resources.composing.dataset_settings import ALL_ROWS, DatasetError, DatasetSettings, PreferenceSettings
-from resources.composing.preference_card import write_preference_card
+from resources.composing.dataset_settings import ALL_ROWS, DatasetError, DatasetSettings, PreferenceSettings, SourceConfidence
 from resources.composing.teachers.answer_store import AnswerStore
 from resources.composing.teachers.verify import judged_quality
 from resources.curating import (
@@ -32,7 +29,88 @@ from resources.curating import (
 )
 from resources.lake import Tables, attach_parquet, attach_slice, rows, run, stream, workbench, write_rows
 
-SPLITS = ("train", "validation", "test")
+RULES = {
+    "equal_answers": "both answers say the same",
+    "prompts_differ": "the answers are to prompts that are rendered differently",
+    "sources_disagree": "another source, or people's thumbs, call the other answer better",
+    "only_white_space": "the answers differ in white space only",
+    "only_length": "one answer begins with the other, or has all of its sentences and more",
+    "placeholder": "a client's text in place of old answers: the same one for three prompts or more, and no answer of the log",
+    "only_cut": "a client's cut: the beginning of the answer and a mark such as '…' or '[truncated]'",
+    "only_masked": "a client's mask: the answer with digits or parts replaced by marks such as '***' or '[REDACTED]'",
+    "chosen_refuses": "the chosen answer is a refusal",
+    "rejected_refuses": "the rejected answer is a refusal, and that is the difference",
+    "chosen_low_quality": "the judge rates the wanted answer below curation.min_quality",
+    "contaminated": "an edited or a teacher's answer holds an evaluation item",
+    "paired_by_surer_source": "the rejected answer is in a pair of a source with more confidence",
+    "earlier_vote": "the same user voted again on an answer to the same prompt: the last vote counts",
+    "neutral": "the verdicts on the answer cancel out, or say neither good nor bad",
+}
+"""What each rule leaves out, by name."""
+
+MOST_LONGER = 0.8
+"""Share of pairs whose chosen answer is the longer one above which the card warns."""
+LEAST_PAIRS = 20
+"""Fewer pairs say nothing about length."""
+
+
+def write_preference_card(
+    directory: Path, counts: Mapping[str, Any], settings: PreferenceSettings, about: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Writes README.md and returns `notes` and the counts of rows. counts: rows, unpaired, dropped, ties and agreement."""
+    with workbench() as connection:
+        sides = rows(connection, "composing/card/sides", file=str(directory / "train.parquet")).to_pylist()
+        files = [str(directory / f"unpaired_{split}.parquet") for split in SPLITS]
+        verdicts = rows(connection, "composing/card/verdicts", files=files).to_pylist()
+    notes = [*_about_verdicts(verdicts), *_about_pairs(sides)]
+    why = {name: field.description for name, field in SourceConfidence.model_fields.items()}
+    ties = counts["ties"]
+    text = card_text(
+        "preferences",
+        notes=notes,
+        sides=[
+            (reason, each["pairs"], f"{each['confidence']:g}", *lengths, f"{each['longer']:z.0%}", why[reason])
+            for each in sides
+            for reason, lengths in [(each["reason"], (each["chosen"], each["rejected"]))]
+        ],
+        ties=ties,
+        share_of_ties=f"{ties['ties'] / ties['comparisons']:z.0%}" if ties["comparisons"] else "",
+        agreement=[
+            (each["one"], each["other"], each["pairs"], f"{each['agree'] / each['pairs']:z.0%}") for each in counts["agreement"]
+        ],
+        left_out=[(what, rule, n, RULES[rule]) for what, rules in counts["dropped"].items() for rule, n in rules.items()],
+        verdicts=[
+            [each[name] for name in ("split", "reason", "wanted", "unwanted", "confidence", "characters")] for each in verdicts
+        ],
+    )
+    what = "Pairs of a chosen and a rejected answer to one prompt, and answers with a verdict of their own."
+    return {"notes": notes, **write_plain_card(directory, what, about, [text.removesuffix("\n")])}
+
+
+def _about_verdicts(verdicts: list[dict[str, Any]]) -> list[str]:
+    wanted, unwanted = (sum(each[name] for each in verdicts if each["split"] == "train") for name in ("wanted", "unwanted"))
+    if bool(wanted) == bool(unwanted):
+        return []
+    return [
+        f"all {wanted + unwanted:,} unpaired training rows are answers that were {'' if wanted else 'not '}wanted: a loss on "
+        "single answers needs both kinds"
+    ]
+
+
+def _about_pairs(sides: list[dict[str, Any]]) -> list[str]:
+    pairs = sum(each["pairs"] for each in sides)
+    if not pairs:
+        return ["there is no training pair: only losses on single answers can learn from this dataset"]
+    longer = sum(each["longer"] * each["pairs"] for each in sides) / pairs
+    if pairs < LEAST_PAIRS or MOST_LONGER >= longer >= 1 - MOST_LONGER:
+        return []
+    which = "longer" if longer > MOST_LONGER else "shorter"
+    return [
+        f"the {which} answer is chosen in {max(longer, 1 - longer):z.0%} of {pairs:,} training pairs: training "
+        "will change the length of answers, whatever else it does"
+    ]
+
+
 RULE_MACROS = (
     *("answer_message", "bare_message", "content_of", "beside_content", "one_space", "sentences_of"),
     *("left_marks", "with_marks", "without_digits", "is_cut", "after_piece", "is_masked"),
@@ -73,10 +151,9 @@ def build_preferences(
     ratings: Path | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Fills `output` and returns counts. curated_version: of curated_interactions, whose answers of low quality are never
-    chosen. eval_items: items.parquet of the evaluation suites. lent: of sft_dataset. ratings: the file that a judge's ratings
-    are kept in, for settings.dissatisfaction. Raises DatasetError if nothing is found to train on, JudgeError where a judge is
-    needed and does not answer."""
+    """Fills `output` and returns counts. curated_version: whose answers of low quality are never chosen. eval_items:
+    items.parquet. lent: of sft_dataset. ratings: file of a judge's ratings, for settings.dissatisfaction. Raises DatasetError
+    if nothing is found to train on, JudgeError where a judge is needed and does not answer."""
     output.mkdir(parents=True, exist_ok=True)
     judge = curation.judge
     with workbench() as connection:
@@ -158,7 +235,6 @@ def build_preferences(
 
 
 def _attach_teacher(connection: duckdb.DuckDBPyConnection, taught: TaughtAnswers | None) -> None:
-    """Makes teacher_pairs, taught_rows and logged_rows readable; no rows where there is no teacher."""
     answers, logged = (taught.answers, taught.logged) if taught else (None, None)
     for name, directory, file, schema in (
         ("teacher_pairs", answers, "preferences.parquet", PREFERENCES),
@@ -172,7 +248,6 @@ def _attach_teacher(connection: duckdb.DuckDBPyConnection, taught: TaughtAnswers
 
 
 def _counts(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
-    """What is left out by rule, ties, and how far sources agree."""
     dropped: dict[str, dict[str, int]] = {"pairs": {}, "verdicts": {}}
     for each in rows(connection, "composing/preference_rows/drops").to_pylist():
         dropped[each["what"]][each["rule"]] = each["rows"]

@@ -1,9 +1,6 @@
-"""Builds the dataset of prompts with data to verify an answer, for reinforcement fine-tuning. `verifier` is the item of a
-logged RFT line for its grader, or a task's kind (model_ops/tasks/) and what it needs, with the other keys of its line. Splits
-are drawn as those of `datasets.sft`. A prompt that stands in several places is taken once; records for an environment or an
-agent are all taken, unless they are the same. Tasks that give one prompt different right answers, and prompts that contain an
-item of the evaluation suites, are left out.
-"""
+"""Builds the dataset of prompts with data to verify an answer. `verifier` is the item of a logged RFT line, or a task's kind
+(model_ops/tasks/) and what it needs. Splits as those of `datasets.sft`. A prompt is taken once, but for records for an
+environment or an agent; tasks with different right answers to one prompt, and items of evaluation suites, are left out."""
 
 import json
 from collections.abc import Mapping
@@ -14,14 +11,13 @@ import pyarrow as pa
 
 from model_ops.jobs import counted
 from model_ops.tasks import final_number
-from resources.composing.dataset_card import write_plain_card
+from resources.composing.dataset_card import SPLITS, write_plain_card
 from resources.composing.dataset_settings import ALL_ROWS, DatasetError, DatasetSettings, RlPromptSettings
 from resources.composing.eval_suite import EvalSettings, build_eval_suite
 from resources.curating import MACROS, Decontamination, find_items, read_eval_items
 from resources.lake import Tables, attach_slice, run, stream, workbench, write_rows
 from resources.manifests import SCRATCH
 
-SPLITS = ("train", "validation", "test")
 _TASKS = pa.schema([
     ("row_id", pa.string()), ("origin", pa.string()), ("source", pa.string()), ("workload", pa.string()),
     ("messages", pa.string()), ("tools", pa.string()), ("verifier", pa.string()), ("interaction_ids", pa.list_(pa.string())),
@@ -131,16 +127,12 @@ def _task_prompts(tasks: dict[str, EvalSettings], workload: str, scratch: Path, 
                 keys.setdefault("ground_truth", right)  # what a function in the form of verl compares with
             prompts.append(
                 {
-                    "row_id": f"task:{suite}:{item}",
-                    "origin": "task",
-                    "source": suite,
-                    "workload": workload,
-                    "messages": json.dumps(messages, ensure_ascii=False),
-                    "interaction_ids": [],
+                    "row_id": f"task:{suite}:{item}", "origin": "task", "source": suite, "workload": workload,
+                    "messages": json.dumps(messages, ensure_ascii=False), "interaction_ids": [],
                     "tools": json.dumps(tools, ensure_ascii=False) if tools else None,
                     "verifier": json.dumps({**keys, **task}, ensure_ascii=False),
                     "state": None if record is None else json.dumps(record, ensure_ascii=False, sort_keys=True),
                     "right_answer": json.dumps(right, ensure_ascii=False, sort_keys=True),
                 }
-            )
+            )  # fmt: skip
     return pa.Table.from_pylist(prompts, schema=_TASKS)

@@ -1,14 +1,12 @@
-"""Imports seed examples, which are added to the training split: seeds.parquet, bad_lines.parquet (lines that cannot be used,
-and why), tokenizers.json (vocabulary digest of the tokenizer of each seed with token ids that names one). Files are read like
-logs, in place. A record with several turns is one example; a preference gives its chosen answer. Of a dataset of the lake, the
-training rows are taken. lines = rows + duplicates + bad + erased, for every source.
+"""Imports seed examples for the training split: seeds.parquet, bad_lines.parquet (lines that cannot be used, and why),
+tokenizers.json. Files are read like logs, in place; of a dataset of the lake, its training rows. lines = rows + duplicates +
+bad + erased, for every source."""
 
-    report = import_seeds({"handmade": SeedSettings(uri="seeds.jsonl")}, output)
-"""
+from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,11 +17,98 @@ import pyarrow.parquet as pq
 from model_ops.files import vocabulary_digest, write_json
 from resources.composing.dataset_schemas import BAD_LINES, SEEDS
 from resources.composing.dataset_settings import SeedSettings
-from resources.composing.dropped_seeds import SeedTombstones
-from resources.lake import attach_parquet, rows, run, sql_text, workbench
-from resources.reading import staging
+from resources.curating import MACROS, Decontamination, find_items, read_eval_items
+from resources.digests import hash_key, keyed_hash
+from resources.lake import (
+    PARTITIONS,
+    SCHEMAS,
+    Tables,
+    attach_files,
+    attach_parquet,
+    rows,
+    run,
+    sql_text,
+    stream,
+    workbench,
+    write_rows,
+)
+from resources.reading import hash_erased, staging
 from resources.records import FORMATS
 from resources.sources import LedgerEntry, SourceError, SourceSettings, list_objects
+
+
+@dataclass(frozen=True)
+class SeedTombstones:
+    """Tombstones that count in a workload, as (kind, hash)."""
+
+    hashes: frozenset[tuple[str, str]] = frozenset()
+
+    @classmethod
+    def of(cls, tables: Tables, workload: str) -> SeedTombstones:
+        """The tombstones of a lake. Raises LakeError for tombstones of another key."""
+        with workbench() as connection:
+            _attach(connection, tables, workload)
+            tombstones = rows(connection, "composing/seeds/tombstones").to_pylist()
+        return cls(frozenset((row["kind"], row["sha256"]) for row in tombstones))
+
+    @property
+    def digest(self) -> str:
+        """sha256 over the tombstones; "" if there is none."""
+        text = "".join(f"{kind} {sha256}\n" for kind, sha256 in sorted(self.hashes))
+        return hashlib.sha256(text.encode()).hexdigest() if text else ""
+
+    def names(self, session_id: str | None, user_hash: str | None, ids: Iterable[str | None]) -> bool:
+        """Whether a record names an erased user or session, or one of its ids is that of an erased request or interaction."""
+        if not self.hashes:
+            return False
+        if user_hash is not None and ("user", user_hash) in self.hashes:
+            return True
+        if session_id is not None and ("session", keyed_hash(session_id)) in self.hashes:
+            return True
+        keyed = [keyed_hash(each) for each in ids if each is not None]
+        return any((kind, each) in self.hashes for each in keyed for kind in ("interaction", "about"))
+
+
+def drop_erased_seeds(seeds: Path, tables: Tables, workload: str) -> dict[str, int]:
+    """Drops seeds that repeat an erased exchange, of the directory that import_seeds filled; returns their number by source."""
+    with workbench() as connection:
+        if not _attach(connection, tables, workload):
+            return {}
+        attach_parquet(connection, "seeds", seeds / "seeds.parquet")
+        for macro in (*MACROS, "composing/seeds/exchanges_of"):
+            run(connection, macro)
+        run(connection, "composing/seeds/erased", user_hash_key=hash_key())
+        counts = dict(run(connection, "composing/seeds/erased_by_source").fetchall())
+        if counts:
+            left = rows(connection, "composing/seeds/not_erased")
+            write_rows(left.to_reader(), seeds / "seeds.parquet", pq.read_schema(seeds / "seeds.parquet"))
+    return counts
+
+
+def _attach(connection, tables: Tables, workload: str) -> bool:
+    attach_files(connection, "erasures", SCHEMAS["erasures"], tables.files("erasures"), PARTITIONS["erasures"])
+    return hash_erased(connection, tables, [workload])
+
+
+def drop_contaminated_seeds(seeds: Path, eval_items: Path, settings: Decontamination) -> dict[str, int]:
+    """Drops the seeds and returns their number by source. `seeds`: the directory that import_seeds filled."""
+    items = read_eval_items(eval_items)
+    if not settings.enabled or not len(items):
+        return {}
+    with workbench() as connection:
+        attach_parquet(connection, "seeds", seeds / "seeds.parquet")
+        connection.register("eval_items", items)
+        for macro in MACROS:
+            run(connection, macro)
+        run(connection, "composing/seeds/searched_rows")
+        find_items(connection, settings)
+        counts = dict(run(connection, "composing/seeds/contaminated_by_source").fetchall())
+        write_rows(stream(connection, "composing/seeds/contaminated"), seeds / "contaminated_seeds.parquet")
+        if counts:
+            left = rows(connection, "composing/seeds/kept")
+            write_rows(left.to_reader(), seeds / "seeds.parquet", pq.read_schema(seeds / "seeds.parquet"))
+    return counts
+
 
 OWN_IDS = {"messages", "prompt_completion", "alpaca", "sharegpt", "text", "tokens", "preferences"}
 """Formats in which a record's `id` names the example. (In logs, choices and retries share a request's id.)"""
@@ -56,10 +141,9 @@ def import_seeds(
     datasets: Mapping[str, Path] | None = None,
     erased: SeedTombstones | None = None,
 ) -> SeedReport:
-    """Writes the usable lines of every seed. Bad lines are counted and recorded; they do not stop the import. datasets:
-    directories of the seeds that name a dataset of the lake. erased: tombstones; records that name what was erased are left
-    out. Raises SeedError for a file that is missing, unreadable, or has no usable line, for two examples of one file with the
-    same id, and for a dataset without training rows."""
+    """Writes the usable lines of every seed; bad ones are counted and recorded. datasets: directories of the seeds that name
+    one of the lake. erased: tombstones, by which records are left out. Raises SeedError for a file that is missing, unreadable,
+    or has no usable line, for two examples of one file with the same id, and for a dataset without training rows."""
     sources = {
         name: seed if isinstance(seed, SeedSettings) else SeedSettings(**_as_settings(seed))
         for name, seed in sorted(seeds.items())
@@ -166,7 +250,6 @@ def _examples(source: str, settings: SeedSettings, dataset: Path | None) -> Iter
 
 
 def _rows_of_dataset(source: str, name: str, dataset: Path | None) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """The training rows of a dataset of the lake; copies of a repeated row follow as duplicates."""
     if dataset is None or not (dataset / "train.parquet").exists():
         raise SeedError(f"seeds {source}: {name} has no training rows of conversations; name an sft_dataset or teacher_answers")
     with workbench() as connection:
@@ -182,7 +265,6 @@ def _rows_of_dataset(source: str, name: str, dataset: Path | None) -> Iterator[t
 
 
 def _row(example: dict[str, Any]) -> dict[str, Any]:
-    """An example as a row of seeds. Raises ValueError for an unusable example."""
     if example["problem"]:
         raise ValueError(example["problem"])
     if example["status"] == "text":
@@ -208,7 +290,6 @@ def _row(example: dict[str, Any]) -> dict[str, Any]:
 
 
 def _conversation(turns: list[Any]) -> list[dict[str, Any]]:
-    """The messages, each answer with its weight. Raises ValueError for one without a known role or content."""
     messages = []
     for at, message in enumerate(turns):
         if not isinstance(message, dict) or message.get("role") not in ROLES:

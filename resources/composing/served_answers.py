@@ -1,7 +1,6 @@
 """Collects how the answers of datasets were served, in served.parquet: request parameters, and exact token ids where the log
 has them. Ids are null if personal data was redacted from the row (the ids would still contain it), or if their number differs
-from the server's count. model_ops.answering.served_answers reads the file.
-"""
+from the server's count. model_ops.answering.served_answers reads the file."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,8 +14,7 @@ from resources.lake import Tables, attach_slice, stream, workbench, write_rows
 
 
 def build_served_answers(tables: Tables, workload: str, datasets: Sequence[Path], output: Path) -> dict[str, int]:
-    """Fills `output` and returns counts of answers: all, with exact ids, with a digest of the weights, with ids whose number is
-    wrong."""
+    """Fills `output`, counts answers: all, with exact ids, with a digest of the weights, with ids whose number is wrong."""
     places = [dataset / f"{split}.parquet" for dataset in datasets for split in ("train", "validation", "test")]
     files = [str(path) for path in places if path.exists()]
     counts: Counter[str] = Counter(answers=0, with_token_ids=0, with_digest=0, ids_miscounted=0)

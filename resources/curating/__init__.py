@@ -1,7 +1,5 @@
-"""Decides which rows are fit for training, and records why each other row is not. cleaning.py goes day by day: personal data,
-rules on single rows, measures. selection.py looks at all days at once: duplicates, evaluation items, balance. judgements.py
-scores rows with a judge model.
-"""
+"""Decides which rows are fit for training, and records why each other row is not: cleaning.py day by day, selection.py over all
+days at once, judgements.py with a judge model."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +9,7 @@ if TYPE_CHECKING:
     from resources.curating.cleaning import MACROS, clean, stale_days
     from resources.curating.curation import CurationSettings, Decontamination, FeedbackRules, NearDuplicates
     from resources.curating.decontamination import EVAL_ITEMS, find_contamination, find_items, read_eval_items
-    from resources.curating.duplicates.near_copies import near_copies
+    from resources.curating.duplicates.near_duplicates import near_copies
     from resources.curating.judge_endpoint import JudgeEndpoint, JudgeError, JudgeSettings
     from resources.curating.judgements import judge
     from resources.curating.personal_data.presidio import PresidioError, presidio_finder

@@ -1,10 +1,6 @@
-"""Classifies characters for word splitting: one number for each code point, for the loops of word_kernels. ASCII letters,
-digits and underscores and, beyond ASCII, letters, numbers and marks make words; case does not count. In scripts without spaces
-every character is a word (ALONE). UNSETTLED marks characters that NFC text does not contain, or only in some positions: a text
-with one is normalised first.
-
-    alphabet()[ord("A")]         # 97: part of a word, as "a"; of "-" 0: separates words; of "水" ALONE | 0x6c34
-"""
+"""Classifies characters for word splitting, one number for each code point: ASCII letters, digits and underscores and, beyond
+ASCII, letters, numbers and marks make words; case does not count. In scripts without spaces every character is a word (ALONE).
+A text with an UNSETTLED character, which NFC lacks or has in some positions only, is normalised first."""
 
 import unicodedata
 from functools import cache

@@ -1,12 +1,6 @@
-"""Cleans interactions by day: replaces personal data, applies the rules on single rows, measures, computes MinHash signatures.
-Reads `interactions` and `feedback`; replaces those days of `cleaned_interactions` (every row, kept or not) and of the decisions
-of stage "clean". A day does not depend on other days. The rules run in the order of sql/curating/rules.sql, and the first that
-a row breaks drops it. `cleaned_with` holds the digest of the settings and the code that made a row; `stale_days` compares it
-with today's. Rows whose text retention emptied keep the cleaned row that they have. Placeholders are numbered by first
-appearance within the session's day.
-
-    report = clean(tables, "math-tutor", [date(2026, 6, 1)], CurationSettings())
-"""
+"""Cleans interactions by day, each independent of the others: replaces personal data, applies the rules on single rows in the
+order of sql/curating/rules.sql, measures, computes MinHash signatures. `cleaned_with` holds the digest of settings and code
+that made a row; `stale_days` compares it with today's. Rows whose text retention emptied keep their cleaned row."""
 
 from __future__ import annotations
 
@@ -29,7 +23,7 @@ import pyarrow.parquet as pq
 
 from model_ops.chat_apis import WHOLE
 from resources.curating.curation import CurationSettings, FeedbackRules
-from resources.curating.duplicates.minhash import signatures
+from resources.curating.duplicates.near_duplicates import signatures
 from resources.curating.fresh_days import FreshDays
 from resources.curating.languages import detect
 from resources.curating.personal_data.pii_scan import might_hold
@@ -90,7 +84,6 @@ class CleanReport:
         return {"read": self.read, "kept": self.rows, "dropped": self.dropped, "pii": self.pii}
 
     def add(self, part: _Part) -> None:
-        """Adds the counts of one part."""
         for day, rule, count in part.rules:
             counts = self.days.setdefault(day, {"rows": 0})
             counts["rows"] += count
@@ -106,8 +99,6 @@ class CleanReport:
 
 @dataclass(frozen=True)
 class _Part:
-    """What one part of the sessions of some days became."""
-
     facts: list[pa.Table]
     decisions: list[pa.Table]
     rules: list[tuple[date, str, int]]
@@ -131,17 +122,10 @@ def cleaned_with(settings: CurationSettings, topics: pa.Table | None = None) -> 
     asked = settings.model_dump(
         mode="json",
         include={
-            "pii": True,
-            "pii_engine": True,
-            "status": True,
-            "tools": True,
-            "language": True,
-            "repetition": True,
-            "length": True,
-            "near_duplicates": {"ngram", "bands", "rows"},
-            "feedback": {"keep_thumbs_up", "least", "most"},
+            "pii": True, "pii_engine": True, "status": True, "tools": True, "language": True, "repetition": True,
+            "length": True, "near_duplicates": {"ngram", "bands", "rows"}, "feedback": {"keep_thumbs_up", "least", "most"},
         },
-    )
+    )  # fmt: skip
     if settings.pii_engine == "presidio":
         asked["pii_model"] = model_name()
     code = source_digest("resources/curating/cleaning.py")
@@ -187,7 +171,6 @@ def _stale_opinions(tables: Tables, workload: str, rules: FeedbackRules) -> set[
 
 
 def _stale_chains(tables: Tables, workload: str) -> set[date]:
-    """Days with rows that go on from a response which arrived, or went, since they were cleaned."""
     with workbench() as connection:
         for name in ("interactions", "cleaned_interactions"):
             attach_slice(connection, tables, name, workload)
@@ -205,7 +188,6 @@ def _attach_chains(connection: duckdb.DuckDBPyConnection, files: list[str], days
 def _cleaned_groups(
     tables: Tables, workload: str, days: list[date], settings: CurationSettings, topics: pa.Table | None
 ) -> Iterator[tuple[list[date], Iterator[_Part]]]:
-    """Groups of days with their cleaned parts, in order. Parts of the groups that follow are cleaned meanwhile."""
     workers = min(threads(), MOST_WORKERS)
     groups = list(_groups(tables, workload, days, workers))
     jobs = iter([(group, part, parts) for group, parts in groups for part in range(parts)])
@@ -259,7 +241,6 @@ def _groups(tables: Tables, workload: str, days: list[date], workers: int) -> It
 
 
 def _commit(tables: Tables, workload: str, days: list[date], parts: Iterator[_Part], report: CleanReport) -> None:
-    """Replaces the rows of some days by their cleaned parts."""
     with tempfile.TemporaryDirectory(prefix="millrace-clean-") as folder:
         with _Spool("cleaned_interactions", folder) as facts, _Spool("decisions", folder) as decisions:
             for part in parts:
@@ -323,7 +304,6 @@ def _topics(tables: Tables, workload: str, settings: CurationSettings) -> pa.Tab
 
 
 def _texts(connection: duckdb.DuckDBPyConnection, part: int, parts: int, settings: CurationSettings) -> None:
-    """The tables `cleaned`, `conversations`, `texts` and `asked_words` of one part of the sessions."""
     for macro in MACROS:
         run(connection, macro)
     run(connection, "curating/clean/corrections")
@@ -360,7 +340,6 @@ def _facts(
 
 
 def _redactions(connection: duckdb.DuckDBPyConnection, settings: CurationSettings) -> pa.Table:
-    """Rows in which personal data was replaced, with their new messages, tools and answer."""
     if settings.pii != "redact":
         return _REDACTIONS.empty_table()
     columns = rows(connection, "curating/clean/pii_columns")
@@ -391,7 +370,6 @@ def _redactions(connection: duckdb.DuckDBPyConnection, settings: CurationSetting
 
 
 def _measured(connection: duckdb.DuckDBPyConnection, settings: CurationSettings) -> pa.Table:
-    """Measures computed outside SQL: language, repetition, the MinHash signature of every row's new text."""
     texts = rows(connection, "curating/clean/measured_texts")
     repetition = measures(texts["answer_text"], least_repeats=settings.repetition.repeats)
     if settings.language.detect:
@@ -433,7 +411,6 @@ class _Spool:
         self._writer.write_table(part)
 
     def read(self) -> pa.Table | pa.RecordBatchReader:
-        """All rows; batches if there is more than one part."""
         if self._first is not None:
             return self._first
         file = pq.ParquetFile(self._path)

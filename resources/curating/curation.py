@@ -1,6 +1,5 @@
 """The recipe's `curation` settings: which rows are dropped, and why. Measures of the rules on single rows are stored in
-`cleaned_interactions.quality` and `language` for every row, kept or not: query them before choosing a threshold.
-"""
+`cleaned_interactions.quality` and `language` for every row, kept or not: query them before choosing a threshold."""
 
 from typing import Annotated, Any, Literal
 
@@ -70,18 +69,13 @@ class LanguageRules(Settings):
 
 
 class RepetitionRules(Settings):
-    """Drops answers that repeat themselves.
-
-    `repeats`: a pattern of 1 to 13 words repeated in a row, the sign of a looping model, or a pattern of characters ("!!!!",
-    "hahaha", line ends) that takes more than half of the answer. Lines of code or log may repeat twice as often; numbers,
-    tables and what is fenced 32 times, but not sentences in them. The shares are Gopher's (Rae et al. 2021, table A1), for
-    answers with at least 300 words of prose; see resources/curating/quality.py.
-
-    Gopher's bounds are for web pages. Its bounds on frequent n-grams (0.20, 0.18, 0.16) suit chats as well; those on lines
-    and paragraphs (0.30; 0.20 of characters) and on repeated 5- to 10-grams (0.15 down to 0.10) would drop 14 of 62 long
-    messages of good human conversations in OASST (training plans, reports, dialogues) and 28 of 146 articles in Spec-Bench.
-    An answer is dropped when half of its text is repeated (sql/curating/rules.sql).
-    """
+    """Drops answers that repeat themselves. `repeats`: a pattern of 1 to 13 words repeated in a row, the sign of a looping
+    model, or a pattern of characters ("!!!!", "hahaha", line ends) that takes more than half of the answer. Lines of code or
+    log may repeat twice as often; numbers, tables and what is fenced 32 times, but not sentences in them. The shares are
+    Gopher's (Rae et al. 2021, table A1), for answers with at least 300 words of prose. Its bounds on frequent n-grams (0.20,
+    0.18, 0.16) suit chats; those on lines and paragraphs (0.30; 0.20 of characters) and on repeated 5- to 10-grams (0.15 down
+    to 0.10) would drop 14 of 62 long messages of good human conversations in OASST and 28 of 146 articles in Spec-Bench, so an
+    answer is dropped when half of its text is repeated."""
 
     drop_repeated_patterns: bool = Field(
         True, description="Drop answers that repeat a pattern of 1 to 13 words, or of characters"
@@ -143,11 +137,9 @@ class FeedbackRules(Settings):
 
 
 class NearDuplicates(Settings):
-    """Drops near duplicates: MinHash with banding proposes pairs, the Jaccard similarity of their word n-grams decides.
-
-    A pair of similarity s is proposed with probability 1 - (1 - s**rows)**bands (Leskovec, Rajaraman, Ullman, Mining of
-    Massive Datasets, 3.4.2): 0.994 at s = 0.7 with the defaults, 0.99999 at 0.8.
-    """
+    """Drops near duplicates: MinHash with banding proposes pairs, the Jaccard similarity of their word n-grams decides. A pair
+    of similarity s is proposed with probability 1 - (1 - s**rows)**bands (Leskovec, Rajaraman, Ullman, Mining of Massive
+    Datasets, 3.4.2): 0.994 at s = 0.7 with the defaults, 0.99999 at 0.8."""
 
     enabled: bool = Field(True, description="false: near duplicates stay")
     similarity: float = Field(0.7, gt=0, le=1, description="Jaccard similarity from which two rows are near duplicates")
@@ -223,6 +215,5 @@ class CurationSettings(Settings):
         return self
 
     def as_config(self) -> dict[str, Any]:
-        """The settings that decide the result, for a manifest: the judge's address and timeouts are left out."""
         reached = {"base_url", "api_key_env", "max_rows", "concurrency", "timeout_s", "retries", "request"}
         return self.model_dump(mode="json", exclude={"judge": reached})

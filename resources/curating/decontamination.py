@@ -1,12 +1,7 @@
-"""Finds rows that contain evaluation items, by n-gram coverage as in open-instruct and GPT-3. A row contains an item (its
-prompt, or an answer of at least as many words as the largest n-gram) when its n-grams cover at least the threshold's share of
-the item's words (Tulu 3: 8-grams and 50 %; GPT-3: 13-grams). A shorter item must occur whole; one of fewer than four words must
-be a whole message. Only an item's own words count, not text that two items of a suite share, nor text that two messages have
-without a stretch of the item's words: the traffic's own. Where nothing is left, the whole item counts. Finds are stored by day
-in the table `contamination`, with a digest of the items and of the day's texts.
-
-    find_contamination(connection, tables, "math-tutor", settings)      # fills the temp table `contaminated`
-"""
+"""Finds rows that contain evaluation items, by n-gram coverage: a row contains an item when its n-grams cover at least the
+threshold's share of the item's words (Tulu 3: 8-grams and 50 %; GPT-3: 13-grams). A shorter item must occur whole; one of fewer
+than four words must be a whole message. Only an item's own words count, not text that two items of a suite share, nor text that
+two messages have without a stretch of the item's words. Finds are stored by day in the table `contamination`."""
 
 from __future__ import annotations
 
@@ -79,8 +74,6 @@ def _digest(parts: pa.Table, settings: Decontamination) -> str:
 
 
 def _grams_of_items(parts: pa.Table, settings: Decontamination) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """The items, numbered; their own words; and the n-grams that have some: gram, size, first word, whether it must be a text.
-    Of fewer own words than the largest n-gram a row must have all; each run of them is an n-gram as well."""
     words = word_hashes(parts["text"])
     lengths = words.lengths
     most = max(NGRAMS)
@@ -95,14 +88,10 @@ def _grams_of_items(parts: pa.Table, settings: Decontamination) -> tuple[pa.Tabl
     few = own_count < most
     items = pa.table(
         {
-            "item": np.arange(len(parts)),
-            "suite": parts["suite"],
-            "item_id": parts["item_id"],
-            "part": parts["part"],
-            "own": own_count,
-            "needed": np.where(few, 1.0, settings.threshold),
+            "item": np.arange(len(parts)), "suite": parts["suite"], "item_id": parts["item_id"], "part": parts["part"],
+            "own": own_count, "needed": np.where(few, 1.0, settings.threshold),
         }
-    )
+    )  # fmt: skip
     own_words = pa.table({"item": item_of[own], "word": place[own], "nth": (before[:-1] - before[words.offsets[item_of]])[own]})
     run_words = np.zeros(len(own), dtype=np.int64)
     run_words[begins] = np.diff(np.append(before[begins], before[-1]))
@@ -128,8 +117,7 @@ def _grams_of_items(parts: pa.Table, settings: Decontamination) -> tuple[pa.Tabl
 
 
 def _own_words(parts: pa.Table, words: RaggedLists) -> Bool[np.ndarray, " words"]:
-    """Marks the words of each part that are in no n-gram of another item of the suite. Items with one prompt are one item. An
-    item that others contain has no own words: it counts whole, and takes no text from the others."""
+    """Marks the words that are in no n-gram of another item of the suite; an item that others contain counts whole."""
     size = min(NGRAMS)
     suite, owner = (pc.rank(parts[name], tiebreaker="dense").to_numpy() for name in ("suite", "owner"))
     runs = ngrams(words, size)
@@ -172,7 +160,6 @@ class _Wanted:
 
 
 def _hits(messages: pa.RecordBatch, wanted: _Wanted) -> pa.Table:
-    """The items' n-grams that occur in each row's messages."""
     from resources.curating.word_kernels import find_grams
 
     def work(first: int, texts: TextBuffer) -> np.ndarray:
@@ -180,16 +167,9 @@ def _hits(messages: pa.RecordBatch, wanted: _Wanted) -> pa.Table:
         while True:
             hits = np.empty((room, 2), dtype=np.uint64)
             count = find_grams(
-                texts.content,
-                texts.edges,
-                alphabet(),
-                wanted.sizes,
-                wanted.whole,
-                wanted.seen,
-                wanted.shift,
-                wanted.table,
+                texts.content, texts.edges, alphabet(), wanted.sizes, wanted.whole, wanted.seen, wanted.shift, wanted.table,
                 hits,
-            )
+            )  # fmt: skip
             if count <= room:
                 hits[:count, 0] += np.uint64(first)
                 return hits[:count]
@@ -204,12 +184,10 @@ def _hits(messages: pa.RecordBatch, wanted: _Wanted) -> pa.Table:
     ]
     return pa.table(
         {
-            "row_id": messages["row_id"].take(pa.array(texts[place])),
-            "gram": hits_of_all[:, 1],
-            "message": pa.array(names, pa.string()).take(pa.array(place)),
-            "message_words": words.lengths[place],
+            "row_id": messages["row_id"].take(pa.array(texts[place])), "gram": hits_of_all[:, 1],
+            "message": pa.array(names, pa.string()).take(pa.array(place)), "message_words": words.lengths[place],
         }
-    ).cast(_HITS)
+    ).cast(_HITS)  # fmt: skip
 
 
 EVAL_ITEMS = pa.schema([("suite", pa.string()), ("item_id", pa.string()), ("prompt", pa.string()), ("answer", pa.string())])

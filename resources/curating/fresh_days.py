@@ -34,7 +34,6 @@ class FreshDays:
 
     @property
     def is_heard(self) -> bool:
-        """Whether the rows have the current feedback: no table was written to since feedback was last compared."""
         return self._memory.get(self._heard_key) == FRESH
 
     def keep(self, stale: Collection[date], opinions_hold: bool) -> None:

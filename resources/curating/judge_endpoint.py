@@ -1,7 +1,6 @@
 """Asks a judge model, behind any OpenAI-compatible endpoint, how good and how difficult an example is.
 
-Requests are repeated, limited and given up as `model_ops.answering.endpoint` says.
-"""
+Requests are repeated, limited and given up as `model_ops.answering.endpoint` says."""
 
 from __future__ import annotations
 
@@ -48,8 +47,7 @@ class JudgeSettings(EndpointSettings):
 
     @property
     def prompt_sha256(self) -> str:
-        """Digest of the prompt and of how much of a conversation is shown: judgements of one model are comparable if it is
-        equal."""
+        """Digest of the prompt and of how much of a conversation is shown: with the same one, scores are comparable."""
         return hashlib.sha256(f"{self.prompt}\n{SHOWN_CHARACTERS}".encode()).hexdigest()
 
 
@@ -84,10 +82,8 @@ class JudgeEndpoint:
         self.endpoint.__exit__()
 
     def ask(self, messages: str, completion: str) -> JudgeReply:
-        """The judge's scores of one conversation (JSON text, as cleaned) and its answer.
-
-        Raises JudgeError where the endpoint refuses the key, the model or the address.
-        """
+        """The judge's scores of one conversation (JSON text, as cleaned) and its answer. Raises JudgeError where the endpoint
+        refuses the key, the model or the address."""
         shown = f"<conversation>\n{_shortened(messages, SHOWN_CHARACTERS)}\n</conversation>\n<answer>\n"
         shown += f"{_shortened(completion, SHOWN_CHARACTERS)}\n</answer>"
         messages_sent = [{"role": "system", "content": self.settings.prompt}, {"role": "user", "content": shown}]
@@ -112,6 +108,5 @@ def _score(value: Any) -> float | None:
 
 
 def _shortened(text: str, most: int) -> str:
-    """A text without its middle where it is longer than `most` characters."""
     half = most // 2
     return text if len(text) <= most else f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"

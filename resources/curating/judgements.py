@@ -1,9 +1,6 @@
-"""Scores cleaned rows for quality and difficulty with a judge model: the table `judgements`.
-
-The judge sees cleaned text only, with personal data replaced. A text is judged once per model and prompt, whatever the number
-of its copies; a scored text is not sent again. Replies are committed every few hundred rows, so a killed run loses no more
-than those. A row that got no score is recorded without one (`answer` says why) and sent again next time.
-"""
+"""Scores cleaned rows, with personal data replaced, for quality and difficulty with a judge model: the table `judgements`. A
+text is judged once per model and prompt; replies are committed every few hundred rows. A row without a score (`answer` says
+why) is sent again next time."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -41,10 +38,8 @@ class JudgeReport:
 def judge(
     tables: Tables, workload: str, settings: JudgeSettings, tell: Callable[[str], None] = lambda said: None
 ) -> JudgeReport:
-    """Sends every wanted text without scores to the judge.
-
-    Raises JudgeError where the endpoint cannot be reached, refuses, or gives no scores; scores up to then are kept.
-    """
+    """Sends every wanted text without scores to the judge. Raises JudgeError where the endpoint cannot be reached, refuses, or
+    gives no scores; scores up to then are kept."""
     asked_with = {"model": settings.model, "prompt_sha256": settings.prompt_sha256}
     report = JudgeReport()
     with workbench() as connection:
@@ -69,7 +64,6 @@ def judge(
 
 
 def _judge_part(tables: Tables, judging: JudgeEndpoint, part: list[dict[str, Any]], report: JudgeReport) -> None:
-    """Judges some rows and commits the replies, also if the endpoint fails meanwhile."""
     settings = judging.settings
     replies: list[JudgeReply] = []
     refused: JudgeError | None = None
@@ -106,19 +100,13 @@ def _records(answered: list[tuple[dict[str, Any], JudgeReply]], settings: JudgeS
     for row, reply in answered:
         for name in SCORES:
             yield {
-                **{column: row[column] for column in ("workload", "dt", "interaction_id", "content_sha256")},
-                "name": name,
-                "score": getattr(reply, name),
-                "model": settings.model,
-                "prompt_sha256": settings.prompt_sha256,
-                "prompt": settings.prompt,
-                "answer": reply.answer,
-                "ts": now,
-            }
+                **{column: row[column] for column in ("workload", "dt", "interaction_id", "content_sha256")}, "name": name,
+                "score": getattr(reply, name), "model": settings.model, "prompt_sha256": settings.prompt_sha256,
+                "prompt": settings.prompt, "answer": reply.answer, "ts": now,
+            }  # fmt: skip
 
 
 def _keep_one_each(tables: Tables, workload: str) -> None:
-    """Of several judgements of one row by one model and prompt, keeps a scored one, else the newest."""
     with workbench() as connection:
         attach_slice(connection, tables, "judgements", workload)
         days = [day for (day,) in run(connection, "curating/judge/days_with_repeats").fetchall()]

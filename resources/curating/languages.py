@@ -1,10 +1,6 @@
-"""Detects the language of each text, offline: py3langid's byte n-gram model, run in machine code. Only prose is used, its first
-SAMPLE bytes. A text with fewer than LEAST_LETTERS letters, or whose best language stays below `least_confidence`, has no
-language. The confidence is a softmax whose temperature grows with the root of the text's length. Rare languages are excluded,
-because short English texts are sometimes classified as Walloon.
-
-    detect(pa.array(["Wie kann ich mein Passwort ändern?", "ok"]))    # (["de", None], [0.99, 0.0])
-"""
+"""Detects the language of each text, offline: py3langid's byte n-gram model over its prose's first SAMPLE bytes. Fewer than
+LEAST_LETTERS letters, or a best language below `least_confidence`, give none. The softmax's temperature grows with the root of
+the text's length. Rare languages are excluded: short English texts are sometimes classified as Walloon."""
 
 from functools import cache
 from typing import NamedTuple

@@ -1,11 +1,7 @@
-"""Finds personal data in a text: spans, each with its kind and a normalised value that tells equal values. Of overlapping
-spans, the kind that comes first in PERSONAL_DATA_KINDS is kept. Patterns propose; checksums, registered ranges and lengths, and
-the words around a number decide, since most long numbers in chats are not personal. Sources: Luhn and issuer ranges ISO/IEC
-7812-1 and the networks' published ranges, IBAN ISO 13616 with the SWIFT registry's lengths, SSN areas as the Social Security
-Administration assigns them, country codes ITU-T E.164. Names and addresses need a model: see `curation.pii_engine`.
-
-    find_personal_data("mail Ann@b.org")   # (Span(5, 14, "EMAIL", "ann@b.org"),)
-"""
+"""Finds personal data in a text: spans, each with its kind and a normalised value. Of overlapping spans, the kind that comes
+first in PERSONAL_DATA_KINDS is kept. Patterns propose; checksums, ranges, lengths and the words around decide. Sources: Luhn
+and issuer ranges ISO/IEC 7812-1 and the networks' published ranges, IBAN ISO 13616 with the SWIFT registry's lengths, SSN areas
+as the Social Security Administration assigns them, country codes ITU-T E.164."""
 
 import json
 import re
@@ -28,7 +24,6 @@ _known: dict[bytes, tuple[Span, ...]] = {}
 
 
 def find_personal_data(text: str) -> tuple[Span, ...]:
-    """The spans of a text, in order."""
     key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
     spans = _known.get(key)
     if spans is None:
@@ -41,8 +36,7 @@ def find_personal_data(text: str) -> tuple[Span, ...]:
 
 
 def without_overlaps(spans: Iterator[Span] | list[Span]) -> tuple[Span, ...]:
-    """Removes overlaps: keeps the span whose kind comes first in KINDS (unknown kinds last), then the earlier, then the
-    longer."""
+    """Removes overlaps: keeps the span whose kind comes first in KINDS, then the earlier, then the longer."""
     rank = {kind: place for place, kind in enumerate(PERSONAL_DATA_KINDS)}
     taken: list[Span] = []  # in order
     for span in sorted(spans, key=lambda span: (rank.get(span.kind, len(rank)), span.start, -span.end)):
@@ -119,8 +113,6 @@ def _emails(text: str) -> Iterator[Span]:
 
 
 def _is_code(text: str, start: int, name: str, domain: re.Match[str]) -> bool:
-    """Whether `name@domain` is code: a product of matrices, a label, a unit, a login, a template. Its ending and what stands
-    around it decide."""
     host, ending, before = domain.group(), domain.group(1), text[max(0, start - 1) : start]
     if ending.isascii() and not ending.startswith("xn--") and ending.lower() not in _ENDINGS:
         return True
@@ -318,8 +310,7 @@ _TIMES = re.compile(r"(?:[01][0-9]|2[0-4])[.:]?[0-5][0-9] ?- ?(?:[01][0-9]|2[0-4
 
 
 def _is_measured(text: str, match: re.Match[str]) -> bool:
-    """Whether a number that is written like a telephone number is a range, a list of sizes, times of a day, or columns of a
-    table."""
+    """Whether what is written like a telephone number is a range, sizes, times of a day, or columns of a table."""
     if _is_phone(text, match.start()):
         return False
     groups = re.findall("[0-9]+", match.group())
@@ -376,12 +367,10 @@ def _is_phone(text: str, start: int) -> bool:
 
 
 def _other_number(text: str, start: int) -> bool:
-    """Whether the words before a number say that it is not a telephone number."""
     return _OTHER_WORDS.search(text, max(0, start - 32), start) is not None
 
 
 def _is_date(text: str) -> bool:
-    """Whether a number begins with a valid day and month, in either order."""
     match = _DATE.match(text)
     numbers = [int(part) for part in re.findall("[0-9]+", match.group())] if match else []
     return len(numbers) == 3 and (numbers[0] > 1900 or (min(numbers[:2]) <= 12 and max(numbers[:2]) <= 31))

@@ -1,9 +1,6 @@
-"""Measures how much an answer repeats itself, without a model. `repeats` is the longest run of one pattern of `repeats_of`
-words, 0 where the pattern is characters that take more than half of the answer. `patience` says how many times as long a
-pattern of its kind may go on: 1 for sentences, 2 for lines of code or log, 32 for numbers, tables and what is fenced. The
-shares are those of Gopher's repetition rules (Rae et al. 2021, table A1, as in datatrove) that make sense for chat, over the
-answer's prose, null below `least_words` words of prose.
-"""
+"""Measures how much an answer repeats itself: `repeats` is the longest run of one pattern of `repeats_of` words (0: of
+characters that take more than half of the answer), `patience` how many times as long it may go on. The shares are those of
+Gopher's repetition rules (Rae et al. 2021, table A1, as in datatrove) that make sense for chat, over the prose."""
 
 import itertools
 import re
@@ -85,12 +82,9 @@ def measures(answers: pa.Array | pa.ChunkedArray, least_words: int = 300, least_
         if sizes[text] or count / times > repeats[text] / patient[text]:
             repeats[text], sizes[text], patient[text] = count, size, times
     columns = {
-        "repeats": pa.array(repeats),
-        "repeats_of": pa.array(sizes),
-        "patience": pa.array(patient),
-        "answer_words": pa.array(words.lengths),
-        "code_share": pa.array(shares[:, 1]),
-    }
+        "repeats": pa.array(repeats), "repeats_of": pa.array(sizes), "patience": pa.array(patient),
+        "answer_words": pa.array(words.lengths), "code_share": pa.array(shares[:, 1]),
+    }  # fmt: skip
     for place, name in enumerate(SHARES, start=2):
         columns[name] = pa.array(shares[:, place], from_pandas=True)  # NaN: not measured
     return pa.table(columns)

@@ -113,7 +113,6 @@ def is_code(content, start, stop):
 
 @compiled
 def _seen(table, stamp, marks, value):
-    """Whether a hash was met before in this round; marks it as met."""
     mask = len(table) - 1
     place = np.int64((value ^ (value >> np.uint64(29))) & np.uint64(mask))
     while marks[place] == stamp:

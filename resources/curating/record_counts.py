@@ -1,6 +1,5 @@
 """Counts of a workload's records by decision: read = kept + dropped + quarantined. resources/catalog/enough_rows.py counts
-them.
-"""
+them."""
 
 from __future__ import annotations
 
@@ -34,12 +33,10 @@ class RecordCounts:
 
     @classmethod
     def of(cls, curated: Manifest) -> RecordCounts:
-        """The counts in a manifest of curated_interactions."""
         counts = curated.metrics["records"]
         return cls(**{"rows" if name == "kept" else name: count for name, count in counts.items()})
 
     def as_metrics(self) -> dict[str, Any]:
-        """The counts as a manifest of curated_interactions has them."""
         return {"kept" if name == "rows" else name: count for name, count in asdict(self).items()}
 
     @property

@@ -1,8 +1,6 @@
-"""What a workload's people ask for: words that many requests share, which name prompt shapes. They are chosen once, when
-LEAST_PEOPLE have asked, and stay, so that a shape means the same on every day; before that, a request goes by its first word
-that is no greeting. To have them chosen anew, delete <lake>/prompt_shapes/<workload>.json: the next run then cleans all days
-again.
-"""
+"""Words that many requests of a workload share, which name prompt shapes. They are chosen once, when LEAST_PEOPLE have asked,
+and stay, so that a shape means the same on every day. To have them chosen anew, delete <lake>/prompt_shapes/<workload>.json:
+the next run then cleans all days again."""
 
 import hashlib
 import json
@@ -52,7 +50,6 @@ def keep_topics(lake: LakeLayout, workload: str, topics: pa.Table) -> pa.Table:
 
 
 def digest_of(topics: pa.Table | None) -> str:
-    """Digest of what decides a request's topic; "" before there are any."""
     return hashlib.sha256(json.dumps(topics.to_pylist()).encode()).hexdigest() if topics is not None else ""
 
 

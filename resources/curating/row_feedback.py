@@ -1,7 +1,5 @@
-"""Reads what feedback means, and joins it with rows: one number for each interaction. The values in the table are as logged.
-Here alone is decided which of them are good: by the rules, else by the name's words (resources.records.good_end) and by all its
-numbers.
-"""
+"""Joins feedback with rows: one number for each interaction. Values in the table are as logged; here alone is decided which are
+good: by the rules, else by the name's words (resources.records.good_end) and by all its numbers."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -55,7 +53,6 @@ def feedback_by_name(connection: duckdb.DuckDBPyConnection) -> list[dict[str, An
 
 
 def feedback_scales(tables: Tables, workload: str, rules: FeedbackRules) -> dict[str, FeedbackScale]:
-    """The scales of the names of a workload, of all days. A name without one counts as it is."""
     return _scales(_names_of(tables, workload), rules)
 
 

@@ -1,9 +1,7 @@
-"""Chooses the cleaned rows to train on: one pass over all days of a workload. Writes curated.parquet and decontamination.json
-into `output`, and one decision per row. The rules, in order: thumbs down, corrected answer, low quality, contaminated, exact
-duplicate, near duplicate, semantic duplicate, kept. Of duplicates the best copy is kept. Order: feedback, then length, recency,
-id. Feedback is read again, since it may arrive after its day was cleaned. The result does not depend on the order in which days
-arrived.
-"""
+"""Chooses the cleaned rows to train on, over all days of a workload: curated.parquet, decontamination.json, and one decision
+per row. Rules, in order: thumbs down, corrected answer, low quality, contaminated, exact duplicate, near duplicate, semantic
+duplicate, kept. Of duplicates the best copy is kept, by feedback, length, recency, id; the order in which days arrived does not
+count."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,8 +16,7 @@ from model_ops.files import write_json
 from resources.curating.cleaning import MACROS
 from resources.curating.curation import CurationSettings, NearDuplicates
 from resources.curating.decontamination import find_contamination, read_eval_items
-from resources.curating.duplicates.minhash import stamp
-from resources.curating.duplicates.near_duplicates import ShingleFile, band_hashes, common_shingles, link, share_a_bucket
+from resources.curating.duplicates.near_duplicates import ShingleFile, band_hashes, common_shingles, link, share_a_bucket, stamp
 from resources.curating.duplicates.semantic_duplicates import group_vectors
 from resources.curating.row_feedback import attach_row_feedback
 from resources.curating.shingles import RaggedLists, shingle_sets, text_buffer
@@ -113,7 +110,6 @@ def _decontaminate(
 
 
 def _find_near_duplicates(connection: duckdb.DuckDBPyConnection, settings: NearDuplicates) -> None:
-    """Creates `near_duplicates` (place, best, similarity): rows with a near copy, with the best row of their group."""
     if not settings.enabled:
         connection.register("near_duplicates", _NEAR.empty_table())
         return

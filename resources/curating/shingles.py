@@ -1,8 +1,7 @@
-"""Words and word n-grams of many texts as 64-bit hashes: Arrow columns in, numbers out. Hashes depend on the words alone, not
-on the machine or the position: they may be stored. Texts are processed in groups, one per thread.
+"""Words and word n-grams of many texts as 64-bit hashes, which depend on the words alone and may be stored.
 
-    words = word_hashes(pa.array(["the quick brown fox", "jumps over"], pa.large_string()))
-    grams = ngrams(words, 8)                         # one hash per run of 8 words inside one text
+words = word_hashes(pa.array(["the quick brown fox", "jumps over"], pa.large_string()))
+grams = ngrams(words, 8)                         # one hash per run of 8 words inside one text
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ class RaggedLists:
 
     @classmethod
     def of_groups(cls, groups: list[tuple[np.ndarray, np.ndarray]]) -> RaggedLists:
-        """From (values, counts) of each group of texts."""
         values = np.concatenate([np.zeros(0, np.uint64), *(values for values, _ in groups)])
         counts = np.concatenate([np.zeros(0, np.int64), *(counts for _, counts in groups)])
         return cls(values, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
@@ -98,8 +96,7 @@ def threads() -> int:
 
 
 def in_groups(work: Callable[..., Any], *columns: TextBuffer) -> Iterator[Any]:
-    """Calls `work(first, *buffers)` on groups of rows, on several threads, and yields its results in row order. At most two
-    groups per thread are in flight."""
+    """Yields the results of `work(first, *buffers)` on groups of rows, on threads, in row order; at most two groups each."""
     total = np.sum([column.edges for column in columns], axis=0)
     bounds = [0]
     while bounds[-1] < len(total) - 1:

@@ -1,8 +1,6 @@
-"""The compiled loops over bytes, words and shingles. A word's hash is a polynomial over its code points (Karp, Rabin 1987), an
-n-gram's hash is a polynomial over its words' hashes, rolled from word to word; both end in the finaliser of MurmurHash3
-(Appleby). All arithmetic is modulo 2**64. Texts are one buffer of UTF-8; `edges` holds each text's offsets in it. Import this
-module inside functions only: it loads numba.
-"""
+"""The compiled loops over bytes, words and shingles (numba: import inside functions only). A word's hash is a polynomial over
+its code points (Karp, Rabin 1987), an n-gram's one over its words' hashes, rolled; both end in the finaliser of MurmurHash3
+(Appleby), modulo 2**64. Texts are one buffer of UTF-8; `edges` holds each text's offsets in it."""
 
 import numpy as np
 
@@ -131,7 +129,6 @@ def words_of_texts(content, edges, alphabet):
 
 @compiled
 def _add_grams(words, count, size, salt, grams, at):
-    """Adds one hash for each run of `size` words to `grams`, from place `at`; returns the next free place."""
     power = np.uint64(1)
     for _ in range(size):
         power *= _GRAM
@@ -274,8 +271,7 @@ def shingle_sets(asked, asked_edges, said, said_edges, size, alphabet):
 
 @compiled
 def _shared_words(values, offsets, ours, theirs, said, similarity):
-    """Number of words that two rows share, in their answers (said: 1) or questions (0); -1 if these are less alike than
-    `similarity` (Jaccard)."""
+    """Number of words shared in answers (said: 1) or questions (0); -1 if these are less alike than `similarity` (Jaccard)."""
     one, one_stop = offsets[3 * ours + 2], offsets[3 * ours + 3]
     other, other_stop = offsets[3 * theirs + 2], offsets[3 * theirs + 3]
     total = shared = 0
@@ -293,8 +289,7 @@ def _shared_words(values, offsets, ours, theirs, said, similarity):
 @compiled
 def _other_example(values, offsets, one, other, similarity, edge, stretch):
     """Whether two rows that share text of their questions are different examples: their answers differ, or more than `stretch`
-    shingles in a row are in one question only, and the answers say less than that (a label). Words at an edge are in up to
-    `edge` fewer shingles than others."""
+    shingles in a row are in one question only, and the answers say less than that."""
     said = _shared_words(values, offsets, one, other, 1, similarity)
     if said < 0:
         return True
@@ -367,11 +362,8 @@ def shares_bucket(keys, shared):
 
 @compiled
 def _similarity(values, offsets, common, ours, theirs, table, threshold, stretch):
-    """The similarity of two rows, 0 below the threshold: of the shingles that they share without being common, and those in
-    which they differ. `table` has our shingles.
-
-    Near copies have answers that are alike on their own, and questions that share half as much of their own (or differ in a
-    small edit of text that is not common, and have words that are alike): rows with one stock answer are no copies."""
+    """The similarity of two rows, 0 below the threshold. Near copies have answers that are alike on their own, and questions
+    that share half as much of their own: rows with one stock answer are no copies. `table` has our shingles."""
     size = offsets[3 * ours + 2] - offsets[3 * ours]
     length = offsets[3 * theirs + 2] - offsets[3 * theirs]
     spare = length - np.int64(np.ceil(threshold * (size + length) / (1.0 + threshold) - 1e-6))  # more missing: out of reach
@@ -443,11 +435,8 @@ def link_buckets(keys, set_of, offsets, values, common, threshold, stretch, best
 @compiled
 def find_grams(content, edges, alphabet, sizes, whole, seen, shift, table, hits):
     """Finds the wanted n-grams in each text: rows (text, gram) in `hits`; returns their number, which may exceed the length of
-    `hits`.
-
-    sizes: the n-grams' sizes in words. whole: for each size, whether an n-gram counts only if it is the whole text. `seen` has
-    a bit for every value of `gram >> shift` of a wanted n-gram; `table` holds the wanted n-grams.
-    """
+    `hits`. sizes: the n-grams' sizes in words. whole: for each size, whether an n-gram counts only if it is the whole text.
+    `seen` has a bit for every value of `gram >> shift` of a wanted n-gram; `table` holds the wanted n-grams."""
     most = most_words(edges)
     words = np.empty(most, dtype=np.uint64)
     sums = np.zeros(most + 1, dtype=np.uint64)

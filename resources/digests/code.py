@@ -1,18 +1,11 @@
-"""The digest of an operation's code: over all project files that can change the operation's result.
-
-    source_digest("model_ops/operations/sft.py")            # 64 hex digits
-    files_used("resources/curating/cleaning.py")    # the files and statements that the digest covers
-
-Only text is read; nothing is imported. These count, starting from the named files:
+"""The digest of an operation's code: over all project files that can change its result. These count, from the named ones on:
 - every project file that one of them imports (through a door, model_ops/door.py, those that define the names), as its syntax
   tree (python.py): no comment, docstring, line break or description of a setting changes a version;
 - every statement of sql/ that one of them names ("curating/clean/texts"; f"reading/formats/{name}/pairs" names all under
   reading/formats), as its tokens (sql.py);
 - every data file or folder next to a file that names it ("chatml.jinja", "templates"), byte by byte.
-A Python file counts by its content, not by its path: moving it, and changing imports of it, changes no version.
-
-If a result changes without a change of the code (a dependency computes something else, say), give the operation's file a
-constant `REVISION = 1`, and raise it with each such change. Like any other constant it is part of the tree.
+A Python file counts by its content, not by its path. If a result changes without a change of the code (a dependency computes
+something else, say), give the operation's file a constant `REVISION = 1`, and raise it with each such change.
 """
 
 import hashlib
@@ -96,7 +89,6 @@ def _statements(project: Path) -> dict[str, str]:
 
 @cache
 def _statements_of(project: Path, name: str) -> list[Path]:
-    """A statement, or all in a file or folder."""
     if name in _statements(project):
         return [project / name]
     return [project / each for each in _statements(project) if each.startswith(f"{name}/")]
@@ -176,7 +168,6 @@ def _may_be_a_path(text: str) -> bool:
 
 @cache
 def _module(project: Path, name: str) -> Path | None:
-    """The project's file of a module, or None."""
     if name.split(".")[0] not in COUNTED:
         return None
     place = project / name.replace(".", "/")

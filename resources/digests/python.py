@@ -1,19 +1,9 @@
-"""The digest of a Python file's meaning: its syntax tree without comments, docstrings, layout and descriptions.
+"""The digest of a Python file's meaning: its syntax tree without comments, docstrings and other lone strings, layout,
+`description=` and `title=` of pydantic's `Field` and of `column` (model_ops/files/columns.py), and blocks of `if
+TYPE_CHECKING:`. Everything else counts, error messages too, because some become rows (bad_lines.parquet, the quarantine table).
 
-    tree = read_python(path.read_text())
-    tree.digest(lambda module: ...)      # sha256; the function gives the text that stands for an imported project module
-    tree.imports                         # dotted names that may be modules; relative ones begin with their dots
-    tree.strings, tree.beginnings        # text constants, and the constant beginnings of f-strings
-
-What does not count: comments, blank lines, line breaks, brackets that only group, the kind of quotes; statements that are
-a lone string (docstrings of modules, classes, functions and attributes); `description=` and `title=` of pydantic's
-`Field` and of `column` (model_ops/files/columns.py); blocks of `if TYPE_CHECKING:`. Everything else counts, error
-messages too, because some of them become rows (bad_lines.parquet, the quarantine table).
-
-The digest is the same on every Python from 3.11 on: fields that are empty are left out (later versions add fields), text
-constants of an f-string are joined (versions cut them differently), and text is written as ASCII (what `repr` escapes
-depends on the version's Unicode tables).
-"""
+The digest is the same on every Python from 3.11 on: fields that are empty are left out, text constants of an f-string are
+joined (versions cut them differently), and text is written as ASCII (what `repr` escapes depends on the Unicode tables)."""
 
 from __future__ import annotations
 
@@ -110,7 +100,6 @@ class _Reading:
         self.imports.update(f"{dots}{source}{'.' if source else ''}{alias.name}" for alias in node.names)
 
     def _filtered(self, node: ast.AST, name: str, value: Any) -> Any:
-        """A field's value without what has no meaning."""
         if name == "keywords":
             return [each for each in value if each.arg not in _DESCRIPTIVE] if _is_described(node) else value
         if name == "values":
@@ -125,12 +114,10 @@ class _Reading:
 
 @functools.cache
 def _fields(kind: str) -> tuple[str, ...]:
-    """The fields that carry the meaning of nodes of a kind."""
     return tuple(name for name in getattr(ast, kind)._fields if name not in _NO_MEANING)
 
 
 def _says_nothing(statement: ast.AST) -> bool:
-    """Whether a statement is a lone string, or for type checkers only."""
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str)
     if isinstance(statement, ast.If) and not statement.orelse:
@@ -140,7 +127,6 @@ def _says_nothing(statement: ast.AST) -> bool:
 
 
 def _is_described(node: ast.AST) -> bool:
-    """Whether a node is a call of pydantic's Field, or of column."""
     return isinstance(node, ast.Call) and bool(_DESCRIBED & {getattr(node.func, "id", None), getattr(node.func, "attr", None)})
 
 

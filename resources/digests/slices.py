@@ -1,20 +1,51 @@
-"""The digest of a table slice as an input of an artefact: over its rows, independent of the layout of its files. A day's digest
-is remembered for the names of its Parquet files. A slice of which only counts were kept counts as it was before
-(<lake>/counts/<workload>.json): otherwise artefacts that have learnt the rows would be stale, and a run without new logs would
-make them again from no rows.
-"""
+"""The digest of a table slice as an input of an artefact, independent of the layout of its files. A slice of which only counts
+were kept counts as it was before (<lake>/counts/<workload>.json): otherwise artefacts that have learnt the rows would be stale,
+and a run without new logs would make them again from no rows."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from model_ops.files import write_json
-from resources.digests.remembered import AnswerCache, partition_key
+from model_ops.files import write_json, write_text
 from resources.digests.sql import sql_digest
 from resources.lake import LakeLayout, Tables, attach_slice, sql_text, stream, workbench
+
+
+class AnswerCache:
+    """The cached answers under one name."""
+
+    def __init__(self, lake: LakeLayout, name: str, code: str):
+        self._path, self._code = lake.root / ".remembered" / f"{name}.json", code
+        self._answers: dict[str, str] = {}
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            stored = json.loads(self._path.read_text(encoding="utf-8"))
+            if stored["made_by"] == code:
+                self._answers = {str(key): str(answer) for key, answer in stored["answers"].items()}
+
+    def get(self, key: str) -> str | None:
+        return self._answers.get(key)
+
+    def digest(self) -> str:
+        """Of all answers: changes when an answer is added or dropped."""
+        return hashlib.sha256(json.dumps(self._answers, sort_keys=True).encode()).hexdigest()
+
+    def keep(self, answers: Mapping[str, str]) -> None:
+        """Keeps these answers; drops all others."""
+        if dict(answers) != self._answers:
+            self._answers = dict(answers)
+            with suppress(OSError):
+                write_text(self._path, json.dumps({"made_by": self._code, "answers": self._answers}))
+
+
+def partition_key(files: Iterable[str], *more: str) -> str:
+    """sha256 over the names of files and what else an answer depends on. Delta never writes a file's name again."""
+    return hashlib.sha256("\0".join([*more, "", *sorted(files)]).encode()).hexdigest()
+
 
 DIGESTS = ("interactions", "cleaned_interactions", "feedback", "judgements")
 AS_SERVED = "served"
@@ -27,11 +58,10 @@ def slice_digest(tables: Tables, name: str, workload: str, as_served: bool = Fal
 
 
 def rows_digest(tables: Tables, name: str, workload: str, as_served: bool = False, remember: bool = True) -> str:
-    """sha256 over a workload's days and the rows of each, sorted: the digest of a table slice as an input. A row counts by its
-    interaction_id and content_sha256; rows of cleaned_interactions also by their cleaned values, and feedback, which has no
-    content_sha256, by a hash of each record as logged. as_served: parameters and token ids of each interaction count too.
-    Rewriting or compacting a table does not change the digest. remember: whether digests of days that were read are cached for
-    the next call. Raises ValueError for a table without such rows."""
+    """sha256 over a workload's days and the rows of each, sorted: by interaction_id and content_sha256; cleaned_interactions
+    also by their cleaned values, feedback by a hash of each record as logged. as_served: parameters and token ids of each
+    interaction count too. remember: whether digests of days are cached for the next call. Raises ValueError for a table without
+    such rows."""
     if name not in DIGESTS or (as_served and name != "interactions"):
         raise ValueError(f"table {name} has no slice digest; those that have: {', '.join(DIGESTS)}")
     query = f"digests/{AS_SERVED if as_served else name}"
@@ -47,14 +77,12 @@ def rows_digest(tables: Tables, name: str, workload: str, as_served: bool = Fals
 
 
 def all_digests(tables: Tables, workload: str, digest: Callable[..., str] = slice_digest) -> dict[str, str]:
-    """The digests of all slices of a workload, by name."""
     return {name: digest(tables, name, workload) for name in DIGESTS} | {
         AS_SERVED: digest(tables, "interactions", workload, as_served=True)
     }
 
 
 def _digests_of_days(tables: Tables, name: str, workload: str, days: Sequence[date], query: str) -> dict[date, str]:
-    """By day, sha256 of its rows; "" for a day without any."""
     digests = {day: hashlib.sha256() for day in days}
     empty = set(days)
     with workbench() as connection:
@@ -79,7 +107,6 @@ _FILE = TypeAdapter(dict[str, SliceDigests])
 
 
 def keep_slice_digests(lake: LakeLayout, workload: str, before: dict[str, str], after: dict[str, str]) -> None:
-    """Records both digests of each slice, by its name; replaces what earlier removals recorded."""
     place = _place(lake, workload)
     place.parent.mkdir(exist_ok=True)
     write_json(place, {name: {"before": before[name], "after": after[name]} for name in before})

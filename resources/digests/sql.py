@@ -24,7 +24,6 @@ def sql_digest(text: str) -> str:
 
 
 def sql_tokens(text: str) -> list[str]:
-    """The tokens of an SQL text, comments left out."""
     tokens, place = [], 0
     while place < len(text):
         match = _TOKEN.match(text, place)
@@ -45,7 +44,6 @@ def sql_tokens(text: str) -> list[str]:
 
 
 def _end_of_comment(text: str, place: int) -> int:
-    """The end of a comment that began before `place`; comments may be nested."""
     depth = 1
     for mark in re.finditer(r"/\*|\*/", text[place:]):
         depth += 1 if mark[0] == "/*" else -1

@@ -36,7 +36,6 @@ def user_of(identifier: str) -> str:
 
 
 def _label(label: str) -> str:
-    """A part of a domain, in letters where it is written as xn--."""
     if label.startswith("xn--"):
         with suppress(UnicodeError):
             return label[4:].encode("ascii").decode("punycode")

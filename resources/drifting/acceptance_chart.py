@@ -1,15 +1,9 @@
-"""Whether the served acceptance length falls: by hour, without the profile of the week, on a CUSUM chart.
-
-tau of an hour is 1 + accepted tokens / drafts. The reference is the first full window of the release. Its mean by hour of the
-week (of the day, in less than two weeks) is the profile; a residual leaves its own week out, as later hours do.
-Their variance is a constant plus a part that falls with the number of drafts. Neighbouring hours resemble each other, and a
-bound for independent hours would be crossed too often: what an hour shares with the one before, by the reference's own
-correlation, is taken out first (a residual chart of a first-order autoregression, Alwan and Roberts 1988). Hours are complete
-ones only: looking every minute sees the same hours, so it adds no false alarms.
-
-The chart adds up log likelihood ratios of a fall against none (Page 1954), which are below 0 on average without a fall. Its
-bound comes from the series' own history.
-"""
+"""Whether the served acceptance length (tau = 1 + accepted tokens / drafts) falls: by complete hours, without the profile of
+the week, on a CUSUM chart. The reference is the first full window of the release; its mean by hour of the week (of the day, in
+less than two weeks) is the profile; a residual leaves its own week out. Residuals' variance is a constant plus a part that
+falls with the number of drafts. What an hour shares with the one before is taken out first (a residual chart of a first-order
+autoregression, Alwan and Roberts 1988). The chart adds up log likelihood ratios of a fall against none (Page 1954); its bound
+comes from the series' own history."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -133,9 +127,7 @@ class _Profile:
 
     def evidence(self, hours: Sequence[HourlyDrafts], fall: float, own: bool = False) -> dict[datetime, float]:
         """By hour, the log likelihood ratio of a fall of tau against none: of the fall asked for, but of MOST_AN_HOUR at most.
-
-        own: the hours are those of the profile.
-        """
+        own: the hours are those of the profile."""
         values = self._values(hours, own)
         ratios = {}
         for each in hours:
@@ -148,7 +140,6 @@ class _Profile:
         return ratios
 
     def _values(self, hours: Sequence[HourlyDrafts], own: bool = False) -> dict[datetime, float]:
-        """By hour, the residual in standard deviations."""
         return {each.hour: self.residual(each, own) / self._deviation(each) for each in hours}
 
     def _deviation(self, hour: HourlyDrafts) -> float:
@@ -165,7 +156,6 @@ class _Profile:
 
 
 def _by_hour(evidence: Mapping[datetime, float]) -> Float[np.ndarray, " hours"]:
-    """Evidence of the hours of its days, in order; 0 for an hour without drafts."""
     days = sorted({hour.date() for hour in evidence})
     return np.array(
         [evidence.get(datetime(day.year, day.month, day.day, hour, tzinfo=UTC), 0.0) for day in days for hour in range(HOURS)]
@@ -207,11 +197,9 @@ def chart(increments: Increments, bound: float) -> tuple[Float[np.ndarray, " ste
 
 def bound_for(history: Increments, steps_a_day: int, rate: float, rng: np.random.Generator) -> float:
     """The bound that gives about `rate` false alarms a day, on average over histories of this length: an approximation.
-
     history: increments without a change, in order. A moving-block bootstrap (blocks of a day keep what neighbouring hours
-    share) draws histories as they could have been, and from each of them series that are charted: KEEPING of the
-    histories must keep the rate, because the true one may be any of them. Raises ValueError for less than two days of history.
-    """
+    share) draws histories as they could have been, and from each of them series that are charted: KEEPING of the histories must
+    keep the rate, because the true one may be any of them. Raises ValueError for less than two days of history."""
     days = len(history) // steps_a_day
     if days < 2:
         raise ValueError("a bound needs at least two days of history")

@@ -1,27 +1,86 @@
-"""Keeps the reference window that a release was first compared with, so that it stays the same while days leave the lake.
-
-Lies in <lake>/reference_windows/<workload>/<release>-<length>.npz, of a lake in a bucket for all machines: the first one that
-writes it chooses. It holds days, hashed names of categories (prompt shapes, languages, tools), lengths, and what each session
-counted: no text, no id, no n-gram. A file that cannot be read counts as none.
-"""
+"""Keeps the reference window that a release was first compared with, in
+<lake>/reference_windows/<workload>/<release>-<length>.npz, so that it stays the same while days leave the lake; the first
+machine that writes it chooses. It holds days, hashed names of categories, lengths, and what each session counted: no text, no
+id, no n-gram. A broken file counts as none."""
 
 import json
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from model_ops.files import replaced
 from model_ops.jobs import counted
-from resources.drifting.count_cache import Counts
-from resources.drifting.days import Reference, reference_of
+from resources.digests import partition_key
 from resources.drifting.permutation import Columns
-from resources.lake import LakeLayout
+from resources.drifting.settings import Reference, reference_of
+from resources.lake import LakeLayout, Tables
 from stores.mirror.bucket import Conflict
+
+TABLES = ("cleaned_interactions", "feedback", "judgements")
+"""What the counts of a day are made from."""
+DAYS_IN_MEMORY = 64
+
+Counts = Float[np.ndarray, "sessions columns"]
+
+
+class DayFiles:
+    """The files that the counts of each day are made from, as the commit logs name them."""
+
+    def __init__(self, tables: Tables, workload: str):
+        self._files = [tables.files_by_day(name, workload) for name in TABLES]
+
+    def of(self, *days: date) -> list[str]:
+        return [file for day in days for files in self._files for file in files.get(day, ())]
+
+
+class CountCache:
+    """The counts of one workload's days, by files of the vocabulary and of each day."""
+
+    def __init__(self, tables: Tables, workload: str, vocabulary: Sequence[date], digest: str, count: Callable[[date], Counts]):
+        """digest: of what else decides the counts, such as settings and code. count: counts a day that is not kept."""
+        self._folder, self._count = tables.lake.root / ".remembered" / "drift" / workload, count
+        self._files = DayFiles(tables, workload)
+        self._counted_by = partition_key(self._files.of(*vocabulary), digest)
+        self.of_day = lru_cache(DAYS_IN_MEMORY)(self._of_day)
+
+    def has(self, day: date) -> bool:
+        """Whether a day need not be counted."""
+        return self._read(day) is not None
+
+    def keep_days(self, days: Collection[date]) -> None:
+        names = {self._path(day).name for day in days}
+        for path in self._folder.glob("*.npz"):
+            if path.name not in names:
+                path.unlink(missing_ok=True)
+
+    def _of_day(self, day: date) -> Counts:
+        counts = self._read(day)
+        if counts is None:
+            counts = self._count(day)
+            with suppress(OSError), replaced(self._path(day)) as temporary, temporary.open("wb") as file:
+                np.savez_compressed(file, key=np.array(self._key(day)), counts=counts)
+        return counts
+
+    def _read(self, day: date) -> Counts | None:
+        with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile), np.load(self._path(day)) as file:
+            if str(file["key"]) == self._key(day):
+                return file["counts"]
+        return None
+
+    def _key(self, day: date) -> str:
+        return partition_key(self._files.of(day), self._counted_by)
+
+    def _path(self, day: date) -> Path:
+        return self._folder / f"{day}.npz"
+
 
 FOLDER = "reference_windows"
 NO_RELEASE = "no_release"
@@ -91,10 +150,8 @@ class ChosenWindow:
         """The window that was chosen; None before that."""
 
     def choose(self, rows: Mapping[date, int], today: date, released_on: date | None) -> ReferenceChoice:
-        """The chosen window as long as it can be compared with, else another one.
-
-        rows: in the lake, by day. released_on: the day on which the release was made.
-        """
+        """The chosen window as long as it can be compared with, else another one. rows: in the lake, by day. released_on: the
+        day on which the release was made."""
         before, notes = self.window, []
         is_lost = before is not None and before.has_left(rows)
         is_usable = before is not None and is_lost and before.counted_with == self.counted_with
@@ -129,7 +186,6 @@ class ChosenWindow:
         return "the first full window of the logs, since no release is served"
 
     def with_counts(self) -> ReferenceWindow | None:
-        """The window with its counts; None where they cannot be read."""
         return self._read(with_counts=True)
 
     def _read(self, with_counts: bool = False) -> ReferenceWindow | None:
@@ -153,17 +209,12 @@ class ChosenWindow:
         keeps none."""
         reference = window.reference
         about = {
-            "start": reference.start.isoformat(),
-            "end": reference.end.isoformat(),
-            "counted_with": window.counted_with,
-            "vocabulary": [day.isoformat() for day in reference.vocabulary],
-            "files": window.files,
-            "comparison": [day.isoformat() for day in reference.comparison],
-            "categories": dict(window.known.categories),
-            "edges": dict(window.known.edges),
-            "rows": {day.isoformat(): count for day, count in window.rows.items()},
+            "start": reference.start.isoformat(), "end": reference.end.isoformat(), "counted_with": window.counted_with,
+            "vocabulary": [day.isoformat() for day in reference.vocabulary], "files": window.files,
+            "comparison": [day.isoformat() for day in reference.comparison], "categories": dict(window.known.categories),
+            "edges": dict(window.known.edges), "rows": {day.isoformat(): count for day, count in window.rows.items()},
             "instead_of": window.instead_of,
-        }
+        }  # fmt: skip
         try:
             with replaced(self._path) as temporary, temporary.open("wb") as file:
                 arrays: dict[str, Any] = {day.isoformat(): counts for day, counts in window.counts.items()}

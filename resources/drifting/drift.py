@@ -1,9 +1,6 @@
-"""Compares each day of a workload's traffic with the reference window, and keeps every value in the table `drift`.
-
-A day is compared once it is over (UTC) and again when its files changed: late logs, feedback or judgements, rows that were
-cleaned or erased. The reference window stays the one that was chosen first, also when its rows leave the lake. The bound on
-false alarms is shared by the traffic's tests and the chart of acceptance, half each, if servers report acceptance.
-"""
+"""Compares each day of a workload's traffic with the reference window, and keeps every value in the table `drift`: once the day
+is over (UTC) and again when its files changed. The bound on false alarms is shared by the traffic's tests and the chart of
+acceptance, half each, if servers report acceptance."""
 
 import hashlib
 import json
@@ -17,28 +14,58 @@ import pyarrow as pa
 from model_ops.jobs import counted
 from resources.digests import partition_key, source_digest
 from resources.drifting.acceptance_chart import HourlyDrafts, acceptance
-from resources.drifting.chosen_window import TEXT_TESTS, ChosenWindow, ReferenceChoice, ReferenceWindow, without_texts
+from resources.drifting.chosen_window import (
+    TEXT_TESTS,
+    ChosenWindow,
+    CountCache,
+    Counts,
+    DayFiles,
+    ReferenceChoice,
+    ReferenceWindow,
+    without_texts,
+)
 from resources.drifting.compare import Result, WindowComparison
-from resources.drifting.count_cache import CountCache, Counts, DayFiles
-from resources.drifting.days import Reference, window_of
-from resources.drifting.release_reference import NO_RELEASE, ServedRelease
 from resources.drifting.session_counts import TESTS, DriftInputs, SessionCounts
-from resources.drifting.settings import DriftSettings
-from resources.lake import SCHEMAS, Tables, attach_slice, rows, run, workbench
+from resources.drifting.settings import DriftSettings, Reference, window_of
+from resources.endpoints import Endpoint, EndpointError, EndpointLogError
+from resources.lake import SCHEMAS, LakeLayout, Tables, attach_slice, rows, run, workbench
+from resources.manifests import ManifestError, read_manifest
 from resources.reading import CHATS_SOURCE
+
+
+@dataclass(frozen=True)
+class ServedRelease:
+    """The release that traffic is compared for."""
+
+    name: str = ""
+    """Its version."""
+    released_on: date | None = None
+    """The day on which it was made, before which its reference window ends."""
+    problem: str = ""
+    """Why it is not known; then the first full window of the logs is the reference, as without a release."""
+
+
+NO_RELEASE = ServedRelease()
+
+
+def served_release(lake: LakeLayout, workload: str) -> ServedRelease:
+    try:
+        _, aliases = Endpoint(lake, workload).seen()
+        if aliases.champion is None:
+            return NO_RELEASE
+        released_at = read_manifest(lake.artefacts("release") / workload / aliases.champion).created_at
+    except (EndpointError, EndpointLogError, ManifestError) as error:
+        return ServedRelease(problem=f"the served release cannot be read ({error})")
+    return ServedRelease(aliases.champion, released_at.date())
+
 
 ACCEPTANCE = "acceptance"
 DAYS_A_COMMIT = 32
 COUNTED_BY = (
-    "sql/drifting/categories",
-    "sql/drifting/traffic",
-    "sql/drifting/sessions",
-    "sql/drifting/session_counts",
-    "sql/curating/macros/beginning",
-    "sql/curating/macros/refused_in_words",
-    "sql/curating/clean/graded_feedback",
+    "sql/drifting/categories", "sql/drifting/traffic", "sql/drifting/sessions", "sql/drifting/session_counts",
+    "sql/curating/macros/beginning", "sql/curating/macros/refused_in_words", "sql/curating/clean/graded_feedback",
     "sql/reading/ties/feedback_by_id",
-)
+)  # fmt: skip
 """What counts a session in the tests that need no texts."""
 NO_TEXTS = "rows of the reference window are no longer in the lake, and its texts are not kept"
 
@@ -61,7 +88,6 @@ class DriftReport:
 
     @property
     def alarms(self) -> list[dict[str, Any]]:
-        """Rows of the newest compared day that alarm."""
         return [row for row in self.rows if row["alarm"] and row["dt"] == self.days[-1]]
 
 
@@ -129,7 +155,6 @@ class DriftRun:
                 )
 
     def _window(self, day: date, length: int) -> list[date]:
-        """The days of traffic of the window of `length` days that ends with a day."""
         assert self.report.reference is not None
         return window_of(day, length, self._rows, self.report.reference.end)
 
@@ -198,7 +223,6 @@ class DriftRun:
         )
 
     def _rows_of(self, day: date, counts: CountCache, comparison: WindowComparison, has_texts: bool) -> list[dict[str, Any]]:
-        """Rows of the windows that end with a day."""
         near = {other: counts.of_day(other) for other in self._window(day, max(self._settings.windows))}
         results = comparison.of_day(day, near)
         if not has_texts:
@@ -226,20 +250,12 @@ class DriftRun:
     def _row(self, result: Result, reference: Reference, count: int, files: str | None = None) -> dict[str, Any]:
         values = asdict(result) | {"problem": result.problem or None}
         return {
-            "workload": self._workload,
-            "release": self.report.release,
-            "dt": values.pop("day"),
-            **values,
-            "reference_start": reference.start,
-            "reference_end": reference.end,
-            "rows": count,
-            "settings": self._digest,
-            "ts": self._now,
-            "files": files,
-        }
+            "workload": self._workload, "release": self.report.release, "dt": values.pop("day"), **values,
+            "reference_start": reference.start, "reference_end": reference.end, "rows": count, "settings": self._digest,
+            "ts": self._now, "files": files,
+        }  # fmt: skip
 
     def _commit(self, part: list[dict[str, Any]]) -> None:
-        """Replaces the rows of these tests and days, and reports them."""
         tests, days = (sorted({row[column] for row in part}) for column in ("test", "dt"))
         if days:
             self._tables.replace(
@@ -253,8 +269,7 @@ class DriftRun:
         self.report.rows += part
 
     def _served_hours(self) -> list[HourlyDrafts]:
-        """Hours that servers reported for the release; what cannot be true is named. Where nobody reads their metrics: of
-        captured requests whose answers say it."""
+        """Hours that servers reported for the release, else of captured requests; what cannot be true is named."""
         tables, workload, release = self._tables, self._workload, self._release.name or None
         with workbench() as connection:
             attach_slice(connection, tables, "serving_metrics", workload)
@@ -313,8 +328,7 @@ def _is_or_are(count: int) -> str:
 
 
 def _counted_with(seen: DriftInputs) -> str:
-    """Digest of everything that determines session counts for a fixed vocabulary: tests, judge, scales of feedback, SQL.
-    Nothing else, since with another digest a window whose rows are gone cannot be compared with any more."""
+    """Digest of what determines session counts for a fixed vocabulary; a window whose rows are gone needs the same one."""
     return _digest_of([TESTS, _judge(seen), seen.scales], source_digest(*COUNTED_BY))
 
 
@@ -323,7 +337,6 @@ def _judge(seen: DriftInputs) -> list[str] | None:
 
 
 def _digest(settings: DriftSettings, seen: DriftInputs, rate: float) -> str:
-    """Digest of what decides the values: settings, judge, code."""
     return _digest_of(
         [settings.model_dump(mode="json"), _judge(seen), seen.scales, rate], source_digest("resources/drifting/drift.py")
     )

@@ -1,8 +1,5 @@
-"""Writes what the table `drift` has of a workload as one HTML page without network: <lake>/drift/<workload>.html.
-
-The page shows numbers and names of tests only, no text of users. It is made again by every comparison, on the machine that
-compares; in a bucket lies the table alone.
-"""
+"""Writes the table `drift` of a workload as one HTML page without network and without text of users:
+<lake>/drift/<workload>.html, on the machine that compares; in a bucket lies the table alone."""
 
 import base64
 import io
@@ -35,18 +32,10 @@ def write_drift_page(tables: Tables, workload: str, report: DriftReport, setting
     pictures = {test: base64.b64encode(picture).decode() for test, picture in plots(shown).items()}
     environment = page_environment(TEMPLATES)
     page = environment.get_template("drift.html.j2").render(
-        workload=workload,
-        release=report.release,
-        reference=report.reference,
-        window=report.window,
-        notes=report.notes,
-        pictures=pictures,
-        made_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-        rate=settings.false_alarms_per_1000_days,
-        newest=newest,
-        alarms=[row for row in shown if row["alarm"]],
-        rows=[row for row in shown if row["dt"] == newest],
-    )
+        workload=workload, release=report.release, reference=report.reference, window=report.window, notes=report.notes,
+        pictures=pictures, made_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", rate=settings.false_alarms_per_1000_days,
+        newest=newest, alarms=[row for row in shown if row["alarm"]], rows=[row for row in shown if row["dt"] == newest],
+    )  # fmt: skip
     path = tables.lake.root / "drift" / f"{workload}.html"
     path.parent.mkdir(exist_ok=True)
     write_text(path, page)
@@ -55,20 +44,13 @@ def write_drift_page(tables: Tables, workload: str, report: DriftReport, setting
 
 COLORS = ("#1b6ca8", "#c8553d", "#3a7d44", "#7a4fa3")
 UNITS = {
-    "prompt_shapes": "PSI",
-    "language": "PSI",
-    "tools": "PSI",
-    "prompt_length": "PSI",
-    "answer_length": "PSI",
-    "feedback_given": "PSI",
-    "acceptance": "sum of evidence of a fall",
-    "quality": "fall of the share of points",
-}
+    "prompt_shapes": "PSI", "language": "PSI", "tools": "PSI", "prompt_length": "PSI", "answer_length": "PSI",
+    "feedback_given": "PSI", "acceptance": "sum of evidence of a fall", "quality": "fall of the share of points",
+}  # fmt: skip
 RISE = "rise of the share"
 
 
 def plots(rows: Sequence[Mapping[str, Any]]) -> dict[str, bytes]:
-    """A PNG for each test that has a value other than 0, by name."""
     compared = [row for row in rows if row["value"] is not None]
     tests = sorted({row["test"] for row in compared if row["value"] != 0})
     return {test: _plot(test, [row for row in compared if row["test"] == test]) for test in tests}

@@ -1,14 +1,9 @@
-"""Permutation tests over sessions: is a window further from the reference than a random split of all sessions?
+"""Permutation tests over sessions: is a window further from the reference than a random split of all sessions? Sessions are
+exchanged within their stratum only (the day of the week). If they are exchangeable there, P(p <= x) <= x holds exactly,
+whatever their lengths and however the rows of one depend on each other. A test stops at ENOUGH splits that reach its value: p =
+ENOUGH / splits (Besag and Clifford, Sequential Monte Carlo p-values, 1991).
 
-Every test of one window uses the same random splits. Sessions are exchanged within their stratum only (the day of the week),
-so a week's pattern is no difference. If sessions of window and reference are exchangeable within each stratum, P(p <= x) <= x
-holds exactly, whatever the lengths of sessions and however the rows of one session depend on each other.
-
-A test stops at ENOUGH splits that reach its value: p = ENOUGH / splits (Besag and Clifford, Sequential Monte Carlo p-values,
-1991), which is as valid. Only small p-values cost many splits.
-
-chosen, rest: sums over sessions [draws, categories]. Results: [draws]. A group without any count differs by 0.
-"""
+chosen, rest: sums over sessions [draws, categories]. Results: [draws]. A group without any count differs by 0."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -56,7 +51,6 @@ def _shares(counts: Counts, more: float = 0.0) -> Counts:
 
 
 def _both(chosen: Counts, rest: Counts) -> Values:
-    """1 where both groups have counts, else 0."""
     return ((chosen.sum(axis=1) > 0) & (rest.sum(axis=1) > 0)).astype(float)
 
 
@@ -101,10 +95,8 @@ class PermutationTest:
 def permutation_tests(
     window: Sequence[Units], reference: Sequence[Units], columns: Sequence[Columns], rng: np.random.Generator, least_p: float
 ) -> list[PermutationTest]:
-    """The tests of a window. window, reference: counts by session for each stratum, in the same order of strata.
-
-    least_p: smallest p-value that can come out; the number of splits is its reciprocal. Raises ValueError without sessions.
-    """
+    """The tests of a window. window, reference: counts by session for each stratum, in the same order of strata. least_p:
+    smallest p-value that can come out; the number of splits is its reciprocal. Raises ValueError without sessions."""
     size = max(1, min(-(-sum(map(len, (*window, *reference))) // MOST_UNITS), sum(map(len, window)) // LEAST_OF_THE_WINDOW))
     strata = [_in_units(inside, outside, size, rng) for inside, outside in zip(window, reference, strict=True)]
     if not strata or any(not len(inside) or not len(outside) for inside, outside in strata):
@@ -129,8 +121,6 @@ def permutation_tests(
 
 
 class _Test:
-    """One test, while random splits come in."""
-
     def __init__(self, columns: Columns, observed: Counts, everything: Counts):
         self.columns, self.reached, self.splits, self.p = columns, 0, 0, 1.0
         self.value = float(self.statistic(observed, everything - observed)[0])

@@ -1,8 +1,5 @@
-"""What each session of a day counts in every test: read from the lake, a day at a time.
-
-SQL counts (sql/drifting.sql); n-grams are counted by the kernels of resources.curating.shingles. What is distinguished (shapes,
-languages, tools, tenths of lengths, known n-grams) comes from the reference's vocabulary days. A text with fewer words than an
-n-gram has none.
+"""What each session of a day counts in every test: by SQL (sql/drifting.sql) and resources.curating.shingles, a day at a time.
+What is distinguished (shapes, languages, tools, tenths of lengths, known n-grams) comes from the reference's vocabulary days.
 """
 
 from collections.abc import Sequence
@@ -19,26 +16,18 @@ from jaxtyping import Float, Int64, UInt64
 
 from resources.curating import FeedbackScale, JudgeSettings, attach_graded_feedback, ngrams, word_hashes
 from resources.drifting.chosen_window import TEXT_TESTS, KnownVocabulary
-from resources.drifting.days import Reference
 from resources.drifting.permutation import Columns, Kind
+from resources.drifting.settings import Reference
 from resources.lake import Tables, attach_slice, rows, run, workbench
 from resources.reading import CHATS_SOURCE
 
 TENTHS = [str(place) for place in range(10)]
 TESTS: dict[str, tuple[Kind, list[str]]] = {
-    "prompt_shapes": ("shares", []),
-    "language": ("shares", []),
-    "tools": ("shares", []),
-    "prompt_length": ("shares", TENTHS),
-    "answer_length": ("shares", TENTHS),
-    "novelty": ("rise", ["new", "known"]),
-    "errors": ("rise", ["yes", "no"]),
-    "broken_answers": ("rise", ["yes", "no"]),
-    "refusals": ("rise", ["yes", "no"]),
-    "feedback_given": ("shares", ["yes", "no"]),
-    "bad_feedback": ("rise", ["bad", "good"]),
-    "quality": ("fall", ["points", "missing points"]),
-}
+    "prompt_shapes": ("shares", []), "language": ("shares", []), "tools": ("shares", []), "prompt_length": ("shares", TENTHS),
+    "answer_length": ("shares", TENTHS), "novelty": ("rise", ["new", "known"]), "errors": ("rise", ["yes", "no"]),
+    "broken_answers": ("rise", ["yes", "no"]), "refusals": ("rise", ["yes", "no"]), "feedback_given": ("shares", ["yes", "no"]),
+    "bad_feedback": ("rise", ["bad", "good"]), "quality": ("fall", ["points", "missing points"]),
+}  # fmt: skip
 """Each test's statistic and categories; an empty list: the commonest of the vocabulary days, and one for all others."""
 OTHERS = ""
 MOST_CATEGORIES = 30
@@ -71,13 +60,11 @@ class SessionCounts:
 
     @property
     def known(self) -> KnownVocabulary:
-        """What the vocabulary days tell apart."""
         categories, edges, _ = self._known
         return KnownVocabulary(categories, edges)
 
     @property
     def columns(self) -> list[Columns]:
-        """The tests, in the order of TESTS."""
         columns, first = [], 0
         for test, (kind, _) in self._tests.items():
             width = len(self._categories[test])
@@ -109,7 +96,6 @@ class SessionCounts:
 
     @contextmanager
     def _traffic(self, days: Sequence[date]):
-        """A DuckDB with the table `traffic` of these days."""
         judge = self._seen.judge
         with workbench() as connection:
             for name in ("cleaned_interactions", "feedback", "judgements"):
@@ -127,7 +113,6 @@ class SessionCounts:
             yield connection
 
     def of_day(self, day: date) -> Float[np.ndarray, "sessions columns"]:
-        """What each session of a day counts in every test."""
         _, edges, known = self._known
         places = [(test, category) for test in self._tests for category in self._categories[test]]
         table = pa.Table.from_pylist(

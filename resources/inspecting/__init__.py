@@ -1,7 +1,5 @@
-"""Looks at logs before anything is built: formats, lengths, languages, repetition, acceptance of an n-gram drafter, and whether
-a drafter or a student is worth training. `millrace inspect`, `init` and `check` use it. It writes nothing into a lake. Start
-with inspection.py; overview.py is the first look of seconds, source_survey.py finds what a recipe should name as sources.
-"""
+"""Looks at logs before anything is built, for `millrace inspect`, `init` and `check`; it writes nothing into a lake. Start with
+inspection.py; overview.py is the first look of seconds, source_survey.py finds what a recipe should name as sources."""
 
 from typing import TYPE_CHECKING
 

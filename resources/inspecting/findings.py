@@ -1,6 +1,5 @@
-"""The result of an inspection of logs: counts, samples, and verdicts on whether a drafter and a student are worth training.
-The thresholds are rules of thumb; each check says why it matters.
-"""
+"""The result of an inspection of logs: counts, samples, and verdicts on whether a drafter and a student are worth training. The
+thresholds are rules of thumb; each check says why it matters."""
 
 import math
 from dataclasses import dataclass, field
@@ -74,7 +73,6 @@ class Inspection:
         return rows / self.sample_rows if self.sample_rows else 0.0
 
     def dropped(self, *rules: str) -> float:
-        """The share of the sampled rows that these rules drop."""
         taken = sum(decision["rows"] for decision in self.decisions if decision["rule"] in rules)
         return taken / self.sample_rows if self.sample_rows else 0.0
 
@@ -133,7 +131,6 @@ COPIES = Threshold(
 
 
 def verdicts_of(inspection: Inspection) -> list[Verdict]:
-    """The verdicts on a drafter and on a student."""
     rows = inspection.totals["rows"]
     if not rows:
         nothing = "there is feedback, but no request with its answer"

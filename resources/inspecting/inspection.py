@@ -1,10 +1,6 @@
-"""Inspects logs before anything is built. Needs no recipe and no lake: the pipeline's own ingest reads the logs in place into
-a temporary lake.
-
-Counts of records, days, tokens and identical rows cover everything. If there are more rows than `sample`, the expensive
-measures run on whole sessions drawn by hash, so the share of near duplicates is a lower bound. The result has only ids, counts
-and the words of prompt shapes, never what users wrote.
-"""
+"""Inspects logs before anything is built: the pipeline's own ingest reads them in place into a temporary lake. Counts cover
+everything; of more than `sample` rows, the expensive measures run on whole sessions drawn by hash. The result has only ids,
+counts and the words of prompt shapes, never what users wrote."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -53,10 +49,8 @@ def inspect(
     fields: Mapping[str, FieldMapping] = MappingProxyType({}),
 ) -> Inspection:
     """Inspects the logs under `uris`; fields: mappings of their unknown records, by uri. `tell` is called with a few words at
-    each step, for a progress line.
-
-    Raises SourceError for a uri without objects and InspectError if no record of a known format was found.
-    """
+    each step, for a progress line. Raises SourceError for a uri without objects and InspectError if no record of a known format
+    was found."""
     with TemporaryDirectory(prefix="millrace-inspect-") as folder:
         tables = Tables(LakeLayout.open(Path(folder) / "all"))
         tell(f"reading {', '.join(uris)}")
@@ -84,7 +78,6 @@ def inspect(
 
 
 def _uri_of(name: str, uris: Sequence[str]) -> str:
-    """The uri of a source that `_sources` named: input-2, or input-2-17 for one of its objects."""
     return uris[int(name.split("-")[1]) - 1]
 
 
@@ -111,7 +104,6 @@ def _sources(
 def _counted(
     tables: Tables, uris: list[str], report: IngestReport, limit: int | None, sources: dict[str, SourceSettings]
 ) -> Inspection:
-    """Adds the exact counts, over everything that was read."""
     with workbench() as connection:
         for name in ("objects", "interactions", "quarantine", "decisions", "feedback"):
             attach_slice(connection, tables, name, WORKLOAD)
@@ -122,23 +114,13 @@ def _counted(
 
         named = listed("by_name")
         inspection = Inspection(
-            uris=uris,
-            sampled=False,
-            sample_rows=0,
-            read=report.total.read,
-            totals=listed("totals")[0],
-            formats=listed("formats"),
-            days=listed("days"),
-            workloads=[item for item in named if item["kind"] == "workload"],
+            uris=uris, sampled=False, sample_rows=0, read=report.total.read, totals=listed("totals")[0],
+            formats=listed("formats"), days=listed("days"), workloads=[item for item in named if item["kind"] == "workload"],
             clients=[item for item in named if item["kind"] == "client"],
-            models=[item for item in named if item["kind"] == "model"],
-            quarantined=listed("quarantined"),
-            repeated=listed("repeated")[0],
-            feedback=feedback_by_name(connection),
-            limited_to=limit,
-            failed=listed("failed"),
+            models=[item for item in named if item["kind"] == "model"], quarantined=listed("quarantined"),
+            repeated=listed("repeated")[0], feedback=feedback_by_name(connection), limited_to=limit, failed=listed("failed"),
             clashes=dict(sum(map(Counter, report.clashes.values()), Counter())),
-        )
+        )  # fmt: skip
     for name, keys in report.unread_keys.items():
         uri = _uri_of(name, uris)
         inspection.unread[uri] = summed([*inspection.unread.get(uri, []), *keys])
@@ -169,7 +151,6 @@ def proposal_text(proposed: Mapping[str, dict[str, str]]) -> str:
 
 
 def _nothing(inspection: Inspection, report: IngestReport) -> str:
-    """Why no record could be used."""
     where = ", ".join(inspection.uris)
     objects = sum(item["objects"] for item in inspection.formats)
     reasons = [f"{item['first_object']}: {item['problem']}" for item in inspection.failed]
@@ -191,7 +172,6 @@ def _nothing(inspection: Inspection, report: IngestReport) -> str:
 
 
 def _sample(everything: Tables, into: Tables, share: float) -> Tables:
-    """Copies some whole sessions and all feedback into another lake."""
     for day in sorted(everything.rows_by_day("interactions", WORKLOAD)):
         with workbench() as connection:
             attach_slice(connection, everything, "interactions", WORKLOAD, [day])
@@ -205,7 +185,6 @@ def _sample(everything: Tables, into: Tables, share: float) -> Tables:
 
 
 def _add_sampled(tables: Tables, inspection: Inspection) -> None:
-    """Adds what needs cleaned rows: decisions, personal data, shapes, sessions, and the drafter."""
     with workbench() as connection:
         for name in ("interactions", "cleaned_interactions", "decisions"):
             attach_slice(connection, tables, name, WORKLOAD)
@@ -233,12 +212,8 @@ def _acceptance(answers: pa.Table) -> dict[str, Any]:
     exact = np.array(answers["prompt_token_ids"].is_valid()) & np.array(answers["completion_token_ids"].is_valid())
     groups = {"workloads": answers["workload_name"].to_pylist(), "shapes": answers["shape"].to_pylist()}
     result: dict[str, Any] = {
-        "rows": len(answers),
-        "exact_rows": int(exact.sum()),
-        "pieces_rows": int((~exact).sum()),
-        "workloads": {},
-        "shapes": {},
-    }
+        "rows": len(answers), "exact_rows": int(exact.sum()), "pieces_rows": int((~exact).sum()), "workloads": {}, "shapes": {},
+    }  # fmt: skip
     mask = pa.array(exact)
     parts = [
         (

@@ -1,6 +1,5 @@
 """Describes a source in seconds: lists at most LISTED objects and reads the first records of a few of them (first, last, some
-between). Nothing is written, and no record stays.
-"""
+between). Nothing is written, and no record stays."""
 
 import re
 from collections import Counter
@@ -203,7 +202,6 @@ def _format_of(record: dict, named: Format | None, fields: FieldMapping | None, 
 
 
 def _offers_tools(record: dict) -> bool:
-    """Whether a request offers tools or an answer calls some, wherever the format keeps them."""
     places = [record, *(value for value in record.values() if isinstance(value, dict))]
     if any(place.get("tools") or place.get("functions") for place in places):
         return True

@@ -1,10 +1,7 @@
-"""Measures the acceptance of an n-gram drafter on logged answers, without a model.
-
-Prompt lookup proposes what followed the longest known suffix (4 down to 1 tokens) at its earliest occurrence, as vLLM's
-`ngram` method and model_ops/drafting/ngram.py do; a proposal is accepted as far as it equals the logged answer. If the log has
-no token ids, pieces of text replace tokens: a run of letters with the space before it (at most 8 bytes at a time), up to 3
-digits, a run of one other character, 3 bytes of a non-ASCII character. Importing this module loads numba.
-"""
+"""Measures the acceptance of an n-gram drafter on logged answers, without a model. Prompt lookup proposes what followed the
+longest known suffix (4 down to 1 tokens) at its earliest occurrence, as vLLM's `ngram` method and model_ops/drafting/ngram.py
+do. Without token ids, pieces of text replace tokens: letters with the space before (8 bytes at most), up to 3 digits, a run of
+one other character, 3 bytes of a non-ASCII one. Importing this module loads numba."""
 
 from dataclasses import dataclass
 
@@ -29,10 +26,7 @@ _KIND[128:] = _FOREIGN
 
 @dataclass(frozen=True)
 class LookupReplay:
-    """One number per row.
-
-    The prompt's own forward, which gives the first token of an answer, is not counted.
-    """
+    """One number per row. The prompt's own forward, which gives the first token of an answer, is not counted."""
 
     forwards: Int64[np.ndarray, " rows"]
     emitted: Int64[np.ndarray, " rows"]
@@ -40,7 +34,6 @@ class LookupReplay:
 
 
 def pieces_of(texts: pa.Array | pa.ChunkedArray) -> RaggedLists:
-    """The pieces of each text, as hashes. A null is a text without pieces."""
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
     texts = texts.cast(pa.large_string()).fill_null("")
@@ -57,7 +50,6 @@ def pieces_of(texts: pa.Array | pa.ChunkedArray) -> RaggedLists:
 
 
 def replayed(prompts: RaggedLists, answers: RaggedLists, num_speculative_tokens: int) -> LookupReplay:
-    """Drafts and verifies along the logged answers. Raises ValueError unless there is one answer per prompt."""
     if len(prompts.offsets) != len(answers.offsets):
         raise ValueError(f"{len(prompts.offsets) - 1} prompts and {len(answers.offsets) - 1} answers: one for each is needed")
     rows = len(prompts.offsets) - 1
@@ -65,17 +57,9 @@ def replayed(prompts: RaggedLists, answers: RaggedLists, num_speculative_tokens:
     longest = int((prompts.lengths + answers.lengths).max()) if rows else 0
     slots = 1 << max(int(2 * LONGEST_NGRAM * longest).bit_length(), 4)
     _replay(
-        prompts.values,
-        prompts.offsets,
-        answers.values,
-        answers.offsets,
-        num_speculative_tokens,
-        forwards,
-        emitted,
-        np.empty(max(longest, 1), np.uint64),
-        np.empty(slots, np.uint64),
-        np.empty(slots, np.int32),
-    )
+        prompts.values, prompts.offsets, answers.values, answers.offsets, num_speculative_tokens, forwards, emitted,
+        np.empty(max(longest, 1), np.uint64), np.empty(slots, np.uint64), np.empty(slots, np.int32),
+    )  # fmt: skip
     return LookupReplay(forwards, emitted)
 
 

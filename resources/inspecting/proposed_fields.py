@@ -1,6 +1,5 @@
 """Proposes a source's `fields` for records of no known format, from the names and shapes of their values: a guess to check,
-never applied by a run.
-"""
+never applied by a run."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -68,7 +67,6 @@ def proposed_fields(records: Sequence[dict[str, Any]]) -> dict[str, str]:
 
 
 def _useful(paths: dict[str, str], records: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """The fields in the order of the settings, if they read most of the records."""
     asked = any(name in paths for name in ("request", "messages", "prompt"))
     if not asked:
         paths = {
@@ -86,8 +84,6 @@ def _useful(paths: dict[str, str], records: Sequence[dict[str, Any]]) -> dict[st
 
 
 class _Seen:
-    """The values by path; a path that was given to one field is not given to another."""
-
     def __init__(self, values: dict[tuple, list[Any]], records: int):
         self._values, self._records = values, records
         self._taken: set[tuple] = set()
@@ -159,7 +155,6 @@ def _name_fits(pattern: re.Pattern, path: tuple) -> bool:
 
 
 def _collect(value: Any, path: tuple, values: dict[tuple, list[Any]]) -> None:
-    """Every value by path; of a list of objects only the whole list."""
     if path and value not in (None, "", [], {}):
         if path not in values and len(values) >= _MOST_PATHS:
             return
@@ -176,7 +171,6 @@ def _collect(value: Any, path: tuple, values: dict[tuple, list[Any]]) -> None:
 
 
 def _contents(seen: _Seen) -> dict[str, tuple | None]:
-    """Paths of request and answer."""
     request, response = seen.shaped(_is_request, _ASKED), seen.shaped(_is_response, _SAID)
     paths: dict[str, tuple | None] = {"request": request, "response": response}
     if request is None:
@@ -225,7 +219,6 @@ def _is_response(value: Any) -> bool:
 
 
 def _is_prose(value: Any) -> bool:
-    """A text of several words, of a script without spaces, or a long one."""
     if not isinstance(value, str) or json_paths.structure_in(value) is not None or is_moment(value) or _UUID.fullmatch(value):
         return False
     return " " in value.strip() or not value.isascii() or len(value) > _LONG * 4

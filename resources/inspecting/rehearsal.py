@@ -1,8 +1,6 @@
-"""Rehearses the datasets of a recipe on its logs, in a temporary lake: how many rows each training will have, and whose.
-
-The run's own code reads, cleans, curates and splits. Of logs of more than MOST_BYTES some objects are read, drawn at random,
-of large ones their first lines, and counts are scaled by bytes. A judge, a teacher and embeddings are not asked.
-"""
+"""Rehearses the datasets of a recipe on its logs by the run's own code, in a temporary lake: how many rows each training will
+have, and whose. Of logs of more than MOST_BYTES a random part is read, and counts are scaled by bytes. A judge, a teacher and
+embeddings are not asked."""
 
 import glob
 import gzip
@@ -83,11 +81,9 @@ class Rehearsal:
 
 
 def rehearse(asked: Asked, folder: Path) -> Rehearsal | None:
-    """folder: an empty one, where the datasets stay, by their names. None where no part can be read, or the part
-    that is read leaves nothing to train on.
-
-    Raises what a run would raise: DatasetError where nothing is left to train on, and the errors of sources, suites and seeds.
-    """
+    """folder: an empty one, where the datasets stay, by their names. None where no part can be read, or the part that is read
+    leaves nothing to train on. Raises what a run would raise: DatasetError where nothing is left to train on, and the errors of
+    sources, suites and seeds."""
     sources, share = _within(asked, folder / "heads")
     try:
         return _rehearsed(asked, sources, share, folder) if sources else None
@@ -106,10 +102,8 @@ def _rehearsed(asked: Asked, sources: dict[str, SourceSettings], share: float, f
         attach_slice(connection, tables, "interactions", asked.workload)
         (counts,) = rows(connection, "inspecting/people").to_pylist()
     rehearsal.requests, rehearsal.with_user, rehearsal.with_session = (
-        counts["requests"],
-        counts["with_user"],
-        counts["with_session"],
-    )
+        counts["requests"], counts["with_user"], counts["with_session"],
+    )  # fmt: skip
     days = [
         day
         for day in sorted(tables.rows_by_day("interactions", asked.workload))
@@ -138,15 +132,9 @@ def _rehearsed(asked: Asked, sources: dict[str, SourceSettings], share: float, f
         rehearsal.unpaired = {split: round(count / share) for split, count in summary["unpaired"].items()}
     if asked.rl_prompts is not None:
         summary = build_rl_prompts(
-            tables,
-            asked.workload,
-            folder / "rl_prompts",
-            asked.rl_prompts,
-            asked.sft,
-            items,
-            curation.decontamination,
+            tables, asked.workload, folder / "rl_prompts", asked.rl_prompts, asked.sft, items, curation.decontamination,
             lent=sft.lent,
-        )
+        )  # fmt: skip
         rehearsal.prompts = summary["rows"]
     with workbench() as connection:
         file = str(folder / "sft_dataset" / "train.parquet")

@@ -1,8 +1,5 @@
-"""Finds the sources that a recipe should name for a uri: logs, feedback, seeds and evaluation suites.
-
-A folder whose parts (sub-folders, and files grouped by name) have one kind and format is one source; where the parts differ,
-each is a source of its own. Days are not parts: `dt=2026-06-01/`, `2026/`, `gateway-2026-06-01.jsonl`.
-"""
+"""Finds the sources that a recipe should name for a uri: logs, feedback, seeds and evaluation suites. A folder whose parts
+(sub-folders, and files grouped by name, but for days) have one kind and format is one source; else each part is one."""
 
 import glob
 import re
@@ -67,12 +64,10 @@ def _of_one(uri: str, source: SourceSettings) -> list[SourceProposal]:
 
 
 def _contents(fields: dict[str, str]) -> tuple:
-    """The proposed paths of request and answer: they differ between files that need fields of their own."""
     return tuple(fields.get(name) for name in ("request", "messages", "prompt", "response", "answer"))
 
 
 def _root(uri: str) -> str:
-    """The common prefix of every key under the uri, with a slash; empty for one file or a glob."""
     path = local_path(uri)
     if path is None:
         place = remote_uri(uri)
@@ -148,7 +143,6 @@ def _kind(proposal: SourceProposal) -> Kind:
 
 
 def name_of(uri: str) -> str:
-    """A recipe's key for a uri: its last distinctive part, in lower case."""
     for part in reversed(re.split(r"[/\\]", uri.removeprefix("file://"))):
         stem = re.split(r"\.(?:jsonl?|ndjson|parquet|csv|tsv|tab|txt|log|gz|zst)", part)[0]
         name = re.sub(r"[^a-z0-9_]+", "-", stem.lower()).strip("-_")[:40].strip("-_")

@@ -1,6 +1,5 @@
 """A lake on a disk or in a bucket: its layout, its Delta tables and their columns, SQL files over slices of them, and who may
-work on it at a time. It knows nothing of what rows mean.
-"""
+work on it at a time. It knows nothing of what rows mean."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,5 @@
 """The layout of a lake, on a disk or in a bucket; docs/architecture.md lists its folders. `lake.json` has the layout version:
-another one is refused before anything is written. For a lake in a bucket, `root` is this machine's mirror, and `mirror` brings
-it up to date and publishes what was made (stores/mirror/).
-"""
+another one is refused before anything is written. For a lake in a bucket, `root` is this machine's mirror (stores/mirror/)."""
 
 from __future__ import annotations
 
@@ -72,7 +70,6 @@ class LakeLayout:
 
     @property
     def place(self) -> str:
-        """Where the lake is, as --lake takes it."""
         return self.mirror.place if isinstance(self.mirror, Mirror) else str(self.root)
 
     @property

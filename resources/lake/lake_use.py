@@ -1,11 +1,6 @@
-"""Who works on a lake: many runs at a time, or one erasure alone. A kernel lock on `<lake>/.in_use` ends with its process, so a
-killed run never blocks a lake; a lake in a bucket has a lease there too. Datasets, releases and answers that were finished here
-and not in the bucket kept the rows that an erasure on another machine took from it, so they are removed, and the next run makes
-them again. Models stay: they count as tainted.
-
-    with at_work(lake): ...                  # a run: waits while an erasure or a removal of old rows is at work
-    with alone(lake, "forget"): ...          # raises LakeInUse at once if anything is at work
-"""
+"""Who works on a lake: many runs at a time, or one erasure alone. A kernel lock on `<lake>/.in_use` ends with its process; a
+lake in a bucket has a lease there too. Datasets, releases and answers that were finished here but not in the bucket when
+another machine erased rows are removed, and the next run makes them again. Models stay: they count as tainted."""
 
 import json
 import logging
@@ -70,8 +65,7 @@ def alone(lake: LakeLayout, what: str) -> Iterator[None]:
 
 @contextmanager
 def _published(lake: LakeLayout, is_alone: bool = False) -> Iterator[None]:
-    """Publishes what the block wrote, also if it fails: finished artefacts and paid answers count. is_alone: the block works on
-    every version of the lake."""
+    """Publishes what the block wrote, also if it fails. is_alone: the block works on every version of the lake."""
     lake.mirror.pull(over_drafts=is_alone)
     drop_before_erasure(lake)
     if is_alone:
@@ -127,7 +121,6 @@ def _last_erasure(lake: LakeLayout) -> datetime | None:
 
 
 def _is_before(line: bytes, erased_at: datetime) -> bool:
-    """Whether an answer with text was given before; what cannot be read counts as such."""
     try:
         answer = json.loads(line)
         return answer["answer"]["finish_reason"] != "judge" and _time(answer["asked_at"]) < erased_at

@@ -50,12 +50,10 @@ HIVE_TYPES = {"workload": "varchar", "dt": "date", "stage": "varchar"}
 
 
 def run(connection: duckdb.DuckDBPyConnection, name: str, /, **parameters: Any) -> duckdb.DuckDBPyConnection:
-    """Runs a statement (`sql_text`) with its named parameters bound."""
     return connection.execute(sql_text(name), parameters or None)
 
 
 def rows(connection: duckdb.DuckDBPyConnection, name: str, /, **parameters: Any) -> pa.Table:
-    """What a query returns, with its named parameters bound."""
     return connection.sql(sql_text(name), params=parameters or None).to_arrow_table()
 
 
@@ -102,14 +100,9 @@ def attach_files(
     columns = {column: (held, types) for column, held, types in run(connection, "tables/columns", files=list(files)).fetchall()}
     alike = all(columns.get(column) == (len(files), 1) for column in schema.names if column not in partitions)
     create_view(
-        connection,
-        "tables/slice",
-        name,
-        schema,
-        ", ".join(sql_literal(file) for file in files),
-        partitions,
+        connection, "tables/slice", name, schema, ", ".join(sql_literal(file) for file in files), partitions,
         union_by_name=str(not alike).lower(),
-    )
+    )  # fmt: skip
 
 
 def create_view(
@@ -145,7 +138,6 @@ def create_view(
 
 
 def attach_parquet(connection: duckdb.DuckDBPyConnection, view: str, path: Path) -> None:
-    """Makes one Parquet file readable as `view`, whatever its columns."""
     connection.execute(sql_text("tables/parquet").format(view=view, files=sql_literal(str(path))))
 
 

@@ -1,9 +1,6 @@
-"""The lake's Delta tables, and how they are committed (delta-rs). A commit replaces whole partitions or appends; readers see
-one version or the next. Delta predicates cannot take bound parameters: they are built by `sql_literal`, the project's one
-quoting function. Tables stay open: a log of many partitions is long, so later only what was committed since is read.
-
-    tables.replace("interactions", rows, workload="math-tutor", dt=[date(2026, 6, 1)])   # that partition, atomically
-"""
+"""The lake's Delta tables: a commit replaces whole partitions or appends; readers see one version or the next. Delta predicates
+cannot take bound parameters: `sql_literal`, the project's one quoting function, builds them. Tables stay open: a log of many
+partitions is long, so later only what was committed since is read."""
 
 import threading
 from collections import Counter
@@ -43,8 +40,7 @@ def opened(place: Path) -> DeltaTable | None:
 
 
 def _stamp(place: Path, table: DeltaTable) -> tuple[int, int] | None:
-    """Identity of the newest known commit's file; it differs, or is missing, if the table was removed and created again. None
-    if that commit is only in a checkpoint."""
+    """Identity of the newest commit's file, other after the table was created again; None if it is only in a checkpoint."""
     try:
         status = _commit(place, table.version()).stat()
     except FileNotFoundError:
@@ -89,8 +85,7 @@ class Tables:
         return opened(self.lake.table(name))
 
     def files(self, name: str, **where: tuple[str, Any]) -> list[str]:
-        """Absolute paths of the Parquet files of the newest version. where: conditions on partitions, such as workload=("=",
-        "math-tutor"), dt=("in", ["2026-06-01"])."""
+        """Absolute paths of the newest version's Parquet files. where: such as workload=("=", "shop"), dt=("in", [...])."""
         table = self.open(name)
         if table is None:
             return []
@@ -114,7 +109,6 @@ class Tables:
         return counted
 
     def files_by_day(self, name: str, workload: str) -> dict[date, list[str]]:
-        """The Parquet files of each of a workload's days, as the commit log names them."""
         table = self.open(name)
         files: dict[date, list[str]] = {}
         for part in _parts(table, "partition.workload", "partition.dt", "path") if table is not None else ():
@@ -163,7 +157,6 @@ class Tables:
         return len(crowded)
 
     def append(self, name: str, rows: Rows) -> None:
-        """Adds rows in one commit; without rows there is no commit."""
         self._write(name, rows)
 
     def replace(self, name: str, rows: Rows, **where: Any) -> None:
@@ -178,7 +171,6 @@ class Tables:
         self._write(name, rows, " and ".join(clauses))
 
     def _write(self, name: str, rows: Rows, predicate: str | None = None) -> None:
-        """Commits rows. predicate: which rows they replace; None: none."""
         schema = bare(SCHEMAS[name])
         batches = rows.to_batches() if isinstance(rows, pa.Table) else rows
         batches = (part for batch in batches for part in _as_written(batch, schema))

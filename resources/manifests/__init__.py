@@ -1,7 +1,5 @@
-"""The manifest: the JSON file that makes an artefact exist, with its operation, settings, inputs and the digest of each file.
-erased.py is the record beside it of rows that were erased since, and what its files are now. Nothing here searches or
-creates artefacts: artefacts/ does. Start with manifest.py.
-"""
+"""The manifest: the JSON file that makes an artefact exist, with its operation, settings, inputs and the digest of each file;
+erased.py is the record beside it of rows that were erased since. Start with manifest.py."""
 
 from typing import TYPE_CHECKING
 

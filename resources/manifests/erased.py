@@ -1,9 +1,6 @@
-"""Records that rows of a finished artefact were erased: erased.json, beside its manifest.
-
-The manifest stays as it was written, so lineage still names the version. `read_manifest` gives a dataset the files and digest
-that it has after the erasure: what was made from the rows before it is stale, and `verify` compares with these digests. Weights
-are never rewritten; of a release only its pages, which are not part of its digest in the endpoint's log.
-"""
+"""Records in erased.json, beside its manifest, that rows of a finished artefact were erased. The manifest stays, so lineage
+still names the version; `read_manifest` gives the files and digest after the erasure: what was made from the rows before it is
+stale. Weights are never rewritten; of a release only its pages, which are not part of its digest in the endpoint's log."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -74,8 +71,7 @@ class ErasureRecord(BaseModel):
         return sum(each.rows for each in self.removals)
 
     def learnt_from(self, digest: str) -> list[Removal]:
-        """Removals of rows that models learnt whose input had this digest: those after it. All, where the artefact never had
-        it."""
+        """Removals, after an input had this digest, of rows that models learnt; all, where the artefact never had it."""
         first = next((place for place, each in enumerate(self.removals) if each.digest_before == digest), 0)
         return [each for each in self.removals[first:] if each.learnt and each.rows]
 
@@ -105,11 +101,8 @@ def erased_in(directory: Path) -> ErasureRecord | None:
 def note_erased(
     directory: Path, file: File, erasure: str, rows: int, learnt: bool, digest: str, counted_as: File | None = None
 ) -> None:
-    """Records an erasure and the file as it will be. A second call for the same erasure and file replaces the first one.
-    digest: of the artefact as it is. counted_as: the file that still counts in the artefact's digest; None for the new one.
-
-    Call it before the new file is in place: until then the file still has the digest of its manifest, which counts too.
-    """
+    """Records an erasure and the file as it will be, before the new file is in place; a second call replaces the first one.
+    digest: of the artefact as it is. counted_as: the file that still counts in the artefact's digest; None for the new one."""
     noted = erased_in(directory) or ErasureRecord()
     known = next((each for each in noted.removals if (each.erasure, each.path) == (erasure, file.path)), None)
     if known is None:
@@ -134,7 +127,6 @@ def after_erasure(directory: Path, kind: str, files: Sequence[File]) -> list[Fil
 
 
 def is_learnt(path: str, files: Iterable[str]) -> bool:
-    """Whether models learn the rows of a dataset's file: those of the training split (train, unpaired_train), or, where nothing
-    is split, all."""
+    """Whether models learn a dataset's file: the training split (train, unpaired_train), or, where nothing is split, all."""
     stems = {Path(file).stem for file in files if file.endswith(".parquet")}
     return Path(path).stem.rpartition("_")[2] == "train" or not stems & SPLITS

@@ -1,8 +1,5 @@
-"""Manifests: the record that makes an artefact exist, and its lineage.
-
-A dataset, model or release is a directory whose manifest.json was written last. Its version is the first 12 hex digits
-of sha256 over (operation, hash of the operation's source files, config, inputs' digests): same inputs, same version.
-"""
+"""Manifests: a dataset, model or release is a directory whose manifest.json was written last. Its version is the first 12 hex
+digits of sha256 over (operation, hash of the operation's source files, config, inputs' digests): same inputs, same version."""
 
 import hashlib
 import json
@@ -26,8 +23,7 @@ but not part of the artefact's digest. So the same weights from the same inputs 
 run."""
 
 CARD = "README.md"
-"""The card of a dataset, model or release. That of a model names versions and days, so it does not count in the model's
-digest."""
+"""The card. A model's names versions and days, so it does not count in the model's digest."""
 
 Kind = Literal["dataset", "model", "release"]
 
@@ -46,8 +42,7 @@ class Input(BaseModel):
     version: str = ""
     digest: str
     pinned: bool = False
-    """Whether an earlier version is meant, such as the champion that an evaluation compares with: a newer current version does
-    not make the artefact outdated."""
+    """Whether an earlier version is meant, such as the champion: a newer one does not make the artefact outdated."""
     taken_as_is: bool = Field(False, alias="kept")
     """Whether it was taken as it is, although its own inputs had newer versions then, as a drafter's target where only the
     drafter learns new rows: the artefact is outdated by another version of it, not by what that is made from."""
@@ -106,7 +101,6 @@ def files_under(directory: Path) -> list[Path]:
 
 
 def describe_files(directory: Path) -> list[File]:
-    """The files of an artefact's directory, hashed, sorted by path."""
     files = []
     for path in files_under(directory):
         with path.open("rb") as content:
@@ -116,8 +110,7 @@ def describe_files(directory: Path) -> list[File]:
 
 
 def files_digest(files: Iterable[File], kind: Kind | None = None) -> str:
-    """The digest of an artefact: sha256 over its files' digests and paths, without records of the run and, of a model, without
-    its card."""
+    """sha256 over the files' digests and paths, without records of the run and, of a model, without its card."""
     lines = "".join(f"{file.sha256}  {file.path}\n" for file in files if not is_record(file.path, kind))
     return hashlib.sha256(lines.encode()).hexdigest()
 
@@ -133,10 +126,8 @@ def digest_holds(manifest: Manifest) -> bool:
 
 
 def changed_files(directory: Path, manifest: Manifest) -> list[str]:
-    """Paths of an artefact's files that differ from its manifest: changed, missing, or not listed.
-
-    Files that an erasure rewrote have the digest that it recorded, or, if it was killed, still that of the manifest.
-    """
+    """Paths of an artefact's files that differ from its manifest: changed, missing, or not listed. Files that an erasure
+    rewrote have the digest that it recorded, or, if it was killed, still that of the manifest."""
     before, after = read_written(directory).files, after_erasure(directory, manifest.kind, manifest.files)
     now = {(file.path, file.sha256) for file in describe_files(directory)}
     either = {(file.path, file.sha256) for file in (*before, *after)}

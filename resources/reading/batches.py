@@ -1,20 +1,18 @@
-"""Reads log objects into DuckDB, batch by batch: checked rows with ids and hashes. It commits nothing to the lake. A reading
-thread opens the objects and sorts their records by format (`routing`), `Extraction` turns them into rows, and parts of one
-record that lie in different objects are joined (`pairing`, `span_events`).
-
-    with staging(workload, sources) as stage:
-        for batch in stage.batches(entries): ...      # the tables staged, staged_feedback and quarantined are complete
-"""
+"""Reads log objects into DuckDB, batch by batch: checked rows with ids and hashes. A reading thread opens the objects and sorts
+their records by format (`routing`), `Extraction` turns them into rows, and parts of one record that lie in different objects
+are joined (`pairing`, `span_events`). It commits nothing to the lake."""
 
 from __future__ import annotations
 
 import json
+import queue
+import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, time
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import numpy as np
@@ -22,13 +20,56 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from resources.lake import run, sql_text, workbench
-from resources.reading.pairing import Pairing, with_unreadable_partners
-from resources.reading.read_ahead import read_ahead
+from resources.reading.pairing import OPEN, JoinReport, Pairing, SpanEvents, with_unreadable_partners
 from resources.reading.routing import ObjectPart, format_of_faulty, named_format, read_objects, unknown_record
-from resources.reading.span_events import OPEN, JoinReport, SpanEvents
 from resources.records import BY_NAME, FORMATS, LINES, LONGEST_BYTES, RAW_BYTES, Extraction, Format, RecordProblem, Records
 from resources.sources import LedgerEntry, RemoteError, SourceSettings, workloads_of
 from stores import s3
+
+T = TypeVar("T")
+
+_WAIT_SECONDS = 0.1
+"""How soon the thread notices that its consumer has stopped."""
+
+
+def read_ahead(source: Iterable[T], items: int) -> Iterator[T]:
+    """The items of `source`, at most `items` of them waiting in memory."""
+    ready: queue.Queue[tuple[bool, T | BaseException | None]] = queue.Queue(items)
+    stopped = threading.Event()
+
+    def hand_over(more: bool, value: T | BaseException | None) -> None:
+        while not stopped.is_set():
+            try:
+                ready.put((more, value), timeout=_WAIT_SECONDS)
+                return
+            except queue.Full:
+                continue
+
+    def read() -> None:
+        try:
+            for item in source:
+                hand_over(True, item)
+                if stopped.is_set():
+                    return
+            hand_over(False, None)
+        except BaseException as error:  # raised again where the items are used
+            hand_over(False, error)
+
+    thread = threading.Thread(target=read, name="read-ahead", daemon=True)
+    thread.start()
+    try:
+        while True:
+            more, value = ready.get()
+            if more:
+                yield value
+            elif value is None:
+                return
+            else:
+                raise value
+    finally:
+        stopped.set()
+        thread.join()
+
 
 PART_BYTES = 48 << 20
 """Bytes of text that are parsed at a time."""
@@ -105,8 +146,6 @@ class Staging:
 
 @dataclass
 class _StagedObject:
-    """What a batch knows of one of its objects."""
-
     entry: LedgerEntry
     format: str = ""
     partners: set[str] = field(default_factory=set)
@@ -142,7 +181,6 @@ class BatchBuilder:
         return not waits and self._bytes + OBJECT_BYTES * len(self._objects) >= BATCH_BYTES
 
     def add(self, part: ObjectPart) -> None:
-        """Takes the next part of an object."""
         if isinstance(part.content, RecordProblem):
             self._add_problem(part.index, part.content)
         elif isinstance(part.content, Records) and part.format is not None:
@@ -173,7 +211,6 @@ class BatchBuilder:
         return self._batch()
 
     def _batch(self) -> StagedBatch:
-        """What the complete tables hold."""
         days = {uri: row for uri, *row in run(self._connection, "reading/batch/object_days").fetchall()}
         unread: dict[str, list[list[Any]]] = {}
         clashes: dict[str, Counter[str]] = {}
@@ -193,18 +230,12 @@ class BatchBuilder:
             records, own_days = days[entry.uri]
             read.append(
                 replace(
-                    entry,
-                    state="read",
-                    problem="",
-                    rows=records,
-                    format=each.format,
-                    partners=tuple(sorted(each.partners)),
+                    entry, state="read", problem="", rows=records, format=each.format, partners=tuple(sorted(each.partners)),
                     days=tuple(sorted({*own_days, *(entry.days or (entry.fallback_day,))})),
-                    read_as=self._stage.sources[entry.source].read_as,
-                    content_sha256=each.content_sha256,
+                    read_as=self._stage.sources[entry.source].read_as, content_sha256=each.content_sha256,
                     unread_keys=json.dumps(unread[entry.uri]) if entry.uri in unread else "",
                 )
-            )
+            )  # fmt: skip
         records = sum(each.records for each in self._objects.values() if not each.problem)
         return StagedBatch(self._connection, self._stage.workload, read, failed, records, clashes)
 
@@ -276,7 +307,6 @@ class BatchBuilder:
         return replace(part, rows=part.rows.filter(short), raw=part.raw.filter(short))
 
     def _extract_waiting(self) -> None:
-        """Extracts the waiting records."""
         self._describe_objects()
         self._insert_problems()
         while self._waiting:  # a record of another format waits again
@@ -301,7 +331,6 @@ class BatchBuilder:
         return named_format(self._entries[index], self._stage.sources)
 
     def _describe_objects(self) -> None:
-        """Adds the objects that are new since the last call to the table `batch`."""
         added = list(self._objects)[self._described :]
         self._described += len(added)
         entries = [self._entries[index] for index in added]
@@ -330,7 +359,6 @@ class BatchBuilder:
 
 
 def _reason(error: OSError, uri: str) -> str:
-    """Why an object could not be read, without its uri. Messages of other libraries are left out: they may quote a signed
-    request."""
+    """Why an object could not be read, without its uri and other libraries' messages: they may quote a signed request."""
     reason = str(error).removeprefix(f"{uri}: ") if isinstance(error, s3.S3Error | RemoteError) else error.strerror
     return reason or type(error).__name__

@@ -12,7 +12,6 @@ CHATS = "chats"
 
 
 def chats_of(root: Path, workload: str) -> Path:
-    """The folder of a workload's rated answers, below a lake's root."""
     return root / CHATS / workload
 
 
@@ -30,6 +29,5 @@ def old_chats(root: Path, workload: str, first: date | None) -> list[Path]:
 
 
 def remove_chats(root: Path, workload: str, first: date | None) -> None:
-    """Removes them, and their days."""
     for day in {path.parent for path in old_chats(root, workload, first)}:
         shutil.rmtree(day)

@@ -1,9 +1,6 @@
 """Ingests logs in place into the tables interactions, feedback, quarantine, decisions and objects. A changed object's rows are
 replaced as a whole, and the ledger is written last: a run that is killed anywhere and started again gives the same tables. Of
-rows with the same id one is kept, independent of the order of reading. Every run checks read = kept + dropped + quarantined.
-
-    ingest(tables, "math-tutor", sources, days=[date(2026, 6, 1)])   # only objects of these days
-"""
+rows with the same id one is kept, independent of the order of reading. Every run checks read = kept + dropped + quarantined."""
 
 from __future__ import annotations
 
@@ -21,16 +18,14 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from model_ops.files import lock, try_lock
+from model_ops.jobs import counted
 from resources.lake import LakeLayout, Tables, run, workbench
 from resources.launching import relay
 from resources.reading.batches import StagedBatch, Staging, staging
-from resources.reading.commit import ORDER, attach, commit, decide, find_earlier_rows
-from resources.reading.erasures import keep_key
-from resources.reading.pairing import partners_to_reread
-from resources.reading.span_events import ReadApart
-from resources.reading.ties import ties_of
-from resources.reading.unread_keys import MOST_UNREAD, UnreadKey, summed
-from resources.reading.workload_mix import MixedWorkloads, mixed_workloads
+from resources.reading.commit import ORDER, attach, commit, decide, find_earlier_rows, keep_key
+from resources.reading.pairing import ReadApart, partners_to_reread
+from resources.reading.ties import TIES, ties_of
+from resources.reading.unread_keys import MOST_UNREAD, MixedWorkloads, UnreadKey, mixed_workloads, summed, unread_text
 from resources.records import FORMATS
 from resources.sources import Ledger, LedgerEntry, SourceSettings, workloads_of
 
@@ -111,8 +106,7 @@ class IngestReport(BaseModel):
     """Objects that are in quarantine as a whole, by reason."""
     moved_objects: int = 0
     ties: dict[date, dict[str, int]] = Field(default_factory=dict)
-    """Numbers of feedback records, by day and by the kind of id that ties them to an interaction, or the reason why none
-    does."""
+    """Numbers of feedback records, by day and by the kind of id that ties them, or the reason why none does."""
     tied_anew: list[date] = Field(default_factory=list)
     repeated_ids: dict[str, int] = Field(default_factory=dict)
     """Numbers of records that were dropped because another record with their id has other contents, by source."""
@@ -237,7 +231,6 @@ class _IngestRun:
         """Uris of objects that were read while an id still seemed to identify their records."""
 
     def read(self, wanted: list[LedgerEntry]) -> None:
-        """Reads objects, and those that have to be read with them."""
         if not wanted:
             return
         entries = self._with_dependents(wanted)
@@ -251,7 +244,6 @@ class _IngestRun:
             self._ledger.save()
 
     def _decide(self, batch: StagedBatch, workloads: set[str]) -> None:
-        """Decides what becomes of the rows, and notes which earlier objects this makes worth reading again."""
         decide(self._tables, batch, workloads)
         uris = run(batch.connection, "reading/commit/read_with_loose_ids").fetchall()
         self.read_with_loose_ids.update(uri for (uri,) in uris)
@@ -285,7 +277,6 @@ class _IngestRun:
         return self._ledger.named(dependents, self._sources) if dependents else []
 
     def _workloads_of(self, entries: list[LedgerEntry]) -> set[str]:
-        """The workloads that may have rows of the objects, by the settings of now and those they were read with."""
         return workloads_of(self._stage.workload, self._sources).union(*(entry.mapped_to for entry in entries))
 
 
@@ -330,3 +321,69 @@ def ingesting(lake: LakeLayout) -> Iterator[None]:
         file.flush()
         with lake.mirror.ingesting(waiting):
             yield
+
+
+MOST_REASONS = 8
+
+
+def notes_on(report: IngestReport) -> Iterator[str]:
+    """The notes on one ingest; none if there is nothing to report."""
+    if report.moved_objects:
+        yield moved_note(report.moved_objects)
+    if report.failures:
+        yield (
+            f"{counted(len(report.failed_objects), 'object')} could not be read, and the next run tries again:"
+            f"{_listed(list(report.failures.values()))}"
+        )
+    if report.set_aside:
+        count = sum(reason.objects for reason in report.set_aside.values())
+        yield f"{counted(count, 'object')} went to quarantine as a whole:{_listed(list(report.set_aside.values()))}"
+    if lines := report.total.quarantined - sum(reason.objects for reason in report.set_aside.values()):
+        yield (
+            f"{counted(lines, 'record')} went to quarantine "
+            '(`millrace sql "select source_uri, source_row, message from quarantine"` says why)'
+        )
+    for source, (ids, records) in sorted(report.loose_ids.items()):
+        yield (
+            f"{source}: {counted(ids, 'id')} came back with other contents in {counted(records, 'record')}, so content and "
+            "time tell these records apart"
+        )
+    for source, records in sorted(report.repeated_ids.items()):
+        yield (
+            f"{source}: {counted(records, 'record')} left out as repeated_id: an earlier record with the same id has other "
+            "contents (`millrace sql \"from decisions where rule = 'repeated_id'\"`)"
+        )
+    yield from map(str, report.mixed)
+    for source, said in sorted(report.clashes.items()):
+        for words, records in sorted(said.items()):
+            yield f"{source}: {counted(records, 'record')} with two values of {words} (`fields` can name another path)"
+    for source, keys in sorted(report.unread_keys.items()):
+        yield f"{source}: {unread_text(keys, report.fields.get(source))}"
+    for source, records in sorted(report.without_user.items()):
+        yield (
+            f"{source}: fields names the user at {report.fields[source]['user']}, and none of {counted(records, 'row')} has "
+            "one: `millrace forget --user` cannot find them"
+        )
+    records = sum(sum(day.values()) for day in report.ties.values())
+    if report.total.feedback and not any(tie in TIES or tie == "several" for day in report.ties.values() for tie in day):
+        yield (
+            f"none of the {records:,} feedback records names an interaction that was read: compare the ids of both with "
+            '`millrace sql "select request_id, trace_id, session_id, tie from feedback limit 5"`'
+        )
+
+
+def moved_note(count: int) -> str:
+    return f"{counted(count, 'object')} moved since the last run: the tables have the new uri, and nothing is read again"
+
+
+def _listed(reasons: list[Reason]) -> str:
+    left = len(reasons) - MOST_REASONS
+    more = (
+        [
+            f"and {left:,} more reasons (`millrace sql \"select uri, problem from objects where state = 'failed'\"`, "
+            '`millrace sql "from quarantine where source_row = 0"`)'
+        ]
+        if left > 0
+        else []
+    )
+    return "\n  ".join(["", *map(str, reasons[:MOST_REASONS]), *more]) if len(reasons) > 1 else f" {reasons[0]}"

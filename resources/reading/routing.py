@@ -1,7 +1,5 @@
-"""Chooses the format that reads each record of an object: the recipe's, or the first that recognises the record. A file whose
-first records are all of one format is read as that format; for a record that its SQL cannot extract, `format_of_faulty` looks
-for another. It runs in a reading thread and touches no DuckDB.
-"""
+"""Chooses the format that reads each record of an object: the recipe's, or the first that recognises the record; for a record
+that the SQL cannot extract, `format_of_faulty` looks for another. It runs in a reading thread and touches no DuckDB."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,7 +60,6 @@ def read_objects(entries: Sequence[LedgerEntry], sources: Mapping[str, SourceSet
 
 
 def _read(index: int, entry: LedgerEntry, opened: Opened, source: SourceSettings) -> Generator[ObjectPart, None, str]:
-    """One object's records; returns the sha256 of its bytes, "" if not all were read."""
     named = FORMATS.get(source.format)
     router = ObjectRouter(named, source.fields)
     with opened() as raw:
@@ -78,11 +75,8 @@ def _read(index: int, entry: LedgerEntry, opened: Opened, source: SourceSettings
 
 
 class ObjectRouter:
-    """Sorts the records of one object by format, part by part.
-
-    named: the format that the recipe names; fields: the source's mapping of unknown records. `hopeless` is true once no format
-    recognises any record of the first part: the rest of the object need not be read.
-    """
+    """Sorts the records of one object by format, part by part. named: the format that the recipe names; fields: the source's
+    mapping of unknown records. `hopeless` is true once no format recognises any record of the first part."""
 
     def __init__(self, named: Format | None, fields: FieldMapping | None = None):
         self._named, self._fields = named, fields
@@ -92,7 +86,6 @@ class ObjectRouter:
         self._mixed = self.hopeless = False
 
     def add(self, part: Records) -> Iterator[tuple[Format | None, Records | RecordProblem]]:
-        """The part's records by format."""
         whole = None
         if self._folds and (part.chunks or self._fold):
             self._fold = self._fold or streams.StreamFold(self._fields.begins if self._fields else ())
@@ -108,7 +101,6 @@ class ObjectRouter:
             yield CHUNKS, self._fold.rest()
 
     def _others(self, part: Records) -> Iterator[tuple[Format | None, Records | RecordProblem]]:
-        """Sorts records that are not chunks of a stream."""
         if self._first is self._named is self._fields is None:
             self._fields = next(filter(None, map(wrapped_fields, part.sample)), None)
         if self._fields:
@@ -150,8 +142,7 @@ def _has_corrections(part: Records) -> bool:
 
 
 def _first_of(part: Records, named: Format | None) -> tuple[Format | None, list[dict]]:
-    """The format of an object's first records and these records; if no format fits all, the format of the first record that
-    has one."""
+    """An object's first records with their format; if no format fits all, that of the first record that has one."""
 
     def format_of(records: list[dict]) -> Format | None:
         return detect(records) if named is None else named if any(map(named.accepts, records)) else None

@@ -1,9 +1,6 @@
-"""Ties feedback to its interaction, whichever of them was read first. The most specific id of a record decides: interaction,
-else request, trace, session. Where the id belongs to one interaction, `interaction_id` gets it; else `tie` says why not. Every
-run ties all feedback again, and only days that changed are written.
-
-    tie(tables, {"math-tutor"}).days["math-tutor"][date(2026, 6, 1)]    # {"request": 12, "several": 1, "unknown": 2}
-"""
+"""Ties feedback to its interaction, whichever was read first. The most specific id of a record decides: interaction, else
+request, trace, session. Where it belongs to one interaction, `interaction_id` gets it; else `tie` says why not. Every run ties
+all feedback again, and only days that changed are written."""
 
 import json
 from collections.abc import Collection

@@ -1,6 +1,5 @@
-"""Recognises an edit: what a model said, and what a person made of it, under any of their usual names. A name that any program
-may write (`final`, `sent`, `expected_output`) is a correction only beside a text that is a model's by its name; `corrected` and
-the like are one beside any answer or id.
+"""Recognises an edit: what a model said, and what a person made of it. A name that any program may write (`final`, `sent`,
+`expected_output`) is a correction only beside a text that is a model's by its name; `corrected` and the like beside any answer.
 
     sides_of({"request_id": "r1", "original": "It is Bern.", "corrected": "It is Rome."})     # ("It is Bern.", "It is Rome.")
 """
@@ -105,14 +104,12 @@ def edit_of(text: str) -> str:
             request = next(_ids(record, ("id",)), None)
         return json_text(
             {
-                "request_id": request,
-                "trace_id": trace if request is None else None,
+                "request_id": request, "trace_id": trace if request is None else None,
                 "session_id": session if request is None and trace is None else None,
-                "answer_id": answer_id(original) if original else None,
-                "corrected": corrected or None,
+                "answer_id": answer_id(original) if original else None, "corrected": corrected or None,
                 "label": "unchanged" if original and original.split() == corrected.split() else "corrected",
             }
-        )
+        )  # fmt: skip
     except (ValueError, TypeError, AttributeError, RecursionError):
         return "{}"
 

@@ -1,8 +1,7 @@
 """Composes the prompt of a line of examples from every key that holds a part of it, in this order: the system prompt, the turns
 of `history`, the conversation or the question (the first of QUESTIONS). `input` comes after another question, a context after
 an instruction and before any other question, `choices` below. A key whose text stands in the prompt already adds nothing; with
-more, `problem` names the keys, and the record goes to quarantine. DuckDB calls prompt_of; it never raises.
-"""
+more, `problem` names the keys, and the record goes to quarantine. DuckDB calls prompt_of; it never raises."""
 
 import json
 from string import ascii_uppercase
@@ -16,7 +15,6 @@ CHOICES = ("choices", "options")
 
 
 def lines_of(choices: Any, prompt: str) -> list[str]:
-    """The labelled texts of a list, of {"label", "text"}, or of an object by label; none where the prompt has each of them."""
     labels: Any = ascii_uppercase
     texts = choices
     if isinstance(choices, dict):
@@ -104,7 +102,6 @@ def composed(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _question(asked: Any, key: str, parts: dict[str, Any]) -> list[dict[str, Any]]:
-    """The last turn, with its input or its context, and its choices; what it uses leaves `parts`."""
     asked = structure_in(asked) or asked if isinstance(asked, str) and asked.lstrip()[:2] == "[{" else asked
     if not isinstance(asked, str):
         return asked if isinstance(asked, list) else [asked]
@@ -123,7 +120,6 @@ def _question(asked: Any, key: str, parts: dict[str, Any]) -> list[dict[str, Any
 
 
 def _opening(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """The conversation before a chosen answer that is a list with its prompt."""
     chosen = record.get("chosen")
     turns = chosen if isinstance(chosen, list) and chosen and isinstance(chosen[0], dict) else []
     return turns[:-1] if turns and _speaker(turns[0]) in ("user", "human", "system", "developer") else []
@@ -150,20 +146,17 @@ def _speaker(message: dict[str, Any]) -> str:
 
 
 def _text(value: Any) -> str:
-    """The texts of a value, with blank lines between them; of an object those of a message's content."""
     if isinstance(value, dict):
         value = value.get("content", value.get("value", value.get("text", [*value.values()])))
     return "\n\n".join(filter(None, map(_text, value))) if isinstance(value, list) else value if isinstance(value, str) else ""
 
 
 def _is_prose(value: Any) -> bool:
-    """Whether a value holds words: no id, number, path or address."""
     said = _text(value).strip()
     return any(sign.isspace() for sign in said) or (bool(said) and not said.isascii())
 
 
 def _adds(value: Any, known: Any) -> bool:
-    """Whether the text of a value stands nowhere in what is known."""
     return _words(value) not in _words(known)
 
 

@@ -1,10 +1,6 @@
 """Runs a format's SQL over log lines in DuckDB and checks the rows: into `staged`, `staged_feedback` and `quarantined`.
-sql/reading/formats/<format>.sql names the columns that the format has, sql/reading/extraction.sql adds what all share: ids,
-hashes and checks. For a record that fails a check, `route` may find another format.
-
-    extraction = Extraction(connection, "math-tutor", ["math-tutor", "chat"])
-    for line in extraction.extract(FORMATS["messages"], lines, route): ...     # lines to read again by another format
-"""
+sql/reading/formats/<format>.sql names the columns that the format has, sql/reading/extraction.sql adds ids, hashes and checks.
+For a record that fails a check, `route` may find another format."""
 
 import json
 import re
@@ -32,11 +28,10 @@ from resources.records.json_paths import steps_of
 from resources.records.moments import moment_of
 from resources.records.normal_messages import call_turns, normal_messages
 from resources.records.polarity import label_of, thumb_of
-from resources.records.providers.calls import ENVELOPE, READ, TIMES, call_of
+from resources.records.providers.calls import ENVELOPE, READ, TIMES, call_of, provider_chat_of
 from resources.records.providers.context_elsewhere import NEEDLES, context_of
 from resources.records.providers.langsmith_runs import KEYS as LANGSMITH
 from resources.records.providers.langsmith_runs import run_of
-from resources.records.providers.litellm_calls import provider_chat_of
 from resources.records.providers.otlp import joined_call_of, model_call_of
 from resources.records.synonyms import BESIDE, BODIES, Reader
 
@@ -46,8 +41,7 @@ BATCH_ROWS = 2048
 BATCH_BYTES = 4 << 20
 """Most text of an Arrow batch with more than one row. DuckDB holds about 20 copies of a batch while it turns it into rows."""
 LONG_LINE_BYTES = BATCH_BYTES // 64
-"""Lines longer than this are extracted apart, at most CALL_BYTES or one line at a time: DuckDB combines batches of less than
-64 rows."""
+"""Longer lines are extracted apart, at most CALL_BYTES or one at a time: DuckDB combines batches of less than 64 rows."""
 CALL_BYTES = 8 << 20
 
 MACROS = tuple(
@@ -84,10 +78,8 @@ class ReroutedLine:
 
 
 class Extraction:
-    """Turns lines into checked rows.
-
-    workloads: every workload of the recipe, `workload` first. fields: of the sources that name any, their paths by field.
-    """
+    """Turns lines into checked rows. workloads: every workload of the recipe, `workload` first. fields: of the sources that
+    name any, their paths by field."""
 
     def __init__(
         self,
@@ -118,7 +110,6 @@ class Extraction:
 
     @property
     def fielded(self) -> list[str]:
-        """The sources with `fields`."""
         return list(self._fields)
 
     def extract(self, form: Format, lines: pa.Table, route: Routing) -> list[ReroutedLine]:
@@ -210,14 +201,9 @@ class Extraction:
     def _look_beside(self, form: Format, looks: bool = True) -> None:
         fielded = [] if form.name.startswith("fields:") else self.fielded
         run(
-            self._connection,
-            "reading/extraction/beside",
-            form=form.name,
-            looks=looks and looks_beside(form),
-            read=sorted(keys_read(form)),
-            fielded=fielded,
-            without=WITHOUT,
-        )
+            self._connection, "reading/extraction/beside", form=form.name, looks=looks and looks_beside(form),
+            read=sorted(keys_read(form)), fielded=fielded, without=WITHOUT,
+        )  # fmt: skip
 
     def _count_unread(self, form: Format) -> None:
         run(self._connection, "reading/formats/otlp/count_unread" if form.spans else "reading/extraction/count_unread")
@@ -251,7 +237,6 @@ class Extraction:
         self._connection.execute(sql_text(f"reading/extraction/{name}").format(rows=select, **flags))
 
     def _reroute_faulty(self, form: Format, route: Routing) -> list[ReroutedLine]:
-        """Removes the records that `form` could not extract and that are of another format, or of none."""
         if form.streamed:  # joined from pieces of a stream: no other format can read it
             return []
         faulty = run(self._connection, "reading/extraction/faulty_records").fetchall()
@@ -261,7 +246,6 @@ class Extraction:
         return others
 
     def _repair_surrogates(self, form: Format) -> list[ReroutedLine]:
-        """Lines that are invalid JSON only because of a lone surrogate, with U+FFFD instead of it."""
         run(self._connection, "reading/extraction/lines_without_record")
         lines = run(self._connection, "reading/extraction/surrogate_lines").fetchall()
         repaired = [ReroutedLine(index, row, whole, form) for index, row, text in lines if (whole := mended(text)) is not None]
@@ -298,7 +282,6 @@ def in_calls(lines: pa.Table, all_apart: bool = False) -> Iterator[pa.Table]:
 
 
 def _runs(lengths: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
-    """Ranges of consecutive lengths that sum to at most `most`, or of one length."""
     begin, ends = 0, np.cumsum(lengths)
     while begin < len(ends):
         before = ends[begin - 1] if begin else 0

@@ -1,7 +1,6 @@
-"""The recipe's `fields`: where records of no known format keep their request, answer, id, time, feedback and so on. A mapped
-record has the keys of a known format, whose SQL reads it: `openai_pairs`, `messages`, or `feedback`; bodies of another
-provider's API stay as they are (`as_logged`). Without a request, the fields are columns of records that a known format reads
-(`adds`).
+"""The recipe's `fields`: where records of no known format keep their request, answer, id and so on. A mapped record has the
+keys of a known format: `openai_pairs`, `messages`, or `feedback`; bodies of another provider's API stay (`as_logged`). Without
+a request, the fields are columns of records that a known format reads (`adds`).
 
     fields = FieldMapping(request="payload.request", response="payload.reply", id="uuid", time="created")
     fields.mapped(record)      # {"request": ..., "response": ..., ...}; or a text that says what the record lacks
@@ -55,7 +54,6 @@ UNREAD = {
 
 
 def measure_key(name: str, steps: Steps) -> str:
-    """The key of a measure under BESIDE."""
     return mapped_feedback_name(steps) if name == "feedback" else MEASURES[name]
 
 
@@ -136,7 +134,6 @@ class FieldMapping(BaseModel):
 
     @property
     def given(self) -> dict[str, str]:
-        """The paths that are given, by field."""
         return self.model_dump(exclude_none=True)
 
     @property
@@ -154,7 +151,6 @@ class FieldMapping(BaseModel):
 
     @cached_property
     def begins(self) -> frozenset[str | int]:
-        """The keys that the paths begin with."""
         return frozenset(steps[0] for steps in self._steps.values())
 
     def mapped(self, record: dict[str, Any]) -> dict[str, Any] | str:
@@ -189,15 +185,10 @@ class FieldMapping(BaseModel):
         return {
             key: self._word(values, name)
             for key, name in (
-                ("request_id", "id"),
-                ("timestamp", "time"),
-                ("user_id", "user"),
-                ("session_id", "session"),
-                ("workload_id", "workload"),
-                ("feedback", "feedback"),
-                ("provider", "provider"),
+                ("request_id", "id"), ("timestamp", "time"), ("user_id", "user"), ("session_id", "session"),
+                ("workload_id", "workload"), ("feedback", "feedback"), ("provider", "provider"),
             )
-        }
+        }  # fmt: skip
 
     def _others(self, record: dict[str, Any]) -> dict[str, Any] | None:
         """What the record has beside the paths of the fields, and columns under the names that `synonyms` reads."""
@@ -247,7 +238,6 @@ class FieldMapping(BaseModel):
         return _MissingError(f"has {why or 'nothing'} at {getattr(self, name)} (fields: {name})")
 
     def _word(self, values: dict[str, Any], name: str) -> Any:
-        """A text, number, true or false; None where there is none or an empty text."""
         value = values.get(name)
         if isinstance(value, dict | list) and name != "time":
             raise self._missing(name, "an object or list, where a text or number is needed,")
@@ -431,7 +421,6 @@ def request_in(value: Any) -> dict[str, Any] | None:
 
 
 def _message(value: Any) -> dict[str, Any] | None:
-    """A message in the OpenAI shape; None for a value that has no speaker."""
     if not isinstance(value, dict):
         return None
     speaker = next((value[key] for key in ("role", "from", "speaker", "author") if isinstance(value.get(key), str)), None)

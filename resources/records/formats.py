@@ -1,14 +1,8 @@
-"""Log formats: how to recognise a record of each, and what its SQL fills. docs/data.md describes them for users.
-
-    FORMATS["litellm"].recognises(record)      # one parsed record
-    detect(sample)                             # the format of most of a file's first records
-
-A new format is a predicate here, its row in FORMATS, and sql/reading/formats/<name>.sql with the sections `interactions` and
-`feedback`, each one select from `records` (object, row, raw). The columns are those of `no_interactions` and `no_feedback` in
-sql/reading/batch.sql; columns that a select does not name are null. The select runs once over each part of the text, on
-several threads. Every record must give at least one row; `error_code` and `message` say what it lacks. (Put an expression that
-parses `raw` again into one `case` and name it once: DuckDB evaluates it for every row where it occurs twice.)
-"""
+"""Log formats: how to recognise a record of each, and what its SQL fills. docs/data.md describes them for users. A new format
+is a predicate here, its row in FORMATS, and sql/reading/formats/<name>.sql with the sections `interactions` and `feedback`,
+each one select from `records` (object, row, raw), with columns of `no_interactions` and `no_feedback` in sql/reading/batch.sql.
+Every record must give at least one row; `error_code` and `message` say what it lacks. (Put an expression that parses `raw`
+again into one `case` and name it once: DuckDB evaluates it for every row where it occurs twice.)"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -43,7 +37,7 @@ class Format:
     paired: bool = False
     """Requests and responses lie in different objects, and resources/reading/pairing.py joins them."""
     spans: bool = False
-    """`calls` and `sides` are run too, and resources/reading/span_events.py joins spans with their log records."""
+    """`calls` and `sides` are run too, and resources/reading/pairing.py joins spans with their log records."""
     when_named: Callable[[dict], bool] | None = None
     """How it recognises records where the recipe names the format, if another way than elsewhere."""
 
@@ -139,12 +133,10 @@ def _is_gemini_batch(record: dict) -> bool:
 
 
 def _is_litellm(record: dict) -> bool:
-    """StandardLoggingPayload (BerriAI/litellm litellm/types/utils.py)."""
     return "call_type" in record and "messages" in record and ("startTime" in record or "response" in record)
 
 
 def _is_otlp(record: dict) -> bool:
-    """TracesData or LogsData of OTLP JSON."""
     return any(isinstance(record.get(key), list) for key in ("resourceSpans", "resourceLogs", "resourceMetrics"))
 
 
@@ -166,7 +158,6 @@ def _is_langfuse_score(record: dict) -> bool:
 
 
 def _is_langsmith(record: dict) -> bool:
-    """A run as `Client.list_runs` and bulk exports give it."""
     run = run_of(record)
     return isinstance(run.get("run_type"), str) and "inputs" in run and ("start_time" in run or "trace_id" in run)
 
@@ -301,40 +292,28 @@ _BOTH = ("interactions", "feedback")
 FORMATS: dict[str, Format] = {
     form.name: form
     for form in (
-        Format("capture_note", lambda record: isinstance(record.get(CAPTURE_NOTE_KEY), dict)),
-        Format("litellm", _is_litellm),
+        Format("capture_note", lambda record: isinstance(record.get(CAPTURE_NOTE_KEY), dict)), Format("litellm", _is_litellm),
         Format("otlp", _is_otlp, fills=_BOTH, spans=True),
         Format("openai_batch", _is_openai_batch, fills=(), paired=True, rows_as="openai_pairs"),
         Format("anthropic_batch", _is_anthropic_batch, fills=(), paired=True, rows_as="anthropic"),
-        Format("gemini_batch", _is_gemini_batch, fills=(), paired=True, rows_as="gemini"),
-        Format("langfuse", _is_langfuse),
-        Format("langfuse_scores", _is_langfuse_score, fills=("feedback",)),
-        Format("langsmith", _is_langsmith, fills=_BOTH),
+        Format("gemini_batch", _is_gemini_batch, fills=(), paired=True, rows_as="gemini"), Format("langfuse", _is_langfuse),
+        Format("langfuse_scores", _is_langfuse_score, fills=("feedback",)), Format("langsmith", _is_langsmith, fills=_BOTH),
         Format("sglang", _is_sglang),
         Format("vllm", lambda line: line.get("vllm") in ("request", "response"), fills=(), paired=True, rows_as="sglang"),
         Format("vllm_lines", lambda line: line.get("vllm") in ("chatter", "delta", "params", "broken")),
-        Format("log_lines", lambda record: record.get("log_line") is True),
-        Format("bedrock", _is_bedrock),
-        Format("anthropic", _is_anthropic),
-        Format("gemini", _is_gemini),
-        Format("ollama", _is_ollama),
-        Format("completions", _is_completions),
-        Format("openai_pairs", _is_openai_pair),
-        Format("chunks", is_chunk, streamed=True, rows_as="openai_pairs"),
-        Format("stored_completions", _is_stored_completion),
+        Format("log_lines", lambda record: record.get("log_line") is True), Format("bedrock", _is_bedrock),
+        Format("anthropic", _is_anthropic), Format("gemini", _is_gemini), Format("ollama", _is_ollama),
+        Format("completions", _is_completions), Format("openai_pairs", _is_openai_pair),
+        Format("chunks", is_chunk, streamed=True, rows_as="openai_pairs"), Format("stored_completions", _is_stored_completion),
         Format("trajectories", lambda record: isinstance(record.get("traj"), list), fills=_BOTH, turns=True),
-        Format("oasst", _is_oasst, fills=_BOTH),
-        Format("edits", _is_edit, fills=("feedback",)),
-        Format("preferences", _is_preference, fills=_BOTH),
-        Format("tokens", _is_tokens),
-        Format("sharegpt", _is_sharegpt, turns=True),
-        Format("alpaca", _is_alpaca),
-        Format("prompt_completion", _is_prompt_completion),
-        Format("messages", _is_messages, turns=True),
+        Format("oasst", _is_oasst, fills=_BOTH), Format("edits", _is_edit, fills=("feedback",)),
+        Format("preferences", _is_preference, fills=_BOTH), Format("tokens", _is_tokens),
+        Format("sharegpt", _is_sharegpt, turns=True), Format("alpaca", _is_alpaca),
+        Format("prompt_completion", _is_prompt_completion), Format("messages", _is_messages, turns=True),
         Format("feedback", _is_feedback, fills=("feedback",), when_named=_is_about_something),
         Format("text", lambda line: _has_text(line) and line.keys() <= TEXT_KEYS, plain_text=True, when_named=_has_text),
     )
-}
+}  # fmt: skip
 """In the order in which they are tried: unmistakable keys first."""
 
 MAPPED: dict[str, Format] = {

@@ -1,8 +1,6 @@
-"""Replaces inline pictures, sounds and files in a request with references, so that tables hold no megabytes of base64. Hash and
-size are of the decoded bytes. URLs and invalid base64 stay; a text that is JSON is searched too.
-
-    referenced(record)     # {"url": "data:image/png;base64,..."} -> {"url": "sha256:<hex>;image/png;<bytes>"}
-"""
+"""Replaces inline pictures, sounds and files in a request with references to the hash and size of the decoded bytes, also in a
+text that is JSON: {"url": "data:image/png;base64,..."} -> {"url": "sha256:<hex>;image/png;<bytes>"}. URLs and invalid base64
+stay."""
 
 import base64
 import binascii
@@ -23,7 +21,6 @@ SHORT = 64
 
 
 def referenced(value: Any) -> Any:
-    """The value with references instead of inline media."""
     if isinstance(value, str):
         head = _DATA_URL.match(value)
         if head:
@@ -37,7 +34,6 @@ def referenced(value: Any) -> Any:
 
 
 def _written(text: str) -> str:
-    """JSON in a text."""
     if len(text) < SHORT or text.lstrip()[:1] not in ("{", "[") or not any(needle in text for needle in NEEDLES):
         return text
     try:

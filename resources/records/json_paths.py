@@ -1,8 +1,5 @@
-"""Paths to one value in a JSON record, as a recipe's `fields` writes them: keys joined by dots, positions in brackets ([-1] is
-the last one); a key with a dot or a bracket is quoted. Where a step meets a text that is JSON, it goes on inside the text.
-
-    steps_of("$.payload.items[0].text")      # ("payload", "items", 0, "text")
-"""
+"""Paths to one value in a JSON record, as `fields` writes them: "$.payload.items[0].text", with [-1] for the last one; a key
+with a dot or a bracket is quoted. Where a step meets a text that is JSON, it goes on inside the text."""
 
 import json
 import re
@@ -51,7 +48,6 @@ def _fault(path: str) -> str:
 
 
 def path_of(steps: Steps) -> str:
-    """The path as a recipe writes it."""
     written = ""
     for step in steps:
         if isinstance(step, int):
@@ -64,7 +60,6 @@ def path_of(steps: Steps) -> str:
 
 
 def value_at(record: Any, steps: Steps) -> Any:
-    """The value at a path; None where there is none."""
     value = record
     for step in steps:
         if isinstance(value, str):

@@ -69,7 +69,6 @@ def _recognising(record: dict) -> Format | None:
 
 
 def _read(text: str, fields: FieldMapping) -> tuple[Format | None, str]:
-    """The format and the text to read a line by; without a format, the reason."""
     record = record_of(text)
     if record is None:  # later checks report it
         return MAPPED[f"fields:{PAIRS.name}"], text

@@ -1,9 +1,6 @@
-"""Reads the time of a log record in the forms that loggers write and DuckDB does not read. Of two numbers with slashes one must
-be the only one that can be the month; with dots, the day is first. A time without an offset is UTC.
-
-    moment_of("01/Jun/2026:12:00:00 +0200")     # "2026-06-01T12:00:00+02:00"
-    moment_of('{"$date": 1780300800000}')       # "1780300800000": an epoch is left to the macro plain_moment
-"""
+"""Reads the time of a log record in the forms that DuckDB does not read: "01/Jun/2026:12:00:00 +0200", {"$date": ...}. Of two
+numbers with slashes one must be the only one that can be the month; with dots, the day is first. A time without an offset is
+UTC; an epoch is left to the macro plain_moment."""
 
 import re
 from collections.abc import Iterable

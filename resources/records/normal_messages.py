@@ -1,11 +1,6 @@
 """Messages as the OpenAI API has them, whatever server wrote them: calls, ShareGPT's turns, and answers without leaked control
-text. A call of a custom tool is one of a function with the argument `input`, as in the Responses API. Control text in code,
-quotes, a list, or before words about it stays. ShareGPT's calls in a row are one turn, and results answer them in order. DuckDB
-calls normal_messages and call_turns; they never raise.
-
-    without_leak("Lake Como.<|eot_id|><|start_header_id|>user ...")            # "Lake Como."
-    without_leak("Each turn of ChatML ends with `<|im_end|>`.")                # unchanged: the text is about the token
-"""
+text ("Lake Como.<|eot_id|>..."), which stays in code, quotes, a list, or before words about it. A call of a custom tool is one
+of a function with the argument `input`. DuckDB calls normal_messages and call_turns; they never raise."""
 
 import json
 import re
@@ -18,7 +13,6 @@ _THOUGHT = re.compile(r"\A\s*(?:\[THINK\](.*?)\[/THINK\]|<thought>(.*?)</thought
 
 
 def normal_messages(text: str) -> str:
-    """The list of messages, or the one answer, as JSON text."""
     try:
         value = json.loads(text)
         for message in value if isinstance(value, list) else [value]:
@@ -161,7 +155,6 @@ SPEAKERS = {"gpt", "assistant", "chatgpt", "bot", "model", "ai"}
 
 
 def call_turns(text: str) -> str:
-    """The conversation as JSON text."""
     try:
         messages = json.loads(text)
         return json_text(_turned(messages if isinstance(messages, list) else [messages]))
@@ -211,7 +204,6 @@ def _speaker(message: Any) -> str | None:
 
 
 def _calls(value: Any, before: int) -> list[dict[str, Any]] | None:
-    """The calls in a value; None unless it holds calls alone."""
     listed = _parsed(value)
     listed = listed if isinstance(listed, list) else [listed]
     calls = []
@@ -249,7 +241,6 @@ def _parsed(value: Any) -> Any:
 
 
 def _each(value: Any, count: int) -> list[Any]:
-    """The results of `count` calls in one value; the value alone where it is no list of as many."""
     listed = _parsed(value) if count > 1 else None
     if not isinstance(listed, list) or len(listed) != count:
         return [value]

@@ -1,8 +1,5 @@
 r"""Makes text from logs safe to show: characters that control a terminal, reorder text or are invisible are escaped as in
-Python. The joiners U+200C and U+200D stay: scripts and emoji are written with them.
-
-    visible('a\x1b[31mb')               # 'a\\x1b[31mb'
-"""
+Python ('a\\x1b[31mb'). The joiners U+200C and U+200D stay: scripts and emoji are written with them."""
 
 from __future__ import annotations
 

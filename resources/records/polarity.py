@@ -1,8 +1,5 @@
 """Which end of a score is good, by its name, and what the words of feedback say: one table for every format.
-
-good_end("user_score")           # 1: more is better; of "hallucination" -1, of "toxicity_check" 0 (the name does not tell)
-SAID["thumbs_down"]              # ("side", -1), whatever the name;  SAID["true"]: ("truth", 1), of what the name says
-"""
+good_end("user_score") is 1 (more is better), of "hallucination" -1, of "toxicity_check" 0 (the name does not tell)."""
 
 import re
 from functools import lru_cache
@@ -28,8 +25,7 @@ SAID: dict[str, tuple[str, int]] = {
     )
     for word in words.split()
 }  # fmt: skip
-"""A word of feedback, spelled by `plain_word`: which side it is on; whether what the name says is so; or that a vote is taken
-back."""
+"""A word, spelled by `plain_word`: its side; whether what the name says is so; or that a vote is taken back."""
 
 _NEGATED = {
     f"{no}_{word}": (kind, -side)
@@ -115,8 +111,7 @@ def label_of(text: str | None) -> str | None:
 
 @lru_cache(maxsize=4096)
 def good_end(name: str) -> int:
-    """1 where more of what the name says is better, -1 where less is, 0 where the name does not tell. A name without any such
-    word is praise: user_score, csat."""
+    """1 where more of what the name says is better or it says nothing (user_score), -1 where less is, 0 if it does not tell."""
     end = _end_of(_words_of(name))
     return 1 if end is None else end
 
@@ -171,7 +166,6 @@ def _last_side(words: list[str]) -> int | None:
 
 
 def _is_undone(words: list[str]) -> bool:
-    """Whether the bad that words name is said to be absent; free and zero say so beside it alone."""
     for place, word in enumerate(words):
         before, after = words[max(place - 1, 0) : place], words[place + 1 : place + 2]
         beside = {"free": before, "zero": after}.get(word, ())

@@ -1,6 +1,5 @@
 """Gives a record in which an object has a key twice the last value of each, as the JSON readers of most languages do; DuckDB
-takes the first.
-"""
+takes the first."""
 
 import json
 

@@ -1,7 +1,5 @@
-"""Joins streamed answers (chat.completion.chunk objects, or their server-sent events) into one ChatCompletion. A stream without
-finish_reason and without [DONE] was cut: it becomes a failed request (error "stream_cut: ...") with the partial answer, and
-gives no training row.
-"""
+"""Joins streamed answers (chat.completion.chunk objects, or their server-sent events) into one ChatCompletion. One without
+finish_reason and [DONE] was cut: a failed request ("stream_cut: ...") with the partial answer, which gives no training row."""
 
 import json
 from collections.abc import Collection, Iterable
@@ -154,12 +152,9 @@ def _finished(choice: dict[str, Any]) -> dict[str, Any]:
 
 
 class StreamFold:
-    """Joins lines of chunks into records of whole answers, each at the position of its first line.
-
-    The request is in one of an answer's lines, or in a line of its own before them: with the answer's id (`id`,
-    `response_id`), or while no other request waits. An answer without id among several waiting requests stays without a
-    request and goes to quarantine, and so do requests without an answer.
-    """
+    """Joins lines of chunks into records of whole answers, each at the position of its first line. The request is in one of an
+    answer's lines, or in a line of its own before them: with the answer's id (`id`, `response_id`), or while no other request
+    waits. Requests and answers that remain alone go to quarantine."""
 
     def __init__(self, beside: Collection[str | int] = ()) -> None:
         """beside: further keys next to chunks that belong to the whole answer."""

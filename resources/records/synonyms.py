@@ -1,7 +1,6 @@
-r"""The names under which gateways and products log a column: one table for all formats (docs/data.md prints it). Names are
-compared word by word: userId, user-id, x-user-id, metadata.user_id and {"user": {"id": ...}} are user_id. A value of another
-shape than the column's is not read. Order of precedence: a path that the source's `fields` names, what the format reads itself,
-what is read here.
+r"""The names under which gateways and products log a column: one table for all formats (docs/data.md prints it), compared word
+by word: userId, x-user-id, metadata.user_id and {"user": {"id": ...}} are user_id. A value of another shape than the column's
+is not read. Precedence: a path of the source's `fields`, what the format reads itself, what is read here.
 
     Reader(keys_read(form), fields).of({"user": "U2", "durationMs": 812, "billing": {"amount": 0.02}, ...})
     # {"named": {}, "found": {"user": "U2", "latency": 812.0}, "unread": ["billing.amount\tcost"], "clashes": []}
@@ -90,7 +89,6 @@ def _count(name: str, value: Any) -> int | None:
 
 
 def _status(name: str, value: Any) -> str | None:
-    """`failure` or `success`, of an HTTP status, true or false, or a word."""
     word = str(value).strip().lower() if isinstance(value, str | int) else ""
     if re.fullmatch(r"[1-5]\d\d", word):
         return "success" if word < "400" else "failure"
@@ -110,7 +108,6 @@ def _hit(name: str, value: Any) -> bool | None:
 
 
 def _feedback(name: str, value: Any) -> str | None:
-    """A thumb, a number, or true and false. A flag for one side (thumbs_up) says nothing where it is not true."""
     said = str(value).strip().lower()
     kind, _ = SAID.get(plain_word(said), ("", 0))
     if (side := _side(name)) and kind != "side":
@@ -384,11 +381,9 @@ class Reader:
         if "feedback" in by_fields:
             by_fields["feedback_name"] = mapped_feedback_name(self._fields["feedback"])
         return {
-            "named": by_fields,
-            "found": values,
-            "clashes": clashes,
+            "named": by_fields, "found": values, "clashes": clashes,
             "unread": [f"{shown}\t{proposed}" for shown, proposed in islice(proposals.items(), _MOST)],
-        }
+        }  # fmt: skip
 
     def _maps_in(self, parts: Sequence[dict[str, Any]], path: Path, value: Any) -> bool:
         """Whether `fields` names the value in a joined line: request.metadata.by of a pair stands at body.metadata.by."""
@@ -401,14 +396,12 @@ class Reader:
         return min([each for each in values if self._is_read(each[2])] or values, key=lambda each: each[:2])
 
     def _clashes(self, name: str, values: list[NamedValue]) -> Iterator[str]:
-        """What differs from the value that is read."""
         first, _, winner, read = self._first(values)
         for place, _, path, other in values if sum(self._is_read(each[2]) for each in values) < 2 else ():
             if other != read and {COLUMNS[name].names[place], COLUMNS[name].names[first]} <= COLUMNS[name].rivals:
                 yield f"{name}\t{_shown(winner)}\t{_shown(path)}"
 
     def _reads(self, path: Path) -> bool:
-        """Whether the format reads it, or a body has it where no logger writes."""
         in_body = path[0] in ("request", "response")
         if in_body and not (len(path) > 2 and "".join(words_of(path[1:2])) in _LOGGED):
             return True
@@ -426,7 +419,6 @@ def markdown() -> str:
 
 @lru_cache(maxsize=4096)
 def _is_currency(path: Path) -> bool:
-    """Whether a path says in which currency a cost is; that of a business's own words is of something else."""
     *before, last = words_of(path) or ("",)
     return last == "currency" and {*before} <= CONTAINERS - LABELS | {"cost", "costs", "billing", "price"}
 
@@ -498,8 +490,7 @@ def _proposal(record: dict[str, Any], path: Path, value: Any, known: set[str]) -
 
 
 def _leaves(value: Any, path: Path, bodies: bool = False) -> Iterator[tuple[Path, Any]]:
-    """The values of a record by path, without contents: texts, numbers, and objects that may be times. bodies: also what
-    stands in a whole request or response that has a content's name."""
+    """A record's values by path: texts, numbers, and objects that may be times; bodies: of whole requests and responses too."""
     if isinstance(value, str) and path and value[:1] in "{[" and len(value) < 20_000:
         value = structure_in(value) or value
     if isinstance(value, list) and path:
@@ -534,5 +525,4 @@ _CONTENTS = frozenset(name.replace("_", "") for name in BODIES)
 
 
 def _plain(value: Any) -> Any:
-    """OTLP's {"stringValue": ...} as its value."""
     return next(iter(value.values())) if isinstance(value, dict) and len(value) == 1 else value

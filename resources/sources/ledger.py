@@ -1,34 +1,113 @@
-"""The ledger: which log objects exist, and which were read. One row per object in the table `objects`. An object is `found`
-until an ingest has committed all its rows, then `read`; one that could not be read is `failed` and is tried again. The rows are
-in DuckDB: a listing of any length is compared page by page. An object has moved if its source no longer lists its uri, and
-lists a new one with its size and content: its rows, days and decisions stay. A copy that is listed together with its original
-is read, and its records are `repeated_record`.
-
-    with Ledger.open(tables, "math-tutor") as ledger:
-        ledger.update(sources)                                          # lists them; new or changed objects: state "found"
-        for entries in ledger.portions(sources):                        # objects that wait to be read, in portions
-            ledger.put([replace(entry, state="read") for entry in entries])
-            ledger.save()                                               # one commit
-"""
+"""The ledger: which log objects exist, and which were read: the table `objects`, read into DuckDB. An object is `found` until
+an ingest has committed all its rows, then `read`; one that could not be read is `failed` and is tried again. An object has
+moved if its source no longer lists its uri, and lists a new one with its size and content: its rows, days and decisions stay. A
+copy that is listed together with its original is read, and its records are `repeated_record`."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import astuple, dataclass, fields
 from datetime import UTC, date, datetime
+from functools import partial
 from itertools import islice
-from typing import Literal
+from typing import Any, BinaryIO, Literal, TypeVar
 
 import duckdb
 import pyarrow as pa
 
 from resources.lake import SCHEMAS, Tables, attach_slice, rows, run, sql_text, stream, workbench
 from resources.sources.listing import LogObject, SourceError
-from resources.sources.prefetch import READ_BYTES, DigestReader, prefetched
-from resources.sources.sources import SourceSettings, days_in, nothing_under, objects_after, workloads_of
+from resources.sources.sources import (
+    ObjectVersion,
+    SourceSettings,
+    days_in,
+    nothing_under,
+    objects_after,
+    open_object,
+    workloads_of,
+)
+from stores import s3
+
+AT_ONCE = s3.CONNECTIONS
+AHEAD_BYTES = 64 << 20
+SMALL_BYTES = s3.RANGE_BYTES
+SILENT = 8
+"""After this many unanswered requests in a row, the other objects are left for the next run."""
+
+Item = TypeVar("Item", bound=ObjectVersion)
+Opened = Callable[[], AbstractContextManager[BinaryIO]]
+
+
+def prefetched(items: Iterable[Item]) -> Iterator[tuple[Item, Opened]]:
+    """Every item with a function that opens its content, in order."""
+    source = iter(items)
+    waiting: deque[tuple[Item, Future[bytes] | None]] = deque()
+    ahead = silent = 0
+    while True:
+        while len(waiting) < AT_ONCE and ahead < AHEAD_BYTES and (item := next(source, None)) is not None:
+            small = item.uri.startswith(s3.SCHEMES) and item.bytes <= SMALL_BYTES and silent < SILENT
+            waiting.append((item, s3.start_fetch(item.uri, item.etag) if small else None))
+            ahead += item.bytes if small else 0
+        if not waiting:
+            return
+        item, content = waiting.popleft()
+        if content is None:
+            unanswered = silent >= SILENT and item.uri.startswith(s3.SCHEMES)
+            yield item, partial(_not_asked, item.uri) if unanswered else partial(open_object, item)
+            continue
+        ahead -= item.bytes
+        error = UNASKED if content.cancelled() else content.exception()
+        silent = silent + 1 if isinstance(error, s3.UnreachableError) else 0
+        if silent == SILENT:
+            for _, others in waiting:
+                if others is not None:
+                    others.cancel()
+        yield item, partial(_whole, content, item.uri)
+
+
+UNASKED = s3.UnreachableError("the endpoint did not answer for other objects")
+
+
+def _whole(content: Future[bytes], uri: str) -> BinaryIO:
+    if content.cancelled():
+        _not_asked(uri)
+    return io.BytesIO(content.result())
+
+
+def _not_asked(uri: str) -> BinaryIO:
+    raise s3.UnreachableError(f"{uri}: left for the next run, since {UNASKED}")
+
+
+MOST_LEFT = 64 << 20
+"""Most bytes to read for the digest after a reader has stopped before the end."""
+READ_BYTES = 4 << 20
+
+
+class DigestReader:
+    """A file that is read once from beginning to end."""
+
+    def __init__(self, file: Any):
+        self._file, self._digest, self._ended = file, hashlib.sha256(), False
+
+    def read(self, size: int) -> bytes:
+        content = self._file.read(size)
+        self._digest.update(content)
+        self._ended = not content and size > 0
+        return content
+
+    def digest(self) -> str:
+        """sha256 of the whole content; "" if more than MOST_LEFT bytes were left unread."""
+        left = MOST_LEFT
+        while not self._ended and left > 0:
+            left -= len(self.read(READ_BYTES))
+        return self._digest.hexdigest() if self._ended else ""
+
 
 LISTED_TOGETHER = 10_000
 READ_TOGETHER = 100_000
@@ -60,7 +139,6 @@ class LedgerEntry:
 
     @property
     def mapped_to(self) -> set[str]:
-        """Other workloads that may have rows of the object, by the settings it was read with."""
         return set(json.loads(self.read_as)["workloads"].values()) if self.read_as else set()
 
     @property
@@ -73,7 +151,6 @@ _NAMES = [field.name for field in fields(LedgerEntry)]
 
 
 def listed_table(listed: Sequence[LogObject]) -> pa.Table:
-    """Listed objects as an Arrow table."""
     columns = [[getattr(item, name) for item in listed] for name in _LISTED.names]
     return pa.table([pa.array(column, field.type) for column, field in zip(columns, _LISTED, strict=True)], schema=_LISTED)
 
@@ -114,10 +191,9 @@ class Ledger:
         return new - moved, moved
 
     def notice(self, source: str, listed: Iterable[LogObject], read_as: str = "") -> tuple[int, int]:
-        """Compares a source's whole listing with the ledger. Returns the number of objects, and the number of objects that are
-        new, changed, or were read with other settings than `read_as`. Objects that vanished unread are removed. An object with
-        another time or etag and the content that was read is not read again: retention may have emptied its rows. Raises
-        SourceError for an object that another source lists too: its rows would be ingested twice."""
+        """Compares a source's whole listing with the ledger. Returns the number of objects, and of those that are new, changed,
+        or were read with other settings than `read_as`. An object with another time or etag and the content that was read is
+        not read again: retention may have emptied its rows. Raises SourceError for an object that another source lists too."""
         items, total, new = iter(listed), 0, 0
         run(self._connection, "reading/ledger/delete_listed", sources=[source])
         run(self._connection, "reading/ledger/delete_new", sources=[source])
@@ -135,19 +211,12 @@ class Ledger:
             self.put(
                 [
                     LedgerEntry(
-                        source,
-                        uri,
-                        etag,
-                        size,
-                        modified,
-                        days=tuple(days_in(uri)),
-                        format=was,
-                        read_as=then,
+                        source, uri, etag, size, modified, days=tuple(days_in(uri)), format=was, read_as=then,
                         partners=tuple(partners),
                     )
                     for source, uri, size, etag, modified, was, then, partners in changed
                 ]
-            )
+            )  # fmt: skip
             run(self._connection, "reading/ledger/add_listed")
             self._connection.unregister("listed")
             new += len(changed)
@@ -207,7 +276,6 @@ class Ledger:
         return self._entries("reading/ledger/entries", uris, sources=list(sources))
 
     def of_formats(self, formats: Collection[str], sources: Collection[str]) -> list[LedgerEntry]:
-        """Listed objects of some formats."""
         return self._entries("reading/ledger/of_formats", formats=list(formats), sources=list(sources))
 
     def partners_of(self, wanted: Sequence[LedgerEntry], sources: Collection[str]) -> list[LedgerEntry]:
@@ -219,17 +287,14 @@ class Ledger:
         return self._entries("reading/ledger/whole", uris, formats=list(formats), sources=list(sources))
 
     def entries(self) -> Iterator[LedgerEntry]:
-        """All entries, by source and uri."""
         for batch in stream(self._connection, "reading/ledger/objects", workload=self.workload):
             for row in batch.drop_columns("workload").to_pylist():
                 yield LedgerEntry(**{**row, "days": tuple(row["days"]), "partners": tuple(row["partners"])})
 
     def days(self) -> list[date]:
-        """The days that objects have records of, in order."""
         return [day for (day,) in run(self._connection, "reading/ledger/days").fetchall()]
 
     def unread_days(self) -> list[date]:
-        """The days of objects that wait to be read, in order."""
         return [day for (day,) in run(self._connection, "reading/ledger/unread_days").fetchall()]
 
     def unread(self) -> tuple[int, str]:
@@ -246,12 +311,10 @@ class Ledger:
         return count, digest.hexdigest()
 
     def save(self) -> None:
-        """Replaces the workload's ledger in one commit."""
         entries = stream(self._connection, "reading/ledger/objects", workload=self.workload)
         self._tables.replace("objects", entries, workload=self.workload)
 
     def _entries(self, query: str, uris: Collection[str] = (), **parameters) -> list[LedgerEntry]:
-        """uris: rows of `wanted_uris`."""
         self._connection.register("wanted_uris", pa.table({"uri": pa.array(sorted(uris), pa.string())}))
         result = run(self._connection, query, **parameters)
         names = [column[0] for column in result.description]

@@ -1,12 +1,12 @@
-"""Lists the objects under a uri in key order, a page at a time, so a prefix may have any size. Hidden and unfinished files and
-folders (`.x`, `_x`, `x.tmp`, `x.part`, ...) are skipped. Links to folders are followed, unless they lead into what is being
-listed. No object is opened.
-"""
+"""Lists the objects under a uri in key order, a page at a time, and opens none. Hidden and unfinished files and folders (`.x`,
+`_x`, `x.tmp`, `x.part`, ...) are skipped. Links to folders are followed, unless they lead into what is being listed."""
 
 import glob
+import io
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -17,8 +17,82 @@ import fsspec
 from fsspec.utils import glob_translate
 
 from model_ops.jobs import Misuse
-from resources.sources.remote import filesystem_of, in_words, info_of
 from stores import s3
+from stores.s3 import CONNECT_SECONDS, READ_SECONDS
+
+WEB = ("http://", "https://")
+
+
+class RemoteError(OSError):
+    """The filesystem failed; the message names no uri."""
+
+
+def filesystem_of(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    """The filesystem of a uri and the path in it. Raises ImportError or ValueError if there is none."""
+    options: dict[str, Any] = {}
+    if uri.startswith(WEB):
+        import aiohttp
+
+        options["client_kwargs"] = {"timeout": aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS)}
+    return fsspec.url_to_fs(uri, **options)
+
+
+def info_of(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, Any] | None:
+    """Metadata of a file or folder; None where it does not exist. Raises RemoteError. fsspec reports an unreachable web server
+    like a missing page; this function distinguishes them."""
+    try:
+        with in_words():
+            return filesystem.info(path)
+    except FileNotFoundError as error:
+        cause = error.__cause__
+        if cause is not None and not isinstance(cause, FileNotFoundError) and getattr(cause, "status", None) not in (404, 410):
+            raise RemoteError(_said(cause)) from None
+        return None
+
+
+def open_remote(uri: str) -> io.RawIOBase:
+    """A binary file, read from beginning to end. Opening and reading raise OSError."""
+    with in_words():
+        filesystem, path = filesystem_of(uri)
+        return _Read(filesystem.open(path, "rb"))
+
+
+class _Read(io.RawIOBase):
+    def __init__(self, file: Any):
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with in_words():
+            content = self._file.read(len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+@contextmanager
+def in_words() -> Iterator[None]:
+    """Turns a filesystem library's errors into RemoteError; FileNotFoundError stays."""
+    try:
+        yield
+    except (FileNotFoundError, ImportError, RemoteError):
+        raise
+    except Exception as error:  # fsspec's libraries raise errors of any type
+        raise RemoteError(_said(error)) from None
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "the server does not answer"
+    status = getattr(error, "status", None) or getattr(error, "code", None)
+    return f"the server refused ({status})" if isinstance(status, int) else f"it cannot be had ({type(error).__name__})"
+
 
 HIDDEN = (".", "_")
 UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".inprogress", "~")
@@ -41,16 +115,12 @@ class LogObject:
 
 
 def is_skipped(relative: str) -> bool:
-    """Whether a key, or a part of it, is hidden or unfinished."""
     key = relative.strip("/")
     return key.startswith(HIDDEN) or key.endswith(UNFINISHED) or any(f"/{mark}" in key for mark in HIDDEN)
 
 
 def local_objects(name: str, place: str, after: str = "") -> Iterator[LogObject]:
-    """Files under a directory, a single file, or the matches of a glob (matching directories are listed recursively).
-
-    `place` is absolute, as local_path returns it.
-    """
+    """Files under a directory, a file, or the matches of a glob. `place` is absolute, as local_path returns it."""
     path = Path(place)
     if path.is_file():
         yield from _one_file(name, str(path), after)
@@ -72,7 +142,6 @@ def local_objects(name: str, place: str, after: str = "") -> Iterator[LogObject]
 
 
 def remote_objects(name: str, uri: str, after: str = "") -> Iterator[LogObject]:
-    """Objects under a prefix, a single object, or the matches of a glob. Raises OSError, ValueError and ImportError."""
     if uri.startswith(s3.SCHEMES):
         yield from _s3_objects(name, uri, after)
         return

@@ -1,30 +1,88 @@
 """Sources of logs: the settings in a recipe, the objects under a uri, and the bytes of an object. A uri is a file, a directory,
-a glob, file://, s3://, or any URL that fsspec knows; credentials come from the environment.
-
-    for item in objects_after("gateway", SourceSettings(uri="s3://logs/gateway/")):
-        with open_object(item) as file: file.read()
-"""
+a glob, file://, s3://, or any URL that fsspec knows; credentials come from the environment."""
 
 import glob
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from datetime import date
+from glob import has_magic
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Protocol
-from urllib.parse import urlsplit
+from unicodedata import normalize
+from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from model_ops.files import LocalPath
 from resources.records import FieldMapping
-from resources.sources.listing import LogObject, SourceError, local_objects, remote_objects
-from resources.sources.local_paths import is_local, local_path, remote_uri
-from resources.sources.remote import open_remote
+from resources.sources.listing import LogObject, SourceError, local_objects, open_remote, remote_objects
 from stores import s3
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.:-]*)://")
+_FILE = re.compile(r"file:(?://(?:localhost(?=/))?|(?=/))", re.IGNORECASE)
+
+
+def is_local(uri: str) -> bool:
+    return bool(_FILE.match(uri)) or not _SCHEME.match(uri)
+
+
+def local_path(uri: str, home: Path | None = None) -> str | None:
+    """The absolute path of a local uri, relative to `home` (default: the working directory); None for a remote uri."""
+    if not is_local(uri):
+        return None
+    path = _existing(*_spellings(uri), home=str(home or Path.cwd()))
+    if "\0" in path:  # no file system has such a name; opening it raises the error
+        return path
+    if os.path.lexists(path) or not has_magic(path):
+        return os.path.realpath(path)
+    fixed, rest = _before_wildcard(path)
+    return os.path.join(os.path.realpath(fixed), rest)  # noqa: PTH118 - Path would drop a trailing slash
+
+
+def plain_path(uri: str) -> str:
+    """The absolute path of a local uri without `.`, `..`, `//` and `~`; links stay."""
+    return os.path.normpath(_existing(*_spellings(uri), home=str(Path.cwd())))
+
+
+def remote_uri(uri: str) -> str:
+    """A remote uri with its scheme in lower case, s3a:// as s3://. Keys stay as they are: s3://logs//x is not s3://logs/x."""
+    scheme = _SCHEME.match(uri)
+    if not scheme:
+        return uri
+    name = scheme[1].lower()
+    return f"{'s3' if name == 's3a' else name}{uri[scheme.end(1) :]}"
+
+
+def absolute_uri(uri: str, home: Path | None = None) -> str:
+    """The uri that objects are listed under: an absolute path, or a remote uri."""
+    return local_path(uri, home) or remote_uri(uri)
+
+
+def _spellings(uri: str) -> tuple[str, ...]:
+    """Paths that a local uri may mean, the likeliest first: most writers percent-encode file:// uris."""
+    scheme = _FILE.match(uri)
+    if not scheme:
+        return (uri,)
+    written = uri[scheme.end() :]
+    return (unquote(written, errors="surrogateescape"), written)
+
+
+def _existing(*spellings: str, home: str) -> str:
+    paths = [os.path.join(home, os.path.expanduser(each)) for each in spellings]  # noqa: PTH111, PTH118 - `~nobody` is a name
+    variants = [path for path in paths if "\0" not in path]
+    variants += [normalize(form, path) for path in variants for form in ("NFC", "NFD")]
+    return next((path for path in variants if os.path.lexists(path)), paths[0])
+
+
+def _before_wildcard(path: str) -> tuple[str, str]:
+    head = re.split(r"[*?\[]", path, maxsplit=1)[0].rpartition("/")[0]
+    return head or "/", path[len(head) :].lstrip("/")
+
 
 MAX_OBJECTS = 1_000_000
 """Most objects of a source that is listed as a whole (seeds, suites, inspections). Logs are listed a page at a time."""
@@ -96,7 +154,6 @@ class SourceSettings(BaseModel):
 
 
 def workloads_of(workload: str, sources: Mapping[str, SourceSettings]) -> set[str]:
-    """All workloads that the records of a recipe's sources may go to."""
     return {workload, *(name for source in sources.values() for name in source.workloads.values())}
 
 
@@ -112,8 +169,7 @@ class ObjectVersion(Protocol):
 
 
 def objects_after(name: str, source: SourceSettings, after: str = "") -> Iterator[LogObject]:
-    """The objects of a source in uri order, after the uri `after`, listed lazily. Raises SourceError where they cannot be
-    listed."""
+    """The objects of a source in uri order, after the uri `after`, lazily. Raises SourceError where they cannot be listed."""
     try:
         path = local_path(source.uri)
         if path is not None:

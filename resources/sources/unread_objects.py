@@ -1,8 +1,6 @@
-"""Finds log objects that are new or changed: for a sensor every minute, or a page at a time. Each tick of a sensor lists two
-parts of a source: the end, where writers that name objects by time put new ones, and the next page of a walk over everything,
-which takes WALK_TICKS ticks. Listed objects are compared with sorted 64-bit hashes of what was read (KnownObjects, remembered
-in the lake and mapped into memory), and only those that it lacks with the ledger itself. Nothing is written to the ledger.
-"""
+"""Finds log objects that are new or changed, for a sensor. Each tick lists two parts of a source: the end, where writers that
+name objects by time put new ones, and the next page of a walk over everything, which takes WALK_TICKS ticks. Listed objects are
+compared with sorted 64-bit hashes of what was read (KnownObjects), and only those that it lacks with the ledger itself."""
 
 from __future__ import annotations
 
@@ -120,8 +118,7 @@ class NewObjects:
 
     objects: int
     days: list[date]
-    """Of their records, as far as they are known: named by keys, or by a run that looked into the objects, else the day on
-    which an object was written."""
+    """Of their records, as keys or a run that looked into the objects name them, else the day on which one was written."""
     digest: str
     """Identifies the objects, their days and the settings to read them with."""
     cursor: dict[str, str]

@@ -1,6 +1,5 @@
 """What a mirror knows of its bucket: for each object its etag, and whether and how its file lies here. Several processes of a
-machine share it.
-"""
+machine share it."""
 
 import os
 import sqlite3
@@ -58,7 +57,6 @@ class MirrorIndex:
             connection.execute(LINES)
 
     def of(self, under: str = "") -> dict[str, Object]:
-        """The known objects whose path begins with `under`."""
         with self._open() as connection:
             entries = connection.execute(
                 "select path, etag, bytes, here, size, modified_ns, used_at from objects where path >= ? and path < ?",

@@ -1,11 +1,7 @@
 """Leases in a bucket: who works on a lake, from any machine. A lease is an object that its holder writes again every RENEW_S
 seconds; one that was not written for EXPIRE_S seconds, by the store's clock, belongs to a process that was killed. Both sides
 write their own lease first and look for the other's then, so that of two at least one sees the other. A holder that could not
-write its lease in time has lost it for good, one turn before others may take it: from then on it must not write to the lake.
-
-    with shared(bucket, "work"): ...                  # many at a time
-    with exclusive(bucket, "work"): ...               # raises LeaseHeld while anybody works
-"""
+write its lease in time has lost it for good, one turn before others may take it: from then on it must not write to the lake."""
 
 from __future__ import annotations
 
@@ -64,7 +60,6 @@ class _Lease:
             self._sent_at = sent_at
 
     def written(self) -> datetime:
-        """When it was last written, by the store's clock."""
         return self.bucket.modified(self.path) or datetime.now(UTC)
 
     def free(self) -> None:

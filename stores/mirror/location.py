@@ -1,7 +1,5 @@
 """Finds the mirror of a lake in a bucket, and makes sure that the bucket can hold a lake. Mirrors lie in MILLRACE_MIRRORS, or
-~/.local/share/millrace/lakes. The folder's name has a digest of the url and of the endpoint, since two endpoints may each have
-a bucket of one name.
-"""
+~/.local/share/millrace/lakes, under a digest of url and endpoint."""
 
 import hashlib
 import json

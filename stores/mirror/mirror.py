@@ -9,18 +9,23 @@ keeps for itself stays out of the bucket: Dagster's history, caches, recipes, un
 """
 
 import json
+import os
+import time
+import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import urlsplit
 
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from stores.in_use import hold, holding
 from stores.lake_error import LakeError
 from stores.mirror.bucket import Conflict, try_conditions
-from stores.mirror.delta import committing, storage_options
 from stores.mirror.known import Object
 from stores.mirror.layout import (
     ANSWERS,
@@ -28,8 +33,11 @@ from stores.mirror.layout import (
     MANIFEST,
     MANIFEST_ALONE,
     PUSHED,
+    SMALL_BYTES,
+    droppable,
     files_in,
     is_shared,
+    make_room,
     manifest_of,
     publish_order,
     version_of,
@@ -37,8 +45,65 @@ from stores.mirror.layout import (
 )
 from stores.mirror.leases import LeaseHeld, exclusive, require_held, shared
 from stores.mirror.pulling import MirrorReader
-from stores.mirror.space import SMALL_BYTES, droppable, make_room
 from stores.s3 import GoneError, ObjectEntry
+
+PATIENCE = "60s"
+
+
+def storage_options() -> dict[str, str]:
+    """delta-rs's settings for a bucket, from the usual AWS settings (stores/s3.py says which). Not stored."""
+    import botocore.session
+
+    session = botocore.session.Session()
+    region = os.environ.get("AWS_REGION") or session.get_config_variable("region") or "us-east-1"
+    options = {"AWS_REGION": region, "timeout": PATIENCE, "aws_conditional_put": "etag"}
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if endpoint:
+        options["AWS_ENDPOINT_URL"] = endpoint
+        options["AWS_ALLOW_HTTP"] = str(urlsplit(endpoint).scheme == "http").lower()
+    credentials = session.get_credentials()
+    if credentials is None:
+        return {**options, "AWS_SKIP_SIGNATURE": "true"}
+    keys = credentials.get_frozen_credentials()
+    options |= {"AWS_ACCESS_KEY_ID": keys.access_key, "AWS_SECRET_ACCESS_KEY": keys.secret_key}
+    return {**options, "AWS_SESSION_TOKEN": keys.token} if keys.token else options
+
+
+def opened_there(uri: str, options: dict[str, str]) -> DeltaTable | None:
+    """The table in the bucket at its newest version, or None if nothing was ever committed to it."""
+    try:
+        return DeltaTable(uri, storage_options=options)
+    except (TableNotFoundError, FileNotFoundError):
+        return None
+
+
+@contextmanager
+def committing(uri: str, options: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """Settings of one commit. Raises LakeError if another machine changed the same rows meanwhile."""
+    process, number = _process(os.getpid()), time.time_ns()
+    try:
+        yield {
+            "storage_options": options,
+            "commit_properties": CommitProperties(app_transactions=[Transaction(process, number)]),
+        }
+    except (DeltaError, OSError) as error:
+        table = opened_there(uri, options)
+        if table is not None and table.transaction_version(process) == number:
+            return
+        if isinstance(error, CommitFailedError) or "already exists" in str(error):
+            raise LakeError(
+                f"another machine changed the same rows of {uri} meanwhile: nothing of this change was kept; run it again"
+            ) from error
+        raise LakeError(
+            f"the store refused or did not finish a commit to {uri} ({type(error).__name__}): check that the keys "
+            "in use may read and write there, and run it again"
+        ) from error
+
+
+@cache
+def _process(pid: int) -> str:
+    return f"millrace-{uuid.uuid4().hex}"
+
 
 TRIED = "conditional_writes"
 """A file in HOME: the store was found to have them."""
@@ -49,7 +114,6 @@ class Mirror(MirrorReader):
 
     @property
     def place(self) -> str:
-        """The lake's name in messages."""
         return self.bucket.url
 
     def may_write(self) -> None:
@@ -174,7 +238,6 @@ class Mirror(MirrorReader):
             self.publish(directory / MANIFEST)
 
     def _require_files(self, directory: Path) -> None:
-        """Raises LakeError unless the bucket has every file of a version but its manifest."""
         name = self._name(directory)
         there = {item.key: item.bytes for item in self.bucket.objects(name)}
         here = {self._name(path): path.stat().st_size for path in files_in(directory) if path != directory / MANIFEST}
@@ -189,7 +252,6 @@ class Mirror(MirrorReader):
             )
 
     def unpublished(self) -> list[Path]:
-        """Versions that were finished here and whose upload was stopped."""
         known = self.known.of()
         finished = versions_of(self._name(path) for path in files_in(self.root, MANIFEST))
         return [self.root / version for version in sorted(finished) if manifest_of(version) not in known]
@@ -282,7 +344,6 @@ class Mirror(MirrorReader):
 
 
 def _is_there(path: Path, known: Object | None, item: ObjectEntry | None) -> bool:
-    """Whether the bucket has a file of this machine, as it is here."""
     return (
         known is not None
         and item is not None

@@ -43,11 +43,9 @@ class NoMirror:
         yield str(table), {}
 
     def table(self, table: Path) -> DeltaTable:
-        """The table, to be worked on. Raises TableNotFoundError."""
         return DeltaTable(str(table))
 
     def table_files(self, table: Path) -> dict[str, ObjectEntry]:
-        """Every file of a table, by its path in it."""
         files = {}
         for path in (path for path in table.rglob("*") if path.is_file()):
             status = path.stat()

@@ -1,16 +1,16 @@
 """Takes into a mirror what other machines wrote to its bucket. A file that was written here and not published yet is never
-overwritten, unless it is part of a version that the bucket has finished. Answers are joined.
-"""
+overwritten, unless it is part of a version that the bucket has finished. Answers are joined."""
 
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from hashlib import sha256
 from os import stat_result
 from pathlib import Path, PurePosixPath
 
-from model_ops.files import locked, replaced
+from model_ops.files import is_at, lock, locked, replaced
 from stores.in_use import InUse, taken
-from stores.mirror.bucket import Bucket
+from stores.mirror.bucket import Bucket, Conflict
 from stores.mirror.known import MirrorIndex, Object
 from stores.mirror.layout import (
     HOME,
@@ -24,8 +24,114 @@ from stores.mirror.layout import (
     version_of,
     versions_of,
 )
-from stores.mirror.paid_answers import PaidAnswers, digests_of
 from stores.s3 import ATTEMPTS, GoneError, ObjectEntry
+
+
+class PaidAnswers:
+    """The files of paid answers of one mirror."""
+
+    def __init__(self, bucket: Bucket, known: MirrorIndex):
+        self._bucket, self._known = bucket, known
+
+    def take(self, name: str, path: Path) -> str | None:
+        """Joins the object into the file; returns its etag, None if there is none."""
+        there = self._bucket.get(name)
+        others, etag = there if there is not None else (b"", None)
+        with locked_log(path):
+            mine, seen = path.read_bytes(), self._seen(name)
+            content = joined(mine, seen, others)
+            if not content.startswith(mine):
+                with replaced(path) as temporary:
+                    temporary.write_bytes(content)
+            elif len(content) > len(mine):  # processes may have read the places of the lines before
+                with path.open("ab") as file:
+                    file.write(content[len(mine) :])
+            status = path.stat()
+        if etag is None:
+            self._known.forget([name])
+            return None
+        if set(digests_of(content)) <= set(digests_of(others)):
+            self._known.note(name, etag, len(others), status)
+        else:
+            self._known.note_grown(name, etag, len(others))
+        self._known.note_lines(name, digests_of(others))
+        return etag
+
+    def push(self, name: str, path: Path) -> None:
+        known = self._known.get(name)
+        etag = known.etag if known is not None and known.is_here else self.take(name, path)
+        while True:
+            with locked_log(path):
+                status, content = path.stat(), path.read_bytes()
+            try:
+                etag = self._bucket.put(name, content, etag)
+            except Conflict:
+                etag = self.take(name, path)
+                continue
+            self._known.note(name, etag, len(content), status)
+            self._known.note_lines(name, digests_of(content))
+            return
+
+    def own(self, name: str, path: Path) -> list[bytes]:
+        if (known := self._known.get(name)) is not None and known.is_unchanged(path):
+            return []
+        with locked_log(path):
+            content = path.read_bytes()
+        seen = self._seen(name)
+        return [
+            line
+            for digest, line in zip(digests_of(content), content.splitlines(keepends=True), strict=True)
+            if digest not in seen
+        ]
+
+    def without(self, path: Path, lines: Collection[bytes]) -> None:
+        gone = set(lines)
+        with locked_log(path):
+            left = [line for line in path.read_bytes().splitlines(keepends=True) if line not in gone]
+            with replaced(path) as temporary:
+                temporary.write_bytes(b"".join(left))
+
+    def drop(self, name: str, path: Path) -> None:
+        """Removes the lines of an object that was removed; the file stays if it has others."""
+        with suppress(FileNotFoundError), locked_log(path):
+            left = joined(path.read_bytes(), self._seen(name), b"")
+            if left:
+                with replaced(path) as temporary:
+                    temporary.write_bytes(left)
+            else:
+                path.unlink()
+        self._known.forget([name])
+
+    def _seen(self, name: str) -> set[bytes]:
+        """Digests of the lines that the file here and the object had in common."""
+        known = self._known.get(name)
+        return self._known.lines_of(name) if known is not None and known.is_here else set()
+
+
+def joined(mine: bytes, seen: set[bytes], others: bytes) -> bytes:
+    """The lines of both, without those that one of both has erased. seen: digests of the lines that both had before."""
+    if mine and not mine.endswith(b"\n"):
+        mine += b"\n"  # a line that a killed process left
+    theirs = dict(zip(digests_of(others), others.splitlines(keepends=True), strict=True))
+    own = list(zip(digests_of(mine), mine.splitlines(keepends=True), strict=True))
+    has = {digest for digest, _ in own}
+    own_lines = [line for digest, line in own if digest in theirs or digest not in seen]
+    return b"".join([*own_lines, *(line for digest, line in theirs.items() if digest not in has and digest not in seen)])
+
+
+@contextmanager
+def locked_log(path: Path) -> Iterator[None]:
+    """Holds the kernel lock of the file, as its writers do. Raises FileNotFoundError."""
+    while True:
+        with path.open("rb") as file:
+            lock(file)
+            if is_at(file.fileno(), path):
+                yield
+                return
+
+
+def digests_of(content: bytes) -> Iterator[bytes]:
+    return (sha256(line).digest() for line in content.splitlines(keepends=True))
 
 
 class MirrorReader:
@@ -58,7 +164,6 @@ class MirrorReader:
             self._bring([item for item in listed.values() if version_of(item.key) in {*brought, None}], known)
 
     def pull_file(self, path: Path) -> None:
-        """Brings one small file up to date; removes it if it was removed from the bucket."""
         name = self._name(path)
         known = self.known.get(name)
         if (known is None and path.exists()) or (known is not None and path.exists() and not known.is_unchanged(path)):
@@ -74,7 +179,6 @@ class MirrorReader:
             self.known.forget([name])
 
     def pull_folder(self, folder: Path) -> None:
-        """Brings the small files of one folder up to date."""
         name = self._name(folder)
         with self._alone():
             known = self.known.of(f"{name}/")
@@ -112,8 +216,7 @@ class MirrorReader:
         return True
 
     def _make_way(self, version: str, known: dict[str, Object], always: bool) -> bool:
-        """Clears the folder of a version that the bucket has finished, if another one is here. False if that has to stay: a
-        process works in it (always: it is cleared all the same), or has just published it."""
+        """Clears another folder of a version that the bucket has finished. False if it stays: a process just published it."""
         place = self.root / version
         if manifest_of(version) in known or not place.is_dir() or not any(place.iterdir()):
             return True
@@ -140,7 +243,6 @@ class MirrorReader:
         return True
 
     def _bring(self, items: Collection[ObjectEntry], known: Mapping[str, Object]) -> None:
-        """Downloads new and changed small files, joins answers, and notes the large ones."""
         wanted = [item.key for item in items if is_small(item) and self._is_outdated(item, known.get(item.key))]
         # a folder without a manifest would count as unfinished
         self._download([name for name in wanted if name.endswith(MANIFEST)])
@@ -166,15 +268,13 @@ class MirrorReader:
         return [item.key for item in items if self._is_outdated(item, known.get(item.key))]
 
     def _is_outdated(self, item: ObjectEntry, known: Object | None) -> bool:
-        """Whether an object has to be downloaded: it is new or changed, and the file here, if any, was not written since. Files
-        of versions are written by erasures alone, and the bucket has the result of the one that was completed."""
+        """Whether an object is new or changed, and the file here not written since; files of versions only erasures write."""
         file, is_of_version = self.root / item.key, version_of(item.key) is not None
         if known is None or not file.exists():
             return is_of_version or not file.exists()
         return known.etag != item.etag and (is_of_version or known.is_unchanged(file))
 
     def _is_other(self, item: ObjectEntry, known: Object | None) -> bool:
-        """Whether a large object is another one than was known; its file, unless it was written since, is dropped."""
         if known is not None and known.etag == item.etag:
             return False
         file = self.root / item.key

@@ -13,7 +13,7 @@ PAGE = PROJECT / "docs" / "python.md"
 
 def blocks() -> list[str]:
     """Those that a lake with one release can run; `py` marks the one that needs two
-    (tests/millrace/test_lake_side_by_side.py)."""
+    (tests/millrace/test_public_module.py)."""
     return re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 

@@ -11,7 +11,7 @@ from tiny_models import run_job
 from tiny_models import tiny_model as random_model
 from torch.nn import functional as F
 
-from model_ops.documents.chats import read_chats
+from model_ops.documents.likelihood import read_chats
 from model_ops.jobs.errors import ModelError
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress

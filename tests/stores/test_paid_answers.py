@@ -3,7 +3,7 @@
 import pytest
 
 from resources.composing.teachers.answer_store import AnswerStore, StoredAnswer
-from stores.mirror.paid_answers import digests_of, joined
+from stores.mirror.pulling import digests_of, joined
 
 PLACE = "answers/tutor.jsonl"
 
@@ -28,17 +28,14 @@ def erase(lake, name):
     path.write_bytes(b"".join(line for line in path.read_bytes().splitlines(keepends=True) if f'"{name}"'.encode() not in line))
 
 
-@pytest.mark.parametrize(
-    ("mine", "seen", "others", "expected"),
-    [
-        (b"1\n2\n", b"1\n", b"1\n3\n", b"1\n2\n3\n"),
-        (b"1\n2", b"1\n", b"1\n3\n", b"1\n2\n3\n"),  # a killed process left the last line without its end
-        (b"1\n2\n", b"1\n2\n", b"1\n", b"1\n"),  # erased there
-        (b"1\n3\n", b"1\n2\n", b"1\n2\n", b"1\n3\n"),  # erased here
-        (b"3\n", b"", b"1\n2\n", b"3\n1\n2\n"),
-        (b"1\n2\n", b"1\n", b"", b"2\n"),
-    ],
-)
+@pytest.mark.parametrize(("mine", "seen", "others", "expected"), [
+    (b"1\n2\n", b"1\n", b"1\n3\n", b"1\n2\n3\n"),
+    (b"1\n2", b"1\n", b"1\n3\n", b"1\n2\n3\n"),  # a killed process left the last line without its end
+    (b"1\n2\n", b"1\n2\n", b"1\n", b"1\n"),  # erased there
+    (b"1\n3\n", b"1\n2\n", b"1\n2\n", b"1\n3\n"),  # erased here
+    (b"3\n", b"", b"1\n2\n", b"3\n1\n2\n"),
+    (b"1\n2\n", b"1\n", b"", b"2\n"),
+])  # fmt: skip
 def test_lines_of_two_files_are_joined(mine, seen, others, expected):
     assert joined(mine, set(digests_of(seen)), others) == expected
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from model_ops.answering import Budget, BudgetError, Endpoint, RateLimiter
 from model_ops.jobs import CheckFailed
-from resources.composing.teachers.answer_store import AnswerStore, StoredAnswer
-from resources.composing.teachers.requests import AnswerRequest, answer_requests
+from resources.composing.teachers.answer_store import AnswerRequest, AnswerStore, StoredAnswer, answer_requests
 from resources.composing.teachers.settings import TeacherSettings
 from resources.composing.teachers.token_logs import read_token_logs
 
@@ -47,8 +46,6 @@ class EndpointAnswers:
         return self.endpoint.without_usage
 
     def asked_of(self, row: dict[str, Any]) -> list[AnswerRequest]:
-        """The requests of a row, one for each answer."""
-
         def body(messages: list[dict[str, Any]], tools: Any, extra: dict[str, Any]) -> dict[str, Any]:
             return {**self.settings.sampling, **extra, "messages": messages, **({"tools": tools} if tools else {})}
 
@@ -88,15 +85,9 @@ class EndpointAnswers:
                 f"{self.settings.logprobs}), or leave teacher.logprobs out to learn its text"
             )
         answer = StoredAnswer(
-            self.settings.name,
-            reply.message,
-            reply.failure,
-            reply.finish_reason,
-            reply.prompt_tokens,
-            reply.answer_tokens,
-            reply.cost,
-            logs.packed() if logs else None,
-        )
+            self.settings.name, reply.message, reply.failure, reply.finish_reason, reply.prompt_tokens, reply.answer_tokens,
+            reply.cost, logs.packed() if logs else None,
+        )  # fmt: skip
         if not reply.retryable:
             self.store.keep(key, answer)
         return answer

@@ -1,8 +1,5 @@
-"""A teacher in process as a source of answers: a worker generates all that are missing, before rows are decided on.
-
-Answers are kept in the lake under the model's digest, like those of an endpoint. Finished chunks of a killed job are under
-`work` and taken up by the next one.
-"""
+"""A teacher in process as a source of answers: a worker generates all that are missing. They are kept in the lake under the
+model's digest; finished chunks of a killed job, under `work`, are taken up by the next one."""
 
 from __future__ import annotations
 
@@ -18,20 +15,16 @@ import pyarrow.parquet as pq
 
 from model_ops.files import renamed_when_complete
 from model_ops.rendering import LEARNT_REQUEST
-from resources.composing.teachers.answer_store import AnswerStore, StoredAnswer
-from resources.composing.teachers.requests import AnswerRequest, answer_requests
+from resources.composing.teachers.answer_store import AnswerRequest, AnswerStore, StoredAnswer, answer_requests
 from resources.composing.teachers.settings import TeacherSettings
 
 ROWS_AT_A_TIME = 1_024
 PROMPTS = pa.schema(
     [
-        ("key", pa.string()),
-        ("messages", pa.string()),
-        ("tools", pa.string()),
-        ("request", pa.string()),
+        ("key", pa.string()), ("messages", pa.string()), ("tools", pa.string()), ("request", pa.string()),
         ("ts", pa.timestamp("us", tz="UTC")),
     ]
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -78,13 +71,10 @@ class ModelAnswers:
             prompts,
             output,
             {
-                **settings,
-                "request": self.settings.request,
-                "max_new_tokens": self.settings.max_tokens,
-                "batch_size": self.settings.batch_size,
-                "seed": self.settings.seed,
+                **settings, "request": self.settings.request, "max_new_tokens": self.settings.max_tokens,
+                "batch_size": self.settings.batch_size, "seed": self.settings.seed,
             },
-        )
+        )  # fmt: skip
         with pq.ParquetFile(output / "answers.parquet") as file:
             for batch in file.iter_batches(ROWS_AT_A_TIME):
                 self.store.keep_all((row["key"], self._answer(row)) for row in batch.to_pylist())
@@ -96,17 +86,11 @@ class ModelAnswers:
 
     def _answer(self, row: dict[str, Any]) -> StoredAnswer:
         return StoredAnswer(
-            self.settings.name,
-            json.loads(row["message"]) if row["message"] else None,
-            row["failure"],
-            row["finish_reason"],
-            row["prompt_tokens"],
-            row["answer_tokens"],
-            0.0,
-        )
+            self.settings.name, json.loads(row["message"]) if row["message"] else None, row["failure"], row["finish_reason"],
+            row["prompt_tokens"], row["answer_tokens"], 0.0,
+        )  # fmt: skip
 
     def _write_missing(self, asked: Iterator[AnswerRequest], path: Path) -> set[str]:
-        """Writes the prompts of the answers that are not kept, each once; returns their keys."""
         path.parent.mkdir(parents=True, exist_ok=True)
         seen: set[str] = set()
         with renamed_when_complete(path) as temporary, pq.ParquetWriter(temporary, PROMPTS, compression="zstd") as writer:
@@ -125,7 +109,6 @@ class ModelAnswers:
 
 
 def _request_of(row: dict[str, Any]) -> dict[str, Any]:
-    """What the request of the row's last answer gave the chat template."""
     own = json.loads(row["messages"])[-1].get(LEARNT_REQUEST) if row["messages"] else None
     request = own if isinstance(own, dict) else json.loads(row["request"]) if row.get("request") else {}
     return request if isinstance(request, dict) else {}

@@ -64,7 +64,6 @@ class VerifySettings(Settings):
 
 
 def _refuse_unasked(directory: Path) -> None:
-    """Raises ModelError for a directory whose model cannot be asked."""
     refuse_unusable_base(directory)
     if not template_files.chat_templates(directory):
         raise ModelError(
@@ -228,7 +227,6 @@ class TeacherSettings(Settings):
 
     @property
     def endpoint(self) -> EndpointSettings:
-        """The server that answers. Only for a teacher with a base_url."""
         return EndpointSettings(**{name: getattr(self, name) for name in EndpointSettings.model_fields})
 
     @property
@@ -243,12 +241,10 @@ class TeacherSettings(Settings):
 
     @property
     def judged(self) -> bool:
-        """Whether a judge scores the answers."""
         return self.verify is not None and self.verify.kind == "judge"
 
     @property
     def sampling(self) -> dict[str, Any]:
-        """The fields of a request that say how answers are drawn, and what comes with them."""
         logs = {} if self.logprobs is None else {"logprobs": True, "top_logprobs": self.logprobs}
         return {**self.request, "temperature": self.temperature, "top_p": self.top_p, "max_tokens": self.max_tokens, **logs}
 

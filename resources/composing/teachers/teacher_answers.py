@@ -1,15 +1,8 @@
-"""Builds a dataset whose training rows end with a teacher's answers: sequence-level distillation (Kim and Rush, 2016,
-arXiv 1606.07947).
-
-Of each training row the teacher answers what the last answer of the log answered; that answer alone is learnt (earlier ones
-are context). Rows without a conversation (plain text, token ids) stay as they are. Validation and test rows stay the log's, so
-losses compare with those of other runs. A row without a usable answer is left out, counted by reason. `requests.parquet` says
-of every answer what became of it. With `answers` and `verify` the best of several is kept and wrong ones are rejected;
-`preferences.parquet` has pairs of both.
-
-With `prompts` the training rows are those of `rl_prompts`, and what each brings verifies its answers: rejection sampling, as of
-Hermes 4 (arXiv 2508.18255). Prompts that no answer solved are counted as rejected rows.
-"""
+"""Builds a dataset whose training rows end with a teacher's answers: sequence-level distillation (Kim and Rush, 2016, arXiv
+1606.07947); that answer alone is learnt. Validation and test rows stay the log's, so losses compare with those of other runs.
+`requests.parquet` says what became of every answer. With `answers` and `verify` the best of several is kept;
+`preferences.parquet` has pairs of right and wrong ones. With `prompts` the training rows are those of `rl_prompts`, and what
+each brings verifies its answers: rejection sampling, as of Hermes 4 (arXiv 2508.18255)."""
 
 import hashlib
 import json
@@ -27,10 +20,16 @@ import pyarrow.parquet as pq
 from model_ops.files import bare, renamed_when_complete
 from model_ops.jobs import counted
 from resources.composing.dataset_schemas import LOGPROBS, PREFERENCES, REQUESTS, SFT_ROWS
-from resources.composing.teachers.answer_store import AnswerStore, StoredAnswer
+from resources.composing.teachers.answer_store import (
+    AnswerRequest,
+    AnswerStore,
+    StoredAnswer,
+    prompt_of,
+    to_be_answered,
+    with_answer,
+)
 from resources.composing.teachers.endpoint_answers import EndpointAnswers, TeacherError
 from resources.composing.teachers.model_answers import ModelAnswers, ModelTeacher
-from resources.composing.teachers.requests import AnswerRequest, prompt_of, to_be_answered, with_answer
 from resources.composing.teachers.settings import TeacherSettings
 from resources.composing.teachers.token_logs import TokenLogs
 from resources.composing.teachers.verify import AnswerCandidate, Verifier, choose, rejected
@@ -110,11 +109,8 @@ def build_teacher_answers(
 ) -> TeacherReport:
     """Writes train, validation and test of the dataset into `output`, with the teacher's answers in train. judge: for
     verify.kind judge. model: for a teacher in process. prompts: rl_prompts, whose training rows are answered in place of the
-    dataset's.
-
-    Raises TeacherError where the teacher cannot be used, max_cost would be passed, or more than most_failed of the rows have
-    no answer. Every answer is kept before the next step; a later run asks for none again.
-    """
+    dataset's. Raises TeacherError where the teacher cannot be used, max_cost would be passed, or more than most_failed of the
+    rows have no answer. Every answer is kept before the next step; a later run asks for none again."""
     output.mkdir(parents=True, exist_ok=True)
     report = TeacherReport()
     asked = (prompts or dataset) / "train.parquet"
@@ -127,12 +123,10 @@ def build_teacher_answers(
             write = {
                 name: _writer(files, output / f"{name}.parquet", schema)
                 for name, schema in (
-                    ("train", SFT_ROWS),
-                    ("requests", REQUESTS),
-                    *([("preferences", PREFERENCES)] if verifier else []),
+                    ("train", SFT_ROWS), ("requests", REQUESTS), *([("preferences", PREFERENCES)] if verifier else []),
                     *([("logprobs", LOGPROBS)] if settings.logprobs else []),
                 )
-            }
+            }  # fmt: skip
             for batch in _batches(asked):
                 for name, rows in teacher.answer_rows(batch, chosen).items():
                     if name in write:
@@ -204,7 +198,6 @@ class _Teacher:
         return files
 
     def _scored(self, rows: dict[str, tuple[dict[str, Any], list[AnswerCandidate]]]) -> dict[str, list[AnswerCandidate]]:
-        """The candidates with their scores, by row."""
         if self.verifier is None:
             return {name: several for name, (_, several) in rows.items()}
         to_score = [(name, row, each) for name, (row, several) in rows.items() for each in several if each.answer.message]
@@ -216,7 +209,6 @@ class _Teacher:
         }
 
     def _decide(self, row: dict[str, Any], candidates: list[AnswerCandidate], before: set[str], files: dict[str, Rows]) -> None:
-        """Keeps the best of a row's answers, and records all of them."""
         report, verify = self.report, self.settings.verify
         best = choose(candidates, verify, self.settings.seed, row["row_id"])
         usable = [each for each in candidates if each.answer.message is not None]
@@ -253,37 +245,23 @@ class _Teacher:
                 why = f"score {each.score:g} is below {verify.least:g}"
             files["requests"].append(
                 {
-                    **about,
-                    "model": answer.model,
-                    "request_sha256": each.key,
-                    "sample": each.sample,
-                    "score": each.score,
-                    "kept": each is best,
-                    "failure": why,
-                    "finish_reason": answer.finish_reason,
-                    "prompt_tokens": answer.prompt_tokens,
-                    "answer_tokens": answer.answer_tokens,
-                    "cost": answer.cost,
+                    **about, "model": answer.model, "request_sha256": each.key, "sample": each.sample, "score": each.score,
+                    "kept": each is best, "failure": why, "finish_reason": answer.finish_reason,
+                    "prompt_tokens": answer.prompt_tokens, "answer_tokens": answer.answer_tokens, "cost": answer.cost,
                     "answer": answer.message and json.dumps(answer.message),
                 }
-            )
+            )  # fmt: skip
         if best is None:
             return
         for each in rejected(candidates, best, verify):
             report.preferences += 1
             files["preferences"].append(
                 {
-                    **about,
-                    "session_id": row["session_id"],
-                    "prompt": json.dumps(json.loads(row["messages"])[:-1]),
-                    "tools": row["tools"],
-                    "request": row["request"],
-                    "chosen": json.dumps([best.answer.message]),
-                    "rejected": json.dumps([each.answer.message]),
-                    "chosen_score": best.score,
-                    "rejected_score": each.score,
+                    **about, "session_id": row["session_id"], "prompt": json.dumps(json.loads(row["messages"])[:-1]),
+                    "tools": row["tools"], "request": row["request"], "chosen": json.dumps([best.answer.message]),
+                    "rejected": json.dumps([each.answer.message]), "chosen_score": best.score, "rejected_score": each.score,
                 }
-            )
+            )  # fmt: skip
 
     def refuse_too_many_failures(self) -> None:
         failed = sum(self.report.failed_rows.values())

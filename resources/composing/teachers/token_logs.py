@@ -1,7 +1,5 @@
 """Log-probabilities that an endpoint gives with an answer: read from a reply, packed for the cache, written for the student.
-
-A token is named by its bytes, since endpoints give no ids; vLLM's return_tokens_as_token_ids gives `token_id:17`, which is kept
-as text. Each answer has a table of its different tokens; alternatives are places in it, with float16 log-probabilities.
+Each answer has a table of its different tokens, named by their bytes (or vLLM's `token_id:17`); alternatives are places in it.
 """
 
 from __future__ import annotations
@@ -30,13 +28,10 @@ class TokenLogs:
     logs: list[float]
 
     def packed(self) -> str:
-        """As text for a line of the cache."""
         arrays: list[np.ndarray] = [
-            np.array(self.said, np.int32),
-            np.array(self.counts, np.int16),
-            np.array(self.likely, np.int32),
+            np.array(self.said, np.int32), np.array(self.counts, np.int16), np.array(self.likely, np.int32),
             np.array(self.logs, np.float16),
-        ]
+        ]  # fmt: skip
         names = [base64.b64encode(token).decode() for token in self.tokens]
         header = json.dumps([names, [len(array) for array in arrays]]).encode()
         content = len(header).to_bytes(4, "little") + header + b"".join(array.tobytes() for array in arrays)
@@ -56,19 +51,14 @@ class TokenLogs:
     def as_row(self) -> dict[str, Any]:
         """Columns of LOGPROBS."""
         return {
-            "tokens": self.tokens,
-            "said": self.said,
-            "counts": self.counts,
-            "likely": self.likely,
+            "tokens": self.tokens, "said": self.said, "counts": self.counts, "likely": self.likely,
             "logs": np.array(self.logs, np.float16),
-        }
+        }  # fmt: skip
 
 
 def read_token_logs(choice: Any, most: int) -> TokenLogs | None:
-    """The log-probabilities in a choice of a chat completion; None where it has none, or none of the API's form.
-
-    The token that was said is among the alternatives, so a position has at most most + 1 of them.
-    """
+    """The log-probabilities in a choice of a chat completion; None where it has none, or none of the API's form. The token that
+    was said is among the alternatives, so a position has at most most + 1 of them."""
     try:
         content = choice["logprobs"]["content"]
         places: dict[bytes, int] = {}

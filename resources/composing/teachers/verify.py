@@ -1,8 +1,6 @@
-"""Scores answers, to reject what is wrong and to keep the best of several (rejection sampling).
-
-The checks are those of evaluation suites (model_ops/tasks/). What is right comes from the row: the logged answer (number,
-exact, function_call), the schema that its request asked for (json_schema), or what a row of rl_prompts brings (verifier).
-"""
+"""Scores answers by the checks of evaluation suites (model_ops/tasks/), for rejection sampling. What is right comes from the
+row: the logged answer (number, exact, function_call), its request's schema (json_schema), or the verifier of a row of
+rl_prompts."""
 
 from __future__ import annotations
 
@@ -145,8 +143,7 @@ class AnswerCandidate:
 def choose(
     candidates: Sequence[AnswerCandidate], settings: VerifySettings | None, seed: int, row_id: str
 ) -> AnswerCandidate | None:
-    """The answer that is kept. Without a verifier, or where it cannot score the row: the first by seed, unless the settings
-    drop such rows."""
+    """The answer that is kept. Where nothing can score: the first by seed, unless the settings drop such rows."""
 
     def drawn(candidate: AnswerCandidate) -> str:
         return hashlib.sha256(f"{seed} {row_id} {candidate.sample}".encode()).hexdigest()
@@ -163,8 +160,7 @@ def choose(
 def rejected(
     candidates: Sequence[AnswerCandidate], chosen: AnswerCandidate | None, settings: VerifySettings | None
 ) -> list[AnswerCandidate]:
-    """Answers that scored below the least score where another one was kept for its score: each is the rejected half of a
-    preference."""
+    """Answers below the least score where another one was kept for its score: each is the rejected half of a preference."""
     if settings is None or chosen is None or chosen.score is None:
         return []
     texts = {chosen.answer.message_text}

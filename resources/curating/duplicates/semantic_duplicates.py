@@ -1,7 +1,5 @@
-"""Groups turns with the same meaning: cosine similarity of embeddings, in blocks of bounded memory. Up to a few thousand rows,
-all pairs are compared. Beyond that, rows are gathered around centroids (spherical k-means), and each row is compared with those
-that share one of its four nearest centroids; a pair just above the threshold may be missed. Rows are given best first.
-"""
+"""Groups turns with the same meaning: cosine similarity of embeddings, in blocks of bounded memory. Beyond a few thousand rows,
+each is compared with those that share one of its four nearest centroids (spherical k-means). Rows are given best first."""
 
 import itertools
 
@@ -47,7 +45,6 @@ def group_vectors(
 
 
 def _clusters(vectors: np.ndarray) -> list[np.ndarray]:
-    """Rows to compare with each other, in order; a row may be in several clusters."""
     count = len(vectors)
     wanted = -(-count * NEAREST // TOGETHER)
     if count <= 2 * TOGETHER:

@@ -1,7 +1,5 @@
 """The compiled loops over groups of rows: each row's parent is a row of its group, the least one is the root (Tarjan 1975).
-
-word_kernels compiles `join` and `root_of` in: a change here must touch that file too. Import this module inside functions only:
-it loads numba.
+word_kernels compiles `join` and `root_of` in: a change must touch that file too. Import inside functions only: it loads numba.
 """
 
 from model_ops.machine import compiled

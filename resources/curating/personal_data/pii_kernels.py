@@ -32,7 +32,6 @@ def _hex(byte):
 
 @compiled
 def _unescape(content, start, stop, plain):
-    """Copies a text without its JSON escapes and returns its new length."""
     size = 0
     at = start
     while at < stop:
@@ -135,8 +134,6 @@ def _suspect(plain, size, words, word_edges, word_kinds, word_starts, word_signs
 
 @compiled
 def _word(plain, at, words, word_edges, word_kinds, word_starts):
-    """The kind of the listed word that begins at `at`, 0 if none: token prefixes match their exact case, other words any
-    case."""
     for fold in range(2):
         first, second = plain[at], plain[at + 1]
         if fold:
@@ -194,8 +191,7 @@ def _value_follows(plain, at, size, kind):
 
 @compiled
 def _number_follows(plain, at, size):
-    """Whether the first digit within 60 characters of a word (its own rest, a key's quotes, 24 others) begins seven digits
-    that are at most 8 bytes apart."""
+    """Whether the first digit within 60 characters of a word begins seven digits that are at most 8 bytes apart."""
     place = at + 2
     characters = 2
     while place < size and characters < 60 and not _digit(plain[place]):
@@ -217,7 +213,6 @@ def _number_follows(plain, at, size):
 
 @compiled
 def _query(plain, at, size):
-    """Whether the URL at `at` has parameters or a user, and where it ends."""
     asked = False
     while at < size:
         byte = plain[at]
@@ -235,7 +230,6 @@ def _query(plain, at, size):
 
 @compiled
 def _ipv6(plain, at, size):
-    """Whether the colon at `at` is the first of an IPv6 address."""
     start = at
     while start > 0 and _hex(plain[start - 1]) >= 0 and at - start < 5:
         start -= 1
@@ -332,7 +326,6 @@ def _luhn(plain, start, stop):
 
 @compiled
 def _iban(plain, at, size, iban_lengths):
-    """Whether letters and digits of the country's IBAN length begin at `at`."""
     length = iban_lengths[((plain[at] | 32) - 97) * 26 + (plain[at + 1] | 32) - 97]
     signs = 0
     place = at

@@ -1,8 +1,5 @@
 """Marks JSON texts that may hold personal data: one quick pass over the bytes of a column, in compiled code. Every text in
-which `pii_patterns` finds something must be marked; one that is marked in vain only costs its parsing.
-
-    might_hold(pa.array(['[{"content":"hi"}]', '[{"content":"a@b.org"}]', None]))   # [False, True, False]
-"""
+which `pii_patterns` finds something must be marked; one that is marked in vain only costs its parsing."""
 
 from functools import cache
 
@@ -45,8 +42,7 @@ def might_hold(texts: pa.Array | pa.ChunkedArray) -> np.ndarray:
 
 @cache
 def _words() -> tuple[np.ndarray, ...]:
-    """The words as one buffer, their offsets and kinds, sorted by their first two bytes; the first word for each two bytes;
-    which two bytes begin a word in any case."""
+    """The words as one buffer, offsets and kinds, sorted by their first two bytes; and the first word for each two bytes."""
     kinds = {_TOKEN: (*TOKEN_PREFIXES, "uthorization"), _SECRET_WORD: _SECRET_WORDS, _NUMBER_WORD: _PHONE_WORDS}
     words = [(spelt.encode(), kind) for kind, list_ in kinds.items() for word in list_ for spelt in _spellings(word)]
     words.sort(key=lambda pair: (pair[0][:2], pair[0]))
@@ -60,16 +56,12 @@ def _words() -> tuple[np.ndarray, ...]:
             signs[spelling[0] << 8 | spelling[1]] = True
     edges = np.concatenate([[0], np.cumsum([len(word) for word, _ in words])]).astype(np.int32)
     return (
-        np.frombuffer(b"".join(word for word, _ in words), dtype=np.uint8),
-        edges,
-        np.array([kind for _, kind in words], dtype=np.uint8),
-        starts,
-        signs,
-    )
+        np.frombuffer(b"".join(word for word, _ in words), dtype=np.uint8), edges,
+        np.array([kind for _, kind in words], dtype=np.uint8), starts, signs,
+    )  # fmt: skip
 
 
 def _spellings(word: str) -> set[str]:
-    """A word's forms in lower, title and upper case; ASCII letters stay lower-case, as the loops fold them."""
     if word.isascii():
         return {word}
     return {"".join(sign.lower() if sign.isascii() else sign for sign in spelt) for spelt in (word, word.title(), word.upper())}
@@ -77,7 +69,6 @@ def _spellings(word: str) -> set[str]:
 
 @cache
 def _iban_lengths() -> np.ndarray:
-    """The length of a country's IBAN by its two letters, 0 where there is none."""
     lengths = np.zeros(26 * 26, dtype=np.uint8)
     for country, length in IBAN_LENGTHS.items():
         lengths[(ord(country[0]) - 65) * 26 + ord(country[1]) - 65] = length

@@ -1,6 +1,5 @@
-"""Replaces personal data in chat messages by typed placeholders. The same value gets the same placeholder for as long as one
-redactor is used. JSON stays JSON: each key and value is redacted by itself; a string that contains JSON is parsed, redacted and
-written again.
+"""Replaces personal data in chat messages by typed placeholders, the same for a value as long as one redactor is used. JSON
+stays JSON: each key and value is redacted by itself, also in strings that contain JSON.
 
     redactor = Redactor()                                          # one for each session
     redactor.redact_json('[{"role":"user","content":"mail a@b.org"}]')   # ... "mail <EMAIL_1>"
@@ -45,12 +44,10 @@ class Redactor:
         self._last: Counter[str] = Counter()
 
     def redact(self, text: str) -> str:
-        """The text with placeholders such as <EMAIL_1>."""
         return self._replace(text, self._find(text))
 
     def redact_json(self, text: str) -> str:
-        """JSON text with every key and value redacted; text that is not JSON is redacted as a whole. A text without personal
-        data is returned unchanged, byte for byte."""
+        """JSON text with every key and value redacted, other text as a whole; without personal data the same bytes."""
         before = self.counts.total()
         try:
             value = self._walk(json.loads(text))
@@ -61,7 +58,6 @@ class Redactor:
         return json_text(value)
 
     def _find(self, text: str) -> list[Span]:
-        """What is found in the text. It is searched once for as long as its session's texts are remembered."""
         spans = self._remembered.get(text)
         if spans is None:
             if len(self._remembered) >= MOST_REMEMBERED:
@@ -107,7 +103,6 @@ class Redactor:
         return self._replace(value, spans)
 
     def _json_inside(self, text: str) -> str:
-        """Redacts a string that may contain JSON. Its formatting is kept if the text can be redacted in place."""
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):

@@ -1,7 +1,5 @@
-"""Adds Microsoft Presidio's findings to the built-in patterns: `curation: {pii_engine: presidio}`. Presidio is an extra and
-needs a spaCy model (en_core_web_lg, or that of MILLRACE_PRESIDIO_MODEL), which is not downloaded automatically. Where both find
-something at the same place, the built-in kind is used.
-"""
+"""Adds Microsoft Presidio's findings to the built-in patterns, which win at the same place: `curation: {pii_engine: presidio}`.
+It needs a spaCy model (en_core_web_lg, or that of MILLRACE_PRESIDIO_MODEL), which is not downloaded automatically."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -74,7 +72,6 @@ def presidio_finder() -> Callable[[str], tuple[Span, ...]]:
 
 
 def _pieces(text: str) -> Iterator[tuple[int, str]]:
-    """A text in pieces that spaCy accepts, each with its offset, cut at a space where one is near."""
     begin = 0
     while begin < len(text):
         end = begin + PIECE

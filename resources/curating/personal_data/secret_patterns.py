@@ -1,6 +1,5 @@
 """Finds keys, tokens, passwords and credentials in URLs in a text, as spans of kind SECRET. Tokens are recognised by the
-prefixes that issuers document; other secrets by the name that they are assigned to, and by how random they look.
-"""
+prefixes that issuers document; other secrets by the name that they are assigned to, and by how random they look."""
 
 import math
 import re
@@ -118,7 +117,6 @@ _STAND_IN = re.compile(
 
 
 def _is_stand_in(value: str) -> bool:
-    """Whether a value is a stand-in for a secret: <your-key>, ${TOKEN}, os.environ, xxxx."""
     return _STAND_IN.search(value) is not None or len(set(value)) < 4
 
 

@@ -1,7 +1,5 @@
-"""Reads CSV and TSV in bounded memory: one JSON object per row, keyed by the header's names. An empty cell is left out, and
-JSON in a cell becomes a structure where a format expects one, as in Parquet. A broken row becomes a RecordProblem, and reading
-goes on with the line after the one where the row begins.
-"""
+"""Reads CSV and TSV in bounded memory: one JSON object per row, without empty cells; JSON in a cell becomes a structure where a
+format expects one. A broken row becomes a RecordProblem, and reading goes on with the next line."""
 
 from __future__ import annotations
 
@@ -70,7 +68,6 @@ def dialect_of(head: bytes, whole: bool, named: bool) -> CsvDialect | None:
 
 
 def _is_of_another_encoding(head: bytes) -> bool:
-    """Whether no line beyond ASCII is UTF-8; in a table with some that are, the others are broken rows."""
     lines = [line for line in head.split(b"\n") if not line.isascii()]
     return bool(lines) and not any(_decodes(line) for line in lines)
 
@@ -117,7 +114,6 @@ def _unbroken(text: str, dialect: CsvDialect) -> tuple[list[list[str]], int]:
 
 
 def read_csv(chunks: Iterator[bytes], dialect: CsvDialect) -> Iterator[Records | RecordProblem]:
-    """The rows of a table in UTF-8."""
     csv.field_size_limit(2 * RECORD_BYTES)  # of the process; rows are bounded here
     damage: list[DamagedError] = []
     rows = _rows(text_lines(chunks, damage), dialect)

@@ -1,9 +1,6 @@
 """Decompresses a log object in chunks, and decodes UTF-16; everything before a damaged end is still returned (Python's own gzip
 reader drops it). gzip and zstd are recognised by their first bytes, UTF-16 by its mark or by the zero bytes of its ASCII
-letters. A lone surrogate becomes U+FFFD.
-
-    for chunk in utf8(decompressed(file)): ...      # UTF-8 bytes
-"""
+letters. A lone surrogate becomes U+FFFD."""
 
 import codecs
 import re

@@ -1,8 +1,7 @@
 """Reads the records of a log object of any kind: JSON in any form, Parquet, CSV, vLLM's log, or one text. Streamed answers are
-joined (`streams`) and inline media replaced by references; both are searched for in a part's bytes, so parts without them cost
-one search.
-"""
+joined (`streams`) and inline media replaced by references, in parts whose bytes have them."""
 
+import re
 import tempfile
 from codecs import BOM_UTF8
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import pyarrow.compute as pc
 
 from model_ops.chat_apis import json_text
 from resources.records.inline_media import NEEDLES, referenced
+from resources.records.moments import moment_of
 from resources.records.objects.csv_reader import dialect_of, read_csv
 from resources.records.objects.decompress import DamagedError, decompressed, utf8
 from resources.records.objects.log_reader import (
@@ -24,25 +24,105 @@ from resources.records.objects.log_reader import (
     RECORD_BYTES,
     RecordProblem,
     Records,
+    damaged,
     read_records,
     record_of,
     take,
+    text_lines,
 )
 from resources.records.objects.parquet_reader import MAGIC, read_parquet
-from resources.records.objects.prefixed_lines import is_prefixed, read_prefixed
 from resources.records.objects.unreadable import container_of, kind_of
 from resources.records.objects.vllm_log import is_vllm_log, read_vllm_log
 from resources.records.providers.streams import NEEDLES as EVENTS
 from resources.records.providers.streams import with_joined_events
 from resources.records.streams import CHUNK, with_joined_response
 
+TOGETHER = 8 << 20
+SEARCHED = 200
+"""First lines of which one must have a prefix and a record."""
+LONGEST_PREFIX = 1_000
+_CRI = re.compile(r"(\S+ (stdout|stderr)) ([FP]) (.*)", re.S)
+_TIMES = ("timestamp", "ts", "created_at", "startTime", "start_time")
+
+
+def is_prefixed(head: bytes) -> bool:
+    """Whether one of the first lines is a prefix and a JSON object."""
+    if re.search(rb"[\0-\x08]", head):  # an archive
+        return False
+    try:
+        lines = head[: head.rfind(b"\n") + 1 or len(head)].decode("utf-8").splitlines()[:SEARCHED]
+    except UnicodeDecodeError:
+        return False
+    first = next((line for line in lines if line.strip()), "").lstrip()
+    if first[:1] in ("{", '"', "") or (first[0] == "[" and not re.match(r"\[[^\]\[\"]*[\dA-Z][^\]\[\"]*\]", first)):
+        return False  # JSON itself
+    return any(_record(line) or re.match(r"\S+ std(out|err) P \{", line) for line in lines)
+
+
+def _record(line: str) -> dict | None:
+    begins = (brace.start() for brace in re.finditer(r"\{", line[:LONGEST_PREFIX]))
+    # a prefix may have braces, in pairs; else it is the begin of a record that does not parse
+    prefixes = (line[:place] for place in begins if line.count("{", 0, place) == line.count("}", 0, place))
+    split = ((prefix, record_of(line[len(prefix) :])) for prefix in prefixes if prefix.strip())
+    prefix, record = next((each for each in split if each[1] is not None), ("", None))
+    if record is not None and not any(name in record for name in _TIMES):
+        words = prefix.split()
+        times = (moment_of(" ".join(words[:count]).rstrip(" :,-|")) for count in range(min(len(words), 6), 0, -1))
+        if time := next(filter(None, times), None):
+            record["timestamp"] = time
+    return record
+
+
+def read_prefixed(chunks: Iterator[bytes]) -> Iterator[Records | RecordProblem]:
+    """The records, at the first line of each."""
+    damage: list[DamagedError] = []
+    rows: list[int] = []
+    raws: list[str] = []
+    open_pieces: dict[str, tuple[int, str]] = {}
+    size, sample = 0, True
+    for row, line in enumerate(text_lines(chunks, damage), 1):
+        line = line.rstrip("\r\n")
+        if piece := _CRI.fullmatch(line):
+            begun, text = open_pieces.pop(piece[2], (row, f"{piece[1]} F "))
+            row, line = begun, text + piece[4]
+            if piece[3] == "P":
+                open_pieces[piece[2]] = (row, line)
+                continue
+        if not line.strip():
+            continue
+        record = record_of(line) or _record(line)
+        rows.append(row)
+        # a line that breaks off stays as it is, from its first brace: it is no JSON
+        raws.append(json_text(record) if record else line[line.index('{"') :] if '{"' in line else '{"log_line": true}')
+        size += len(raws[-1])
+        if size >= TOGETHER:
+            yield _records(rows, raws, sample)
+            rows, raws, size, sample = [], [], 0, False
+    for begun, text in open_pieces.values():  # the end is missing
+        rows.append(begun)
+        raws.append(text[text.find("{") :])
+    if rows:
+        yield _records(rows, raws, sample)
+    if damage:
+        yield damaged(damage[0], b"")
+
+
+def _records(rows: list[int], raws: list[str], sample: bool) -> Records:
+    parsed = [record for raw in raws if (record := record_of(raw)) and "log_line" not in record][:8] if sample else []
+    return Records(
+        pa.array(rows, pa.int64()),
+        pa.array(raws, pa.large_string()),
+        parsed,
+        any("chat.completion.chunk" in raw for raw in raws),
+    )
+
+
 JSON_ENDINGS = (".json", ".jsonl", ".ndjson")
 TABLE_ENDINGS = (".csv", ".tsv", ".tab")
 
 
 def read_object(file: Any, uri: str, plain_text: bool) -> Iterator[Records | RecordProblem]:
-    """The records of one object. plain_text: a file that is not JSON is one record {text}. Raises OSError where the object
-    cannot be read to its end."""
+    """The records of one object; plain_text: a file that is not JSON is one. Raises OSError where it cannot be read whole."""
     head = file.read(len(MAGIC))
     whole = _Rejoined(head, file)
     if head == MAGIC:
@@ -86,7 +166,6 @@ class _Rejoined:
 
 @contextmanager
 def _seekable(whole: _Rejoined) -> Iterator[BinaryIO]:
-    """A temporary copy on disk: Parquet is read from its end."""
     with tempfile.TemporaryFile(prefix="millrace-") as copy:
         while content := whole.read(4 << 20):
             copy.write(content)
@@ -138,7 +217,6 @@ def _normalised_text(raw: str) -> str:
 
 
 def normalised_record(record: dict) -> dict:
-    """A record with its streamed answer joined and inline media replaced by references."""
     try:
         return referenced(with_joined_events(with_joined_response(record)))
     except RecursionError:  # nested too deeply: it stays as written

@@ -1,7 +1,5 @@
-"""Reads the records of a Parquet object in bounded memory: one JSON object per row. Null fields are left out, because Parquet
-gives every row every field that any row has (`content` stays: a message with tool calls only has it null). A text column with
-the JSON of a list or object, where a format expects one, becomes that list or object.
-"""
+"""Reads the records of a Parquet object in bounded memory: one JSON object per row, without null fields (`content` stays: a
+message with tool calls has it null). A text column with JSON, where a format expects a structure, becomes one."""
 
 import json
 import re
@@ -32,8 +30,7 @@ BESIDE = {"response": {"request", "call_type", "custom_id"}, "prompt": {"message
     "labels": {"input_ids", "token_ids"},
     "input": {"choices", "preferred_output", "preferred_completion", "schemaType"}, "output": {"schemaType"},
     "params": {"custom_id"}, "result": {"custom_id"}, "error": {"modelInput", "key"}}  # fmt: skip
-"""Columns in which such a text is parsed only if one of the columns on the right exists too; otherwise they hold what people
-wrote."""
+"""Columns whose text is parsed only if one on the right exists too; otherwise they hold what people wrote."""
 CONVERSATIONS = ("prompt", "completion", "chosen", "rejected", "rejected_response")
 """Columns where only JSON of a message or a list of messages is parsed, because a prompt may itself be JSON."""
 
@@ -133,7 +130,6 @@ def _null_patterns(schema: pa.Schema) -> dict[str, str]:
 
 
 def _field_names(fields: Any) -> set[str]:
-    """Names of all fields, at any depth."""
     names = set()
     for field in fields:
         names.add(field.name)

@@ -1,7 +1,6 @@
 """Reads vLLM's text log: the lines of --enable-log-requests and --enable-log-outputs as JSON records. Until 0.15 or so the line
-"Received request" has the prompt; later it is in the line "Request ... details" at level DEBUG, and "Received request" has the
-parameters: both are one record, at the first one's line. A container runtime's time in front of a line is taken, else vLLM's
-own, which has no year.
+"Received request" has the prompt; later it is in the line "Request ... details" at level DEBUG: both are one record, at the
+first one's line. A container runtime's time in front of a line is taken, else vLLM's own, which has no year.
 
     # {"vllm": "request", "id", "time", "prompt", "prompt_token_ids", "params", "lora"}
     # {"vllm": "response", "id", "time", "output", "output_token_ids", "finish_reason"}
@@ -64,7 +63,6 @@ def is_vllm_log(head: bytes) -> bool:
 
 
 def read_vllm_log(chunks: Iterator[bytes]) -> Iterator[Records | RecordProblem]:
-    """One record for each line that is not blank."""
     damage: list[DamagedError] = []
     waiting: dict[str, tuple[int, dict[str, Any]]] = {}
     rows: list[tuple[int, dict[str, Any]]] = []
@@ -96,7 +94,6 @@ def read_vllm_log(chunks: Iterator[bytes]) -> Iterator[Records | RecordProblem]:
 
 
 def _add(number: int, record: dict[str, Any], rows: list, waiting: dict[str, tuple[int, dict[str, Any]]]) -> None:
-    """Adds a record; details wait for their parameters."""
     name, kind = str(record.get("id")), record["vllm"]
     if kind == "details":
         while len(waiting) >= WAITING:
@@ -130,25 +127,17 @@ def _record(line: str) -> dict[str, Any]:
         if match["stream"] == "delta":
             return {"vllm": "delta"}
         return {
-            "vllm": "response",
-            "id": _id(match["id"]),
-            "time": when,
-            "output": _text(match["text"]),
-            "output_token_ids": _ids(match["ids"]),
-            "finish_reason": None if match["end"] == "None" else match["end"],
-        }
+            "vllm": "response", "id": _id(match["id"]), "time": when, "output": _text(match["text"]),
+            "output_token_ids": _ids(match["ids"]), "finish_reason": None if match["end"] == "None" else match["end"],
+        }  # fmt: skip
     for kind, pattern in (("request", _RECEIVED), ("details", _DETAILS), ("params", _PARAMS)):
         if match := pattern.match(said):
             given = match.groupdict()
             return {
-                "vllm": kind,
-                "id": _id(match["id"]),
-                "time": when,
-                "prompt": _text(given.get("text")),
-                "prompt_token_ids": _ids(given.get("ids")),
-                "params": _parameters(given.get("params")),
+                "vllm": kind, "id": _id(match["id"]), "time": when, "prompt": _text(given.get("text")),
+                "prompt_token_ids": _ids(given.get("ids")), "params": _parameters(given.get("params")),
                 "lora": (_LORA.search(given.get("lora") or "") or [None, None])[1],
-            }
+            }  # fmt: skip
     return {"vllm": "broken"}
 
 

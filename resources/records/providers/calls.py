@@ -1,13 +1,11 @@
 """Turns a logged call of Anthropic's, Gemini's, Bedrock's or Ollama's API into an OpenAI chat and its facts, as JSON text.
-DuckDB calls call_of (sql/reading/message_macros.sql). It never raises: for a record that it cannot read, the result has `code`
-and `words`, the reason for quarantine.
-"""
+DuckDB calls call_of, which never raises: for a record that it cannot read, `code` and `words` are the reason for quarantine."""
 
 import json
 import re
 from typing import Any
 
-from model_ops.chat_apis import UnknownBlock, anthropic_api, bodies, body, json_text, mapping, plus
+from model_ops.chat_apis import UnknownBlock, anthropic_api, bodies, body, json_text, mapping, objects, plus
 from resources.records.example_prompts import UncomposedError
 from resources.records.moments import logged_time
 from resources.records.providers import bedrock_bodies, gemini_api, langsmith_runs, ollama_api
@@ -50,7 +48,6 @@ def call_of(text: str, form: str) -> str:
 
 
 def _pair(record: dict[str, Any], form: str) -> dict[str, Any]:
-    """{request, response} of Anthropic's or Gemini's API."""
     request, response = bodies(record)
     if form == "anthropic" and "type" not in response and not anthropic_api.is_request(request):
         raise ValueError("a pair of another API")
@@ -98,7 +95,6 @@ def _bedrock(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_envelope(record: dict[str, Any], chat: dict[str, Any], provider: str) -> dict[str, Any]:
-    """The chat with what stands next to the bodies; the record's own fields come first."""
     outside = {name: record.get(name) for name in ENVELOPE}
     metadata = mapping(chat.pop("metadata", None))
     model = chat.get("model") or record.get("model")
@@ -127,3 +123,67 @@ def _with_envelope(record: dict[str, Any], chat: dict[str, Any], provider: str) 
         # Vertex AI's batch output has a status on each line, empty if the call succeeded
         "logged_error": record.get("error") or (record.get("status") if "processed_time" in record else None) or None,
     }
+
+
+def provider_chat_of(text: str) -> str:
+    """The chat of a call of another API, as JSON text."""
+    try:
+        call = json.loads(text)
+        return json_text(
+            _chat(
+                str(call.get("call_type") or ""),
+                call.get("messages"),
+                mapping(call.get("parameters")),
+                mapping(call.get("response")),
+            )
+        )
+    except UnknownBlock as unknown:
+        return json_text({"code": "unknown_block", "words": f"{unknown} is not known"})
+    except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):
+        return "{}"
+
+
+def _chat(call_type: str, messages: Any, parameters: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
+    request = _request(call_type, messages, parameters)
+    asked = objects(request.get("messages"))
+    if "contents" in request:
+        chat = gemini_api.chat(request, response)
+    elif not asked:
+        return {}
+    elif any(message.get("role") == "tool" or "tool_calls" in message for message in asked):
+        chat = {"messages": request["messages"], "tools": request.get("tools")}  # LiteLLM translated the request
+    elif bedrock_bodies.is_converse(request, response):
+        chat = bedrock_bodies.chat(request, response, "Converse")
+    elif call_type == "anthropic_messages" or response.get("type") == "message" or anthropic_api.is_request(request):
+        chat = anthropic_api.chat(request, response)
+    else:
+        chat = {"messages": request["messages"], "tools": request.get("tools")}
+    chat["choices"] = chat.get("choices") or [_written_alike(choice) for choice in objects(response.get("choices"))]
+    return {name: chat.get(name) for name in ("messages", "choices", "tools", "usage", "params")}
+
+
+def _request(call_type: str, messages: Any, parameters: dict[str, Any]) -> dict[str, Any]:
+    only = messages[0] if isinstance(messages, list) and len(messages) == 1 else None
+    if "pass" in call_type and isinstance(only, dict) and (sent := body(only.get("content"))):
+        return sent
+    if "pass" in call_type and isinstance(only, dict) and str(only.get("content")).lstrip().startswith('{"'):
+        raise UnknownBlock("the request's body, which breaks off,")
+    if isinstance(messages, dict):
+        return messages
+    if "generate_content" in call_type or any("parts" in message for message in objects(messages)):
+        return {"contents": messages, "config": {**mapping(parameters.get("config")), **parameters}}
+    return {**parameters, "messages": messages}
+
+
+def _written_alike(choice: dict[str, Any]) -> dict[str, Any]:
+    """A choice whose calls' arguments are written as those of the history: a later request repeats them as objects."""
+    message = mapping(choice.get("message"))
+    calls = [{**call, "function": _alike(mapping(call.get("function")))} for call in objects(message.get("tool_calls"))]
+    return {**choice, "message": {**message, "tool_calls": calls}} if calls else choice
+
+
+def _alike(function: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return {**function, "arguments": json_text(json.loads(function["arguments"]))}
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return function

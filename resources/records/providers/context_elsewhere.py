@@ -1,10 +1,6 @@
-"""What a request leaves to its provider: text that the model saw and that the record does not hold. DuckDB calls context_of for
-records in which NEEDLES are found; it never raises. Curation puts an earlier response before the row's messages if the log has
-it, and drops the other rows.
-
-    context_of('{"request": {"contents": [...], "cachedContent": "cachedContents/abc"}, ...}')
-    # '{"elsewhere": "cachedContent"}'
-"""
+"""What a request leaves to its provider: text that the model saw and that the record does not hold, such as {"elsewhere":
+"cachedContent"}. DuckDB calls context_of for records in which NEEDLES are found; it never raises. Curation puts an earlier
+response before the row's messages if the log has it, and drops the other rows."""
 
 import json
 import re
@@ -61,7 +57,6 @@ def context_of(text: str) -> str | None:
 
 
 def _elsewhere(record: dict[str, Any], requests: list[dict[str, Any]], responses: list[dict[str, Any]]) -> Iterator[str]:
-    """Names of what is elsewhere, as the record has them."""
     listed = [
         *(request.get(key) for request in requests for key in ("messages", "input", "contents")),
         record.get("messages"),
@@ -144,7 +139,6 @@ def _texts(documents: Any) -> list[str]:
 
 
 def _files(item: dict[str, Any]) -> Iterator[str]:
-    """Names of files in the content of a message, and not in arguments of a tool."""
     blocks = [item, *(block for key in ("content", "parts", "output") for block in objects(item.get(key)))]
     blocks += [inner for block in blocks if block.get("type") == "tool_result" for inner in objects(block.get("content"))]
     files = [block for block in blocks if block.get("type") in FILES or any(key in FILES for key in block if block is not item)]

@@ -1,7 +1,6 @@
 """The Gemini API (generateContent) as an OpenAI chat. Fields in camelCase as in REST (ai.google.dev/api/generate-content) or
 snake_case as in SDK dumps. A result answers the call of its name, in the order of the calls; calls without an id get one from
-their name.
-"""
+their name."""
 
 import re
 from collections import Counter
@@ -135,7 +134,6 @@ def tools_of(tools: Any) -> tuple[list[dict[str, Any]] | None, list[str]]:
 
 
 def _json_schema(schema: Any) -> Any:
-    """The API's Schema as JSON Schema: its type names are upper case."""
     if isinstance(schema, list):
         return [_json_schema(each) for each in schema]
     if not isinstance(schema, dict):

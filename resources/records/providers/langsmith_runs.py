@@ -1,6 +1,5 @@
 """A run of LangSmith as an OpenAI chat. Messages as in langchain_core/messages and load/dump.py; a run of `wrap_openai` has the
-bodies of OpenAI's chat or Responses API; a traced function its arguments, whose texts are the prompt, and its result.
-"""
+bodies of OpenAI's chat or Responses API; a traced function its arguments, whose texts are the prompt, and its result."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -164,7 +163,6 @@ def _generated(generation: dict[str, Any]) -> tuple[dict[str, Any], Any]:
 
 
 def _message(said: Any) -> dict[str, Any]:
-    """A message in the OpenAI shape."""
     if not isinstance(said, dict):
         raise ValueError("a message is no object")
     if isinstance(said.get("kwargs"), dict) and isinstance(said.get("id"), list):

@@ -1,6 +1,5 @@
 """Ollama's own API (/api/chat, /api/generate) and the older /v1/completions as an OpenAI chat. Fields as in
-github.com/ollama/ollama/blob/main/docs/api.md: durations are nanoseconds.
-"""
+github.com/ollama/ollama/blob/main/docs/api.md: durations are nanoseconds."""
 
 from typing import Any
 
@@ -15,7 +14,6 @@ class NotWhole(ValueError):
 
 
 def is_response(value: Any) -> bool:
-    """Whether a parsed value is a response of Ollama's API, or a chunk of one."""
     return isinstance(value, dict) and isinstance(value.get("done"), bool) and bool({"message", "response"} & value.keys())
 
 
@@ -39,17 +37,13 @@ def chat(request: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
     options = {OPTIONS.get(name, name): value for name, value in mapping(request.get("options")).items()}
     latency, first = response.get("total_duration"), response.get("prompt_eval_duration")
     return {
-        **asked,
-        "choices": [{"message": message, "finish_reason": ended}] if mapping(answer) else [],
-        "tools": request.get("tools"),
-        "params": {**options, **{k: request[k] for k in ("stream", "format") if k in request}},
+        **asked, "choices": [{"message": message, "finish_reason": ended}] if mapping(answer) else [],
+        "tools": request.get("tools"), "params": {**options, **{k: request[k] for k in ("stream", "format") if k in request}},
         "usage": {"prompt": response.get("prompt_eval_count"), "completion": response.get("eval_count")},
-        "model": response.get("model") or request.get("model"),
-        "error": response.get("error"),
-        "written_ts": response.get("created_at"),
-        "latency_ms": latency / 1e6 if isinstance(latency, int) else None,
+        "model": response.get("model") or request.get("model"), "error": response.get("error"),
+        "written_ts": response.get("created_at"), "latency_ms": latency / 1e6 if isinstance(latency, int) else None,
         "ttft_ms": ((response.get("load_duration") or 0) + first) / 1e6 if isinstance(first, int) else None,
-    }
+    }  # fmt: skip
 
 
 def completion(request: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
@@ -65,15 +59,12 @@ def completion(request: dict[str, Any], response: dict[str, Any]) -> dict[str, A
         for choice in objects(response.get("choices"))
     ]
     return {
-        **asked,
-        "choices": choices,
-        "error": response.get("error"),
+        **asked, "choices": choices, "error": response.get("error"),
         "params": {key: value for key, value in request.items() if key not in ("prompt", "model")},
-        "request_id": response.get("id"),
-        "model": response.get("model") or request.get("model"),
+        "request_id": response.get("id"), "model": response.get("model") or request.get("model"),
         "usage": {"prompt": usage.get("prompt_tokens"), "completion": usage.get("completion_tokens")},
         "written_ts": response.get("created"),
-    }
+    }  # fmt: skip
 
 
 def _prompted(request: dict[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,7 @@
-"""Turns a span or log record of OTLP JSON into a model call: OpenAI messages, usage, times, evaluations. Attribute names: the
-GenAI semantic conventions, their older names and message events, OpenLLMetry's numbered attributes, OpenInference's llm.*.
-DuckDB calls model_call_of and joined_call_of. They never raise: other items are {"kind": "passed over", "rule": ...}, items
-that need others of their span {"kind": "side", ...} (resources/reading/span_events.py), and calls of more than LONGEST_BYTES
-{"kind": "too_long"}.
-"""
+"""Turns a span or log record of OTLP JSON into a model call. Attribute names: the GenAI semantic conventions, their older names
+and message events, OpenLLMetry's numbered attributes, OpenInference's llm.*. DuckDB calls model_call_of and joined_call_of;
+they never raise: other items are {"kind": "passed over", "rule": ...}, items that need others of their span {"kind": "side",
+...} (resources/reading/pairing.py), and calls of more than LONGEST_BYTES {"kind": "too_long"}."""
 
 import json
 import re
@@ -79,10 +77,8 @@ def _record(item: Any, reader: Reader) -> dict[str, Any]:
             evaluation["response_id"] or item.get("traceId")
         )
         return {
-            "kind": "evaluation" if is_complete else "incomplete",
-            "trace_id": item.get("traceId"),
-            "evaluations": [evaluation],
-        }
+            "kind": "evaluation" if is_complete else "incomplete", "trace_id": item.get("traceId"), "evaluations": [evaluation],
+        }  # fmt: skip
     if _span(item) and (name in (DETAILS, *CONTENTS) or ROLE_OF_EVENT.fullmatch(str(name))):
         return _side("event", item, _logged_at(item))
     if name != DETAILS:
@@ -132,7 +128,6 @@ def _call_with_content(item: dict[str, Any], attributes: dict[str, Any], events:
 
 
 def _says(message: dict[str, Any] | None) -> bool:
-    """Whether a message has content. Without permission to record it, instrumentations write roles and names of tools only."""
     said = message or {}
     called = said.get("tool_calls")
     return bool(said.get("content") or said.get("reasoning_content")) or any(
@@ -255,7 +250,6 @@ def shown_attributes(document: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _span(item: dict[str, Any]) -> str | None:
-    """A span's id is unique within its trace only."""
     return f"{item['traceId']}-{item['spanId']}" if item.get("traceId") and item.get("spanId") else None
 
 
@@ -263,12 +257,10 @@ def _evaluation(attributes: dict[str, Any], when: Any) -> dict[str, Any]:
     score, when = attributes.get("gen_ai.evaluation.score.value"), _nanoseconds(when)
     return {
         "name": attributes.get("gen_ai.evaluation.name") or "evaluation",
-        "value": score if isinstance(score, int | float) else None,
-        "label": attributes.get("gen_ai.evaluation.score.label"),
-        "comment": attributes.get("gen_ai.evaluation.explanation"),
-        "response_id": attributes.get("gen_ai.response.id"),
+        "value": score if isinstance(score, int | float) else None, "label": attributes.get("gen_ai.evaluation.score.label"),
+        "comment": attributes.get("gen_ai.evaluation.explanation"), "response_id": attributes.get("gen_ai.response.id"),
         "written_ts": None if when is None else str(when // 1000),
-    }
+    }  # fmt: skip
 
 
 def _nanoseconds(written: Any) -> int | None:
@@ -279,7 +271,6 @@ def _nanoseconds(written: Any) -> int | None:
 
 
 def _attributes(pairs: Any) -> dict[str, Any]:
-    """Attributes by name, of a list of keys and values or of an object."""
     if isinstance(pairs, dict):
         return {key: _plain(value) if _is_any_value(value) else value for key, value in pairs.items()}
     return {pair["key"]: _plain(pair.get("value")) for pair in pairs or [] if isinstance(pair, dict) and "key" in pair}
@@ -290,7 +281,6 @@ def _is_any_value(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """An OTLP AnyValue as JSON."""
     if not isinstance(value, dict) or not value:
         return None
     kind, content = next(iter(value.items()))

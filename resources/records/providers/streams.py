@@ -1,8 +1,5 @@
-"""Joins streamed answers of Anthropic, Gemini, Bedrock, Ollama and the Responses API into the response of the call without
-streaming. A stream without its end was cut: it has an `error`, as in `streams`.
-
-    with_joined_events(record)      # a log record whose response is a list of stream events, or the text of its events
-"""
+"""Joins streamed answers of Anthropic, Gemini, Bedrock, Ollama and the Responses API (a list of events, or their text) into the
+response of the call without streaming. A stream without its end was cut: it has an `error`, as in `streams`."""
 
 import json
 from typing import Any
@@ -101,7 +98,6 @@ def _with_input(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parsed(written: str) -> Any:
-    """The arguments that a call's pieces make; the text itself where the stream was cut inside them."""
     try:
         return json.loads(written)
     except (ValueError, RecursionError):
@@ -184,7 +180,6 @@ def _gemini(chunks: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _add_part(parts: list[Any], part: Any) -> None:
-    """Adds a part; text goes on from the text before it."""
     last = parts[-1] if parts else None
     if (
         isinstance(part, dict)

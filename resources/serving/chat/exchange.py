@@ -1,5 +1,5 @@
 """What people think of an answer in `millrace chat`, kept in the lake as log objects, which the next run reads
-(resources/reading/chats.py).
+(resources/reading).
 
 An object has the exchange and the feedback on it, as `millrace capture` would write them. Answers that nobody rates are not
 kept.

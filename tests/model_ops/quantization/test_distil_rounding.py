@@ -90,8 +90,8 @@ def test_training_brings_the_rounded_model_nearer_to_its_float_form(place, tmp_p
 def test_the_codes_are_those_that_were_trained(place, tmp_path):
     """The served model's own divergence, computed from its files with plain torch, is the one that the training reports."""
     told = run(place, tmp_path / "aware")
-    from model_ops.documents.chats import validation_documents
     from model_ops.documents.conversations import read_documents
+    from model_ops.documents.likelihood import validation_documents
     from model_ops.models.model_directory import load_tokenizer
     from model_ops.training.validation import first_documents
 

@@ -35,8 +35,7 @@ CURATED: list[pa.Schema] = []
 JUDGED = CurationSettings(judge={"base_url": "http://localhost:1", "model": "judge"})
 
 TOOLS = json.dumps(
-    [{"type": "function", "function": {"name": "alpha_tool", "parameters": {"type": "object", "properties": {}}}}]
-)
+    [{"type": "function", "function": {"name": "alpha_tool", "parameters": {"type": "object", "properties": {}}}}])  # fmt: skip
 
 
 def interactions() -> list[dict[str, Any]]:
@@ -115,19 +114,13 @@ def _cleaned_rows(folder: Path) -> Rows:
     judged = [
         dict.fromkeys(SCHEMAS["judgements"].names)
         | {
-            "workload": "tutor",
-            "dt": row["dt"],
-            "interaction_id": row["interaction_id"],
-            "content_sha256": row["content_sha256"],
-            "name": name,
-            "score": 7.0,
-            "ts": row["ts"],
-            "model": "judge",
+            "workload": "tutor", "dt": row["dt"], "interaction_id": row["interaction_id"],
+            "content_sha256": row["content_sha256"], "name": name, "score": 7.0, "ts": row["ts"], "model": "judge",
             "prompt_sha256": JUDGED.judge.prompt_sha256,
         }
         for row in cleaned
         for name in ("quality", "difficulty")
-    ]
+    ]  # fmt: skip
     return {"cleaned_interactions": cleaned, **rows, "judgements": judged}
 
 

@@ -26,9 +26,8 @@ def lake(tmp_path):
 
 def artefact(lake, name, number, inputs=()):
     registry = Registry(lake, "tutor")
-    draft = registry.draft(
-        "model", name, name, ("model_ops/jobs/errors.py",), {"n": number}, [item.as_input() for item in inputs]
-    )
+    draft = registry.draft("model", name, name, ("model_ops/jobs/errors.py",), {"n": number},
+            [item.as_input() for item in inputs])  # fmt: skip
     if draft.finished is None:
         (draft.directory / "config.json").write_text(str(number))
     return draft.finished or registry.finish(draft, {})

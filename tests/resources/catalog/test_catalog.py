@@ -70,16 +70,14 @@ def lake(tmp_path_factory):
     spec = DatasetSettings(test_share=0, validation_share=0)
     inputs = {}
     for version in ("d0", "d1"):
-        build_sft_dataset(
-            datasets / "curated_interactions" / "c1" / "curated.parquet", None, datasets / "sft_dataset" / version, spec, tables
-        )
+        build_sft_dataset(datasets / "curated_interactions" / "c1" / "curated.parquet", None,
+                datasets / "sft_dataset" / version, spec, tables)  # fmt: skip
         inputs[version] = finish(lake, "dataset", "sft_dataset", version, [curated])
     model = lake.artefacts("model") / "tutor" / "sft_model" / "abcdef123456"
     model.mkdir(parents=True)
     (model / "weights").write_text("w")
-    made = finish(
-        lake, "model", "sft_model", "abcdef123456", [inputs["d1"], Input(kind="external", name="Qwen/Qwen3", digest="e" * 64)]
-    )
+    made = finish(lake, "model", "sft_model", "abcdef123456",
+            [inputs["d1"], Input(kind="external", name="Qwen/Qwen3", digest="e" * 64)])  # fmt: skip
     release = lake.artefacts("release") / "tutor" / "r1"
     release.mkdir(parents=True)
     (release / "serve.json").write_text("{}")
@@ -129,10 +127,8 @@ def test_a_dataset_with_a_broken_file_is_listed_and_stops_no_other_view(lake, tm
     (broken.root / "datasets" / "tutor" / "sft_dataset" / "d1" / "train.parquet").write_bytes(b"PAR1 cut")
     rebuild(broken)
     found = query(broken, "select version, relation, row_count from datasets where name = 'tutor/sft_dataset' order by version")
-    assert found.to_pylist() == [
-        {"version": "d0", "relation": None, "row_count": 2},
-        {"version": "d1", "relation": None, "row_count": None},
-    ]
+    assert found.to_pylist() == [{"version": "d0", "relation": None, "row_count": 2},
+            {"version": "d1", "relation": None, "row_count": None}]  # fmt: skip
     assert query(broken, "from tutor_sft_dataset_versions").num_rows == 2
     assert query(broken, "from interactions").num_rows == 4
 
@@ -144,8 +140,7 @@ def test_versions_whose_types_differ_are_not_read_as_one(tmp_path):
         (home / version).mkdir(parents=True)
         pq.write_table(pa.table({"item": values}), home / version / "items.parquet")
         (home / version / "manifest.json").write_text(
-            json.dumps({"kind": "dataset", "name": "tutor/eval_suite", "version": version})
-        )
+            json.dumps({"kind": "dataset", "name": "tutor/eval_suite", "version": version}))  # fmt: skip
     write_json(home / "current.json", {"version": "v2"})
     rebuild(lake)
     assert query(lake, "select item, version from tutor_eval_suite_versions").to_pylist() == [{"item": 2, "version": "v2"}]
@@ -170,8 +165,7 @@ def test_answers_that_a_model_gave_while_it_trained_are_rows(lake, tmp_path, rel
     before = query(measured, columns).to_pylist()
     rebuild(measured)
     assert query(measured, f"select * replace (parts['brief'] as parts) from {relation}").to_pylist() == [
-        {"node": "model:tutor/sft_model@abcdef123456", **row, "parts": 0.5}
-    ]
+        {"node": "model:tutor/sft_model@abcdef123456", **row, "parts": 0.5}]  # fmt: skip
     assert query(measured, columns).to_pylist() == before
 
 
@@ -203,10 +197,8 @@ def test_what_an_evaluation_compared_with_is_not_in_a_releases_weights(lake, tmp
         made.append(finish(compared, kind, name, "v", inputs))
     home = compared.artefacts("release") / "tutor" / "r2"
     shutil.copytree(compared.artefacts("release") / "tutor" / "r1", home)
-    manifest = json.loads((home / "manifest.json").read_text()) | {
-        "version": "r2",
-        "inputs": [item.model_dump() for item in made],
-    }
+    manifest = json.loads((home / "manifest.json").read_text()) | {"version": "r2",
+            "inputs": [item.model_dump() for item in made]}  # fmt: skip
     (home / "manifest.json").write_text(json.dumps(manifest))
     write_json(home.parent / "current.json", {"version": "r2"})
     rebuild(compared)
@@ -214,15 +206,13 @@ def test_what_an_evaluation_compared_with_is_not_in_a_releases_weights(lake, tmp
     assert query(compared, "from log_lines_in('tutor/release')").num_rows == 0
     assert query(compared, "from log_lines_in('tutor/release@r1')").num_rows == 3
     assert query(compared, "from weights_holding('ann') where artefact like 'release:%'")["artefact"].to_pylist() == [
-        "release:tutor/release@r1"
-    ]
+        "release:tutor/release@r1"]  # fmt: skip
     assert query(compared, "from why('r1') where stage = 'release'")["version"].to_pylist() == ["r1"]
 
 
 def test_models_are_a_view(lake):
     assert query(lake, "select name, version, is_current from models").to_pylist() == [
-        {"name": "tutor/sft_model", "version": "abcdef123456", "is_current": True}
-    ]
+        {"name": "tutor/sft_model", "version": "abcdef123456", "is_current": True}]  # fmt: skip
 
 
 def test_ancestors_and_descendants_of_any_node(lake):
@@ -291,17 +281,14 @@ def test_rows_of_a_dataset_are_its_own_and_not_those_of_the_dataset_that_gave_it
     assert of("tutor/best") == of("tutor/second_sft_model") == [{"dataset": "dataset:tutor/best@v", "lines": 3}]
     assert of("tutor/sft_dataset") == of("tutor/sft_model") == [{"dataset": "dataset:tutor/sft_dataset@d1", "lines": 3}]
     assert query(named, "select dataset from weights_holding('ann') where artefact like '%second_sft%'").to_pylist() == [
-        {"dataset": "dataset:tutor/best@v"}
-    ]
+        {"dataset": "dataset:tutor/best@v"}]  # fmt: skip
     assert query(named, "from ancestors('tutor/best')").num_rows == 3  # the splits' dataset is an ancestor all the same
 
 
 def test_which_weights_hold_a_user(lake):
     rows = query(lake, "select artefact, interactions from weights_holding('ann')").to_pylist()
-    assert rows == [
-        {"artefact": "model:tutor/sft_model@abcdef123456", "interactions": 2},
-        {"artefact": "release:tutor/release@r1", "interactions": 2},
-    ]
+    assert rows == [{"artefact": "model:tutor/sft_model@abcdef123456", "interactions": 2},
+            {"artefact": "release:tutor/release@r1", "interactions": 2}]  # fmt: skip
     assert query(lake, "from weights_holding($who)", {"who": "i3"}).num_rows == 0  # an interaction that nothing was trained on
 
 
@@ -390,8 +377,7 @@ def test_an_empty_lake_and_odd_names(tmp_path):
         (home / "v").mkdir(parents=True)
         pq.write_table(pa.table({"of": [workload]}), home / "v" / "items.parquet")
         (home / "v" / "manifest.json").write_text(
-            json.dumps({"kind": "dataset", "name": f"{workload}/eval_suite", "version": "v"})
-        )
+            json.dumps({"kind": "dataset", "name": f"{workload}/eval_suite", "version": "v"}))  # fmt: skip
         write_json(home / "current.json", {"version": "v"})
     (lake.artefacts("dataset") / "a-b" / "eval_suite" / "broken").mkdir()
     (lake.artefacts("dataset") / "a-b" / "eval_suite" / "broken" / "manifest.json").write_text("{")

@@ -1,14 +1,16 @@
 """Each column is described once: in its schema, or where SQL makes it."""
 
 import pytest
+from column_experiment import STEPS, experiment
 
 from model_ops.files.columns import column, sentence
 from resources.catalog import comments
 from resources.catalog.build import publish, rebuild
-from resources.catalog.catalog import query
-from resources.catalog.comments import DATASETS, DESCRIBED, RELATIONS, columns_of, comment_on
+from resources.catalog.catalog import meant, missing_column, query
+from resources.catalog.comments import COLUMN_SOURCES, DATASETS, DESCRIBED, RELATIONS, columns_of, comment_on
 from resources.lake.lake import LakeLayout
 from resources.lake.schemas import SCHEMAS
+from tests.thorough_cases import thorough_except
 
 SAID = RELATIONS | DATASETS
 OWN = {name: said["columns"] for name, said in SAID.items() if "columns" in said}
@@ -71,3 +73,48 @@ def test_another_sentence_makes_the_catalog_anew(tmp_path, monkeypatch):
     assert len(publish(lake)) == len(SCHEMAS) + 1
     said = "select comment from relation_columns where relation = 'erasures' and column_name = 'who'"
     assert query(lake, said).to_pylist() == [{"comment": "the person"}]
+
+
+KEYS = {"workload", "interaction_id", "interaction_ids", "row_id"}
+"""Columns that find a row again: the experiment cannot change them."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", thorough_except(["sft_dataset"], sorted(STEPS)))
+def test_what_is_said_of_columns_is_what_an_experiment_shows(step, tmp_path):
+    said = {column: {".".join(source) for source in sources} for column, sources in columns_of(step).items()}
+    found = experiment(step, tmp_path)
+    wrong = {
+        column: (found.get(column), said.get(column))
+        for column in {*found, *said} - KEYS
+        if found.get(column, set()) != said.get(column, set())
+    }
+    assert wrong == {}, "(found, said) by column"
+
+
+@pytest.mark.parametrize("step", sorted(COLUMN_SOURCES))
+def test_every_named_column_of_a_table_is_one(step):
+    for name, sources in columns_of(step).items():
+        for table, field in sources:
+            assert field in (SCHEMAS[table].names if table in SCHEMAS else columns_of(table)), f"{step}.{name}"
+    assert step not in SCHEMAS or set(columns_of(step)) <= set(SCHEMAS[step].names)
+    assert columns_of("base_model") == {}
+
+
+INTERACTIONS = set(SCHEMAS["interactions"].names)
+
+
+@pytest.mark.parametrize(("name", "column"), [
+    ("user_id", "user_hash"), ("userId", "user_hash"), ("timestamp", "ts"), ("latency", "latency_ms"),
+    ("duration_ms", "latency_ms"), ("input_tokens", "prompt_tokens"), ("conversation_id", "session_id"), ("cost_usd", "cost"),
+    ("answer", "completion"), ("prompt", "messages"), ("date", "dt"), ("mesages", "messages"), ("colour", ""),
+])  # fmt: skip
+def test_a_guess_leads_to_the_column(name, column):
+    assert meant(name, INTERACTIONS) == column
+    assert meant("gate", {"name", "wanted"}) == "name" and meant("rating", {"value", "label"}) == "value"
+
+
+def test_duckdb_s_sentences_name_the_column():
+    assert missing_column('Binder Error: Referenced column "user_id" not found in FROM clause!') == "user_id"
+    assert missing_column('Binder Error: Table "gates" does not have a column named "gate"') == "gate"
+    assert missing_column("Catalog Error: Table with name nope does not exist!") == ""

@@ -6,7 +6,7 @@ import pytest
 
 from resources.catalog.build import rebuild
 from resources.catalog.catalog import query
-from resources.catalog.release_relations import RELEASE_RELATIONS
+from resources.catalog.dataset_relations import RELEASE_RELATIONS
 from resources.endpoints.actor import AUTOMATIC, Actor
 from resources.endpoints.approvals import approve, withdraw
 from resources.endpoints.endpoints import Endpoint
@@ -75,8 +75,7 @@ def test_a_history_of_releases_in_sql(lake, make_release):
         (a.name, "rolled back", None, "bo", None, None, True, None),
     ]
     assert rows(lake, f"select release, name, wanted, measured, passed from gates where release = '{c.name}'") == [
-        (c.name, "recovery", 0.99, 0.999, True)
-    ]
+        (c.name, "recovery", 0.99, 0.999, True)]  # fmt: skip
     assert rows(
         lake,
         "select count(*) from releases join artefacts on artefacts.path = releases.path "

@@ -41,10 +41,8 @@ def read(tmp_path_factory):
     lines = [json.dumps(pair(1)), json.dumps(pair(2)), "", "{not json", json.dumps(pair(1)),
         json.dumps(pair(5, request={"n": 1}))]  # fmt: skip
     (logs / "gateway.jsonl").write_text("\n".join(lines) + "\n")
-    thumbs = [
-        {"response_id": "r2", "name": "thumbs", "value": "down", "comment": "SECRET WORDS"},
-        {"response_id": "nobody", "name": "thumbs", "value": "up"},
-    ]
+    thumbs = [{"response_id": "r2", "name": "thumbs", "value": "down", "comment": "SECRET WORDS"},
+            {"response_id": "nobody", "name": "thumbs", "value": "up"}]  # fmt: skip
     (logs / "thumbs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in thumbs))
     (logs / "picture.jsonl").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)))
     lake = LakeLayout.open(home / "lake")
@@ -66,9 +64,8 @@ def test_a_line_that_became_a_row_is_found_by_the_end_of_its_path_and_by_every_i
 def test_a_repeated_line_tells_which_copy_stayed(read):
     [dropped, kept] = history_of(read, "gateway.jsonl:5").steps.to_pylist()
     assert dropped["rule"] == "repeated_record" and not dropped["kept"]
-    assert "gateway.jsonl:5 gave way to" in dropped["detail"] and dropped["detail"].endswith(
-        "gateway.jsonl:1, the same content"
-    )
+    assert "gateway.jsonl:5 gave way to" in dropped["detail"]
+    assert dropped["detail"].endswith("gateway.jsonl:1, the same content")
     assert kept["detail"].endswith("gateway.jsonl:1")
 
 
@@ -85,12 +82,9 @@ def test_lines_in_quarantine_and_lines_of_feedback(read):
 
 @pytest.mark.parametrize("asked, said", [
     ("zzz", "no interaction, request, trace, session or feedback has the id zzz"),
-    ("elsewhere.jsonl:3", "no log object elsewhere.jsonl is known"),
-    ("gateway.jsonl:3", "no row came of line 3 "),
-    ("gateway.jsonl:0", "no row came of line 0 "),
-    ("gateway.jsonl:99", "no record at line 99: the last one is at 6"),
-    ("picture.jsonl:2", "as a whole it is in quarantine: invalid_utf8"),
-    ("deadbeefdeadbeef", "has the id deadbeefdeadbeef"),
+    ("elsewhere.jsonl:3", "no log object elsewhere.jsonl is known"), ("gateway.jsonl:3", "no row came of line 3 "),
+    ("gateway.jsonl:0", "no row came of line 0 "), ("gateway.jsonl:99", "no record at line 99: the last one is at 6"),
+    ("picture.jsonl:2", "as a whole it is in quarantine: invalid_utf8"), ("deadbeefdeadbeef", "has the id deadbeefdeadbeef"),
 ])  # fmt: skip
 def test_what_is_not_there_is_said_in_one_sentence(read, asked, said):
     with pytest.raises(UnknownIdError, match=said):
@@ -110,19 +104,10 @@ def spelled(read, monkeypatch):
 
 
 @pytest.mark.parametrize("path", [
-    "logs/gateway.jsonl",
-    "./logs//gateway.jsonl",
-    "logs/../logs/gateway.jsonl",
-    "../{name}/logs/gateway.jsonl",
-    "~/logs/gateway.jsonl",
-    "link/gateway.jsonl",
-    "one.jsonl",
-    "{home}/link/../logs/./gateway.jsonl",
-    "file://{home}/logs/gateway.jsonl",
-    "file://localhost{home}/link/gatew%61y.jsonl",
-    "file:{home}/logs/gateway.jsonl",
-    "gateway.jsonl",
-    "../../elsewhere/../logs/gateway.jsonl",
+    "logs/gateway.jsonl", "./logs//gateway.jsonl", "logs/../logs/gateway.jsonl", "../{name}/logs/gateway.jsonl",
+    "~/logs/gateway.jsonl", "link/gateway.jsonl", "one.jsonl", "{home}/link/../logs/./gateway.jsonl",
+    "file://{home}/logs/gateway.jsonl", "file://localhost{home}/link/gatew%61y.jsonl", "file:{home}/logs/gateway.jsonl",
+    "gateway.jsonl", "../../elsewhere/../logs/gateway.jsonl",
 ])  # fmt: skip
 def test_a_line_and_an_object_are_found_by_any_spelling_of_their_path(read, spelled, path):
     path = path.format(home=spelled, name=spelled.name)
@@ -132,15 +117,11 @@ def test_a_line_and_an_object_are_found_by_any_spelling_of_their_path(read, spel
 
 @pytest.mark.parametrize("asked, said", [
     ("{home}/logs", "logs is a folder of 3 log objects: ask for one of them, such as {home}/logs/gateway.jsonl"),
-    ("logs/", "logs/ is a folder of 3 log objects"),
-    ("link", "link is a folder of 3 log objects"),
-    ("logs:4", "logs is a folder of 3 log objects"),
-    ("{home}/lake", "is a folder, and no log object in it is known"),
+    ("logs/", "logs/ is a folder of 3 log objects"), ("link", "link is a folder of 3 log objects"),
+    ("logs:4", "logs is a folder of 3 log objects"), ("{home}/lake", "is a folder, and no log object in it is known"),
     ("/gone/gateway.jsonl:4", "no log object /gone/gateway.jsonl is known to .*: {home}/logs/gateway.jsonl has that name"),
-    ("gateway.jsonl:99999999999999999999999999", "no record at line"),
-    (":12", "has the id :12"),
-    ("a\udcff.jsonl:1", "is not UTF-8 text"),
-    ("\0.jsonl:1", "no log object"),
+    ("gateway.jsonl:99999999999999999999999999", "no record at line"), (":12", "has the id :12"),
+    ("a\udcff.jsonl:1", "is not UTF-8 text"), ("\0.jsonl:1", "no log object"),
 ])  # fmt: skip
 def test_what_is_no_object_says_what_is_near_it(read, spelled, asked, said):
     with pytest.raises(UnknownIdError, match=said.format(home=spelled)):
@@ -201,12 +182,10 @@ def test_duplicates_dislikes_and_scores_are_steps_of_their_own(tmp_path):
     lake = LakeLayout.open(tmp_path / "lake")
     tables = Tables(lake)
     answer = " ".join(f"word{number}" for number in range(60))
-    rows = [
-        interaction(1, "what is a mill for, and who pays", answer),
-        interaction(2, "what is a mill for, and who pays", answer + " again", minutes=1),
-        interaction(3, "mail ann@example.org about bread", "it is baked", minutes=2),
-        interaction(4, "nobody likes this", "indeed", minutes=3),
-    ]
+    rows = [interaction(1, "what is a mill for, and who pays", answer),
+            interaction(2, "what is a mill for, and who pays", answer + " again", minutes=1),
+            interaction(3, "mail ann@example.org about bread", "it is baked", minutes=2),
+            interaction(4, "nobody likes this", "indeed", minutes=3)]  # fmt: skip
     store(tables, "interactions", rows)
     store(tables, "feedback", [thumb(-1, request_id="r4")])
     clean(tables, "tutor", days_of(rows), CurationSettings())
@@ -246,7 +225,7 @@ def test_a_log_object_as_a_whole_says_what_came_of_its_records(read):
 
 
 def test_an_object_that_could_not_be_read_says_why(tmp_path, monkeypatch):
-    import resources.sources.prefetch as module
+    import resources.sources.ledger as module
 
     def shut(item):
         raise PermissionError(13, "Permission denied", item.uri)
@@ -276,9 +255,6 @@ def test_the_story_of_an_object_and_of_a_line_reads_well(read, tmp_path):
     print_history(history_of(read, "gateway.jsonl"), "table", console)
     print_history(history_of(read, "gateway.jsonl:2"), "table", console)
     said = console.export_text()
-    assert (
-        "log object " in said
-        and "2 interactions, the first at line 1" in said
-        and "a copy was dropped: 1 record, the first" in said
-    )
+    assert "log object " in said and "2 interactions, the first at line 1" in said
+    assert "a copy was dropped: 1 record, the first" in said
     assert "waits to be cleaned" in said

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from resources.composing.datasets import build_sft_dataset
 from resources.composing.seeds import import_seeds
 from resources.curating.curation import NearDuplicates
-from resources.curating.duplicates.minhash import signatures
+from resources.curating.duplicates.near_duplicates import signatures
 
 START = datetime(2026, 6, 1, 12, tzinfo=UTC)
 CURATED = pa.schema([*((name, pa.string()) for name in ("interaction_id", "workload", "source", "session_id", "user_hash",

@@ -58,9 +58,8 @@ def decide(tables, **rules):
     """Curation's decisions of the version `v`, by interaction."""
     store_as = [{"workload": "tutor", "stage": "curate", "version": "v", "dt": START.date(), "interaction_id": name,
             "rule": rule, "kept": False} for name, rule in rules.items()]  # fmt: skip
-    table = pa.Table.from_pylist(
-        [dict.fromkeys(SCHEMAS["decisions"].names) | each for each in store_as], schema=SCHEMAS["decisions"]
-    )
+    table = pa.Table.from_pylist([dict.fromkeys(SCHEMAS["decisions"].names) | each for each in store_as],
+            schema=SCHEMAS["decisions"])  # fmt: skip
     tables.replace("decisions", table, workload="tutor", stage="curate", version="v")
 
 
@@ -73,9 +72,8 @@ class Made:
             tables = Tables(LakeLayout.open(folder / "lake"))
             keep(tables, rows, feedback)
         self.folder = folder / "made"
-        self.counts = build_preferences(
-            tables, "tutor", self.folder, PreferenceSettings(**settings), splits, curation or CurationSettings(), "v", **more
-        )
+        self.counts = build_preferences(tables, "tutor", self.folder, PreferenceSettings(**settings), splits,
+                curation or CurationSettings(), "v", **more)  # fmt: skip
         self.pairs, self.answers = (
             [row for split in SPLITS for row in pq.read_table(self.folder / f"{prefix}{split}.parquet").to_pylist()]
             for prefix in ("", "unpaired_")

@@ -12,16 +12,9 @@ from resources.composing.seeds import import_seeds
 from resources.curating.cleaning import clean
 from resources.curating.curation import CurationSettings
 from resources.curating.selection import curate
-from resources.lake.lake import LakeLayout
-from resources.lake.tables import Tables
 
 KEEP_ALL = CurationSettings(near_duplicates={"enabled": False})
 ALL_TRAIN = DatasetSettings(validation_share=0, test_share=0)
-
-
-@pytest.fixture
-def tables(tmp_path):
-    return Tables(LakeLayout.open(tmp_path / "lake"))
 
 
 def curated(tables, rows, output, curation=KEEP_ALL):
@@ -245,8 +238,7 @@ def test_tool_calling_conversations_become_one_row_each(tables, tmp_path):
     found = [row for split in splits.values() for row in split]
     exact = sum(row["rule"] == "exact_duplicate" for row in read(tables, "decisions"))
     assert sorted(name for row in found for name in row["interaction_ids"]) == sorted(
-        row["interaction_id"] for row in read(tables, "decisions") if row["stage"] == "curate" and row["kept"]
-    )
+        row["interaction_id"] for row in read(tables, "decisions") if row["stage"] == "curate" and row["kept"])  # fmt: skip
     assert set(last.values()) <= {row["row_id"] for row in found}
     assert report.by_rule["kept"] == len(found) and len(found) <= len(last) + exact
     assert all(weights(row)[-1] == 1 and json.loads(row["messages"])[-1]["role"] == "assistant" for row in found)

@@ -51,10 +51,8 @@ def test_every_format_and_auto(tmp_path):
 @pytest.mark.parametrize(("text", "kind", "said"), [
     ('{"question": "q"}\n', "gsm8k", "line 1: format gsm8k needs `answer`"),
     ('{"prompt": "p"}\nnot json\n', "auto", "line 2 is not JSON"),
-    ('{"foo": 1}\n', "auto", "no prompt found.*its keys are foo"),
-    ('["a"]', "auto", "record 1 is not a JSON object"),
-    ("[1, ", "auto", "begins like a JSON array"),
-    ("\n", "auto", "holds no items"),
+    ('{"foo": 1}\n', "auto", "no prompt found.*its keys are foo"), ('["a"]', "auto", "record 1 is not a JSON object"),
+    ("[1, ", "auto", "begins like a JSON array"), ("\n", "auto", "holds no items"),
     ('{"turns": []}\n', "spec_bench", "needs `turns`"),
 ])  # fmt: skip
 def test_other_files_are_refused_in_words(tmp_path, text, kind, said):
@@ -85,8 +83,7 @@ def test_public_suites(tmp_path):
 
 def test_a_byte_order_mark_and_half_a_character_are_no_mistake(tmp_path):
     (tmp_path / "suite.jsonl").write_bytes(
-        b'\xef\xbb\xbf{"id": "a\\ud83d", "prompt": "what \\ud83d is it", "answer": "it \\ud83d is"}\n'
-    )
+        b'\xef\xbb\xbf{"id": "a\\ud83d", "prompt": "what \\ud83d is it", "answer": "it \\ud83d is"}\n')  # fmt: skip
     assert build_eval_suite({"s": EvalSettings(uri=str(tmp_path / "suite.jsonl"))}, tmp_path / "out") == {"s": 1}
     [item] = pq.read_table(tmp_path / "out" / "items.parquet").to_pylist()
     assert item == {"suite": "s", "item_id": "a\ufffd", "prompt": "what \ufffd is it", "answer": "it \ufffd is"}
@@ -169,26 +166,23 @@ SAID = [{"role": "user", "content": "2 + 2?"}]
 SYSTEM = {"role": "system", "content": "Be brief."}
 
 
-@pytest.mark.parametrize(
-    ("record", "messages"),
-    [
-        ({"system": "Be brief.", "question": "2 + 2?", "answer": "4"}, [SYSTEM, *SAID]),
-        ({"system_prompt": "Be brief.", "question": "2 + 2?", "answer": "#### 4"}, [SYSTEM, *SAID]),
-        ({"prompt": [SYSTEM, *SAID], "answer": "4"}, [SYSTEM, *SAID]),
-        ({"prompt": SAID, "system": "Be brief.", "answer": "4"}, [SYSTEM, *SAID]),
-        ({"prompt": [SYSTEM, *SAID], "system": "Be brief.", "answer": "4"}, [SYSTEM, *SAID]),
-        ({"messages": [*SAID, {"role": "assistant", "content": "4"}], "system": "Be brief."}, [SYSTEM, *SAID]),
-        ({"prompt": [{"role": "system", "content": "Own."}, *SAID], "system": "Be brief.", "answer": "4"}, [{"role": "system", "content": "Be brief.\n\nOwn."}, *SAID]),
-        ({"input": [SYSTEM, *SAID], "ideal": "4"}, [SYSTEM, *SAID]),
-        ({"data_source": "d", "prompt": SAID, "reward_model": {"style": "rule", "ground_truth": "4"}}, SAID),
-        ({"prompt": [{"role": "user", "content": [{"type": "text", "text": "2 + 2?"}]}], "ground_truth": 4}, [{"role": "user", "content": [{"type": "text", "text": "2 + 2?"}]}]),
-        ({"context": "Ann has 2.", "question": "And 2 more?", "answer": "4"}, [{"role": "user", "content": "Ann has 2.\n\nAnd 2 more?"}]),
-        ({"question": "2 + 2?", "answer": "4", "history": [["a", "b"]]}, [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, *SAID]),
-        ({"question": "2 + 2?", "choices": ["3", "4"], "answer": "4"}, [{"role": "user", "content": "2 + 2?\nA. 3\nB. 4"}]),
-        ({"question": "2 + 2?", "options": ["A)3", "B)4"], "answer": "4"}, [{"role": "user", "content": "2 + 2?\nA)3\nB)4"}]),
-        ({"question": "2 + 2?", "choices": {"text": ["3", "4"], "label": ["1", "2"]}, "answer": "4"}, [{"role": "user", "content": "2 + 2?\n1. 3\n2. 4"}]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("record", "messages"), [
+    ({"system": "Be brief.", "question": "2 + 2?", "answer": "4"}, [SYSTEM, *SAID]),
+    ({"system_prompt": "Be brief.", "question": "2 + 2?", "answer": "#### 4"}, [SYSTEM, *SAID]),
+    ({"prompt": [SYSTEM, *SAID], "answer": "4"}, [SYSTEM, *SAID]),
+    ({"prompt": SAID, "system": "Be brief.", "answer": "4"}, [SYSTEM, *SAID]),
+    ({"prompt": [SYSTEM, *SAID], "system": "Be brief.", "answer": "4"}, [SYSTEM, *SAID]),
+    ({"messages": [*SAID, {"role": "assistant", "content": "4"}], "system": "Be brief."}, [SYSTEM, *SAID]),
+    ({"prompt": [{"role": "system", "content": "Own."}, *SAID], "system": "Be brief.", "answer": "4"}, [{"role": "system", "content": "Be brief.\n\nOwn."}, *SAID]),
+    ({"input": [SYSTEM, *SAID], "ideal": "4"}, [SYSTEM, *SAID]),
+    ({"data_source": "d", "prompt": SAID, "reward_model": {"style": "rule", "ground_truth": "4"}}, SAID),
+    ({"prompt": [{"role": "user", "content": [{"type": "text", "text": "2 + 2?"}]}], "ground_truth": 4}, [{"role": "user", "content": [{"type": "text", "text": "2 + 2?"}]}]),
+    ({"context": "Ann has 2.", "question": "And 2 more?", "answer": "4"}, [{"role": "user", "content": "Ann has 2.\n\nAnd 2 more?"}]),
+    ({"question": "2 + 2?", "answer": "4", "history": [["a", "b"]]}, [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, *SAID]),
+    ({"question": "2 + 2?", "choices": ["3", "4"], "answer": "4"}, [{"role": "user", "content": "2 + 2?\nA. 3\nB. 4"}]),
+    ({"question": "2 + 2?", "options": ["A)3", "B)4"], "answer": "4"}, [{"role": "user", "content": "2 + 2?\nA)3\nB)4"}]),
+    ({"question": "2 + 2?", "choices": {"text": ["3", "4"], "label": ["1", "2"]}, "answer": "4"}, [{"role": "user", "content": "2 + 2?\n1. 3\n2. 4"}]),
+])  # fmt: skip
 def test_every_part_of_a_prompt_is_asked(tmp_path, record, messages):
     uri = lines(tmp_path / "t.jsonl", record)
     build_eval_suite({"t": EvalSettings(uri=uri, task="number")}, tmp_path / "out")

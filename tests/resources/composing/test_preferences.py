@@ -23,21 +23,13 @@ from resources.curating.judge_endpoint import JudgeSettings
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables
 
-
-@pytest.fixture
-def tables(tmp_path):
-    return Tables(LakeLayout.open(tmp_path / "lake"))
-
-
-CONTINUED = [
-    interaction(3, "again", "first try", session_id="c"),
+CONTINUED = [interaction(3, "again", "first try", session_id="c"),
     interaction(4, "again", "second try", session_id="c", minutes=1),
     interaction(5, [asked("again"), said("second try"), asked("more")], "and so on", session_id="c", minutes=2),
     interaction(6, "write", "my draft of it", session_id="d"),
     interaction(7, [asked("write"), said("what a person made of it"), asked("more")], "fine", session_id="d", minutes=1),
     interaction(8, "cut", "a long answer that a client cuts", session_id="e"),
-    interaction(9, [asked("cut"), said("long answer"), asked("more")], "fine too", session_id="e", minutes=1),
-]
+    interaction(9, [asked("cut"), said("long answer"), asked("more")], "fine too", session_id="e", minutes=1)]  # fmt: skip
 
 
 def test_pairs_of_cleaned_rows_by_ratings_regenerations_edits_and_lines(tables, tmp_path):
@@ -56,8 +48,7 @@ def test_pairs_of_cleaned_rows_by_ratings_regenerations_edits_and_lines(tables, 
     of = {each["reason"]: each for each in made.pairs}
     assert made.dropped == {"only_length": 1}  # the client's part of an answer
     assert {reason: each["confidence"] for reason, each in of.items()} == {
-        reason: getattr(SourceConfidence(), reason) for reason in of
-    }
+        reason: getattr(SourceConfidence(), reason) for reason in of}  # fmt: skip
     assert (of["rated"]["margin"], of["ranked"]["margin"], of["edited"]["margin"]) == (1, 1, None)
     assert json.loads(of["rated"]["chosen"]) == [{**said("the good answer"), "reasoning_content": "it is good"}]
     assert json.loads(of["rated"]["prompt"]) == [asked("rate me")] and of["rated"]["interaction_ids"] == ["i1", "i2"]
@@ -144,8 +135,7 @@ def test_votes_count_once_for_each_user_and_prompt_as_by_hand(tmp_path, seed):
     verdicts = {(each["prompt"], json.loads(each["answer"])[0]["content"]): each for each in made.answers}
     wanted = {key: each for key, each in single.items() if each[0]}
     assert {key: each["value"] for key, each in verdicts.items()} == pytest.approx(
-        {key: mean for key, (mean, _) in wanted.items()}
-    )
+        {key: mean for key, (mean, _) in wanted.items()})  # fmt: skip
     mean = sum(votes for _, votes in wanted.values()) / max(1, len(wanted))
     assert all(verdicts[key]["weight"] == pytest.approx(votes / mean) for key, (_, votes) in wanted.items())
     assert made.counts["dropped"]["verdicts"].get("neutral", 0) == len(single) - len(wanted)
@@ -162,11 +152,9 @@ def test_votes_weigh_by_the_share_of_sessions_that_was_kept(tmp_path):
     mean = sum(weights.values()) / len(weights)
     made = Made(tmp_path, rows, thumbs, propensity_clip=10)
     assert {each["rejected_id"][1:]: each["weight"] for each in made.pairs} == pytest.approx(
-        {name: weight / mean for name, weight in weights.items()}
-    )
+        {name: weight / mean for name, weight in weights.items()})  # fmt: skip
     assert {each["interaction_ids"][0][1:]: each["weight"] for each in made.answers} == pytest.approx(
-        {name: weight / mean for name, weight in weights.items()}
-    )
+        {name: weight / mean for name, weight in weights.items()})  # fmt: skip
     assert {each["weight"] for each in Made(tmp_path, tables=Tables(LakeLayout.open(tmp_path / "lake"))).pairs} == {1}
 
 
@@ -238,13 +226,11 @@ def test_evaluation_items_are_in_no_pair_and_in_no_verdict(tables, tmp_path):
     (tmp_path / "evals.jsonl").write_text(json.dumps({"question": ITEM, "answer": "4"}))
     build_eval_suite({"e": EvalSettings(uri=str(tmp_path / "evals.jsonl"))}, tmp_path / "suite")
     rows = [
-        interaction(1, ITEM, "the first", session_id="a"),
-        interaction(2, ITEM, "the second", session_id="b"),
-        interaction(3, "fine", "good", session_id="f"),
-        interaction(4, "fine", "bad", session_id="g"),
+        interaction(1, ITEM, "the first", session_id="a"), interaction(2, ITEM, "the second", session_id="b"),
+        interaction(3, "fine", "good", session_id="f"), interaction(4, "fine", "bad", session_id="g"),
         interaction(6, "write", "my draft of it", session_id="d"),
         interaction(7, [asked("write"), said(f"tell me {ITEM}"), asked("more")], "fine", session_id="d", minutes=1),
-    ]
+    ]  # fmt: skip
     taught = teacher_of(tmp_path, [("right", f"wrong, but {ITEM}"), (f"right: {ITEM}", "wrong"), ("right", "wrong")],
         ["logged"] * 3, ["taught"] * 3)  # fmt: skip
     thumbs = [thumb(1, interaction_id="i1"), thumb(-1, interaction_id="i2"), thumb(-1, interaction_id="i4")]
@@ -276,17 +262,15 @@ def teacher_of(tmp_path, pairs, logged, taught):
 
 def test_a_teacher_gives_pairs_of_its_own_answers_and_where_it_is_asked_for_of_the_logged_one(tmp_path):
     rows, feedback = line(1, "q", "left", "right")
-    taught = teacher_of(
-        tmp_path, [("right one", "wrong one")], ["the log's", "as the teacher"], ["the teacher's", "as the teacher"]
-    )
+    taught = teacher_of(tmp_path, [("right one", "wrong one")], ["the log's", "as the teacher"],
+            ["the teacher's", "as the teacher"])  # fmt: skip
     made = Made(tmp_path, rows, feedback, taught=taught)
     assert made.texts == [("graded", "right one", "wrong one"), ("ranked", "left", "right")]
     [graded] = [each for each in made.pairs if each["origin"] == "teacher"]
     assert graded["margin"] == 0.5 and graded["synthetic"] and graded["workload"] == "tutor"
     assert json.loads(graded["prompt"]) == [asked("q"), said("before"), asked("r")]  # nothing that only fine-tuning reads
-    made = Made(
-        tmp_path, tables=Tables(LakeLayout.open(tmp_path / "lake")), taught=taught, confidence={"strong": 0.6, "graded": 0}
-    )
+    made = Made(tmp_path, tables=Tables(LakeLayout.open(tmp_path / "lake")), taught=taught,
+            confidence={"strong": 0.6, "graded": 0})  # fmt: skip
     assert made.texts == [("ranked", "left", "right"), ("strong", "the teacher's", "the log's")]
 
 
@@ -329,9 +313,8 @@ def test_a_judge_reads_discontent_in_the_next_message_and_is_asked_once(tmp_path
         curation = CurationSettings(judge=JudgeSettings(base_url=f"{address}/v1", model="j"))
         kept = tmp_path / "kept.jsonl"
         made = Made(tmp_path, rows, [thumb(1, interaction_id="i5")], curation=curation, dissatisfaction=3, ratings=kept)
-        again = Made(
-            tmp_path, tables=Tables(LakeLayout.open(tmp_path / "lake")), curation=curation, dissatisfaction=3, ratings=kept
-        )
+        again = Made(tmp_path, tables=Tables(LakeLayout.open(tmp_path / "lake")), curation=curation, dissatisfaction=3,
+                ratings=kept)  # fmt: skip
     assert {(each["reason"], json.loads(each["answer"])[0]["content"], each["desirable"]) for each in made.answers} == {
         ("dissatisfied", "wrong thing", False),
         ("thumb", "thumb wins", True),
@@ -341,12 +324,9 @@ def test_a_judge_reads_discontent_in_the_next_message_and_is_asked_once(tmp_path
 
 
 def test_a_user_who_asks_again_several_times_gives_one_pair(tmp_path):
-    rows = [
-        interaction(1, "again", "first", session_id="c"),
-        interaction(2, "again", "second", session_id="c", minutes=1),
-        interaction(3, "again", "third", session_id="c", minutes=2),
-        interaction(4, [asked("again"), said("third"), asked("more")], "fine", session_id="c", minutes=3),
-    ]
+    rows = [interaction(1, "again", "first", session_id="c"), interaction(2, "again", "second", session_id="c", minutes=1),
+            interaction(3, "again", "third", session_id="c", minutes=2),
+            interaction(4, [asked("again"), said("third"), asked("more")], "fine", session_id="c", minutes=3)]  # fmt: skip
     made = Made(tmp_path, rows)
     assert made.texts == [("regenerated", "third", "second")] and made.dropped == {"earlier_vote": 1}
 
@@ -396,8 +376,7 @@ def test_an_answer_that_a_person_corrected_is_not_wanted_whoever_liked_it(tables
     made = Made(tmp_path, tables=tables)
     assert made.texts == [("edited", "what a person wrote", "the model's answer")] and not made.dropped
     assert [(json.loads(each["answer"])[0]["content"], each["desirable"]) for each in made.answers] == [
-        ("the model's answer", False)
-    ]
+        ("the model's answer", False)]  # fmt: skip
 
 
 def test_a_correction_is_chosen_over_the_answer_and_takes_no_verdict_of_it(tables, tmp_path):
@@ -418,5 +397,4 @@ def test_a_correction_is_chosen_over_the_answer_and_takes_no_verdict_of_it(table
     assert not made.dropped and {pair["chosen_id"] for pair in made.pairs} == {None}
     assert {pair["confidence"] for pair in made.pairs} == {0.95}
     assert [(json.loads(each["answer"])[0]["content"], each["desirable"]) for each in made.answers] == [
-        ("the model's first answer", False)
-    ]
+        ("the model's first answer", False)]  # fmt: skip

@@ -10,8 +10,11 @@ import pytest
 from loopback import loopback
 from pydantic import ValidationError
 
+from model_ops.operations.sample_answers import SCHEMA
 from resources.composing.teachers import endpoint_answers as client
 from resources.composing.teachers.answer_store import AnswerStore, StoredAnswer
+from resources.composing.teachers.endpoint_answers import TeacherError
+from resources.composing.teachers.model_answers import PROMPTS, ModelTeacher
 from resources.composing.teachers.settings import TeacherSettings, VerifySettings
 from resources.composing.teachers.teacher_answers import build_teacher_answers
 from resources.composing.teachers.verify import AnswerCandidate, Verifier, choose, rejected
@@ -133,7 +136,7 @@ def test_a_verifier_that_accepts_nothing_ends_the_stage(tmp_path):
     assert not list((tmp_path / "out").glob("*.parquet"))
 
 
-SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+VERIFIER_SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 CALLED = [{"id": "c", "type": "function", "function": {"name": "add", "arguments": {"a": 1, "b": 2}}}]
 
 
@@ -144,7 +147,7 @@ def calls(**arguments):
 @pytest.mark.parametrize(("kind", "more", "logged", "request_", "right", "wrong"), [
     ("exact", {}, {"content": " Paris"}, None, {"content": "Paris "}, {"content": "It is Paris"}),
     ("regex", {"pattern": r"^yes\b"}, {"content": "x"}, None, {"content": "yes, sure"}, {"content": "oh yes"}),
-    ("json_schema", {}, {"content": "x"}, {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}}, {"content": '{"n": 3}'}, {"content": '{"n": "3"}'}),
+    ("json_schema", {}, {"content": "x"}, {"response_format": {"type": "json_schema", "json_schema": {"schema": VERIFIER_SCHEMA}}}, {"content": '{"n": 3}'}, {"content": '{"n": "3"}'}),
     ("function_call", {}, {"content": "", "tool_calls": CALLED}, None, {"content": "", "tool_calls": calls(b=2, a=1)}, {"content": "", "tool_calls": calls(a=1, b=3)}),
     ("function_call", {}, {"content": "", "tool_calls": CALLED}, None, {"content": "", "tool_calls": calls(a=1, b=2)}, {"content": "I would add them."}),
 ])  # fmt: skip
@@ -174,9 +177,8 @@ def test_a_judge_scores_once_and_its_best_is_learnt(tmp_path):
     ):
         settings = TeacherSettings(base_url=f"{address}/v1", model="big", licence="mit", answers=3, verify={"kind": "judge"})
         for _ in range(2):
-            report = build_teacher_answers(
-                dataset, tmp_path / "out", settings, kept, judge=JudgeSettings(base_url=f"{bench}/v1", model="critic")
-            )
+            report = build_teacher_answers(dataset, tmp_path / "out", settings, kept,
+                    judge=JudgeSettings(base_url=f"{bench}/v1", model="critic"))  # fmt: skip
     [learnt] = pq.read_table(tmp_path / "out" / "train.parquet").to_pylist()
     assert json.loads(learnt["messages"])[-1]["content"] == "great" and len(judged) == 3
     assert report.rejected_answers == 1 and report.preferences == 1
@@ -234,3 +236,91 @@ def test_only_the_best_at_or_above_the_least_score_is_kept():
 def test_settings_that_contradict_each_other_are_refused(values, said):
     with pytest.raises(ValidationError, match=said):
         TeacherSettings(**{"base_url": "http://localhost:1/v1", "model": "m", "licence": "mit", **values})
+
+
+class Worker:
+    """Stands in for the worker: answers the n-th prompt of a question with the n-th text; None: a failure."""
+
+    def __init__(self, *texts):
+        self.texts, self.asked, self.settings = texts, [], None
+
+    def run(self, prompts, output, settings):
+        table = pq.read_table(prompts / "prompts.parquet")
+        assert table.schema.equals(PROMPTS)
+        rows, turn = [], {}
+        for prompt in table.to_pylist():
+            question = json.loads(prompt["messages"])[-1]["content"]
+            number = turn[question] = turn.get(question, -1) + 1
+            said = self.texts[number % len(self.texts)]
+            rows.append({"key": prompt["key"],
+                    "message": said and json.dumps({"role": "assistant", "content": said}),
+                    "failure": "" if said else "cut by max_tokens",
+                    "finish_reason": "stop" if said else "length", "prompt_tokens": 5, "answer_tokens": 3})  # fmt: skip
+        self.asked.append(rows)
+        self.settings = settings
+        output.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), output / "answers.parquet")
+
+
+def build(home, rows, worker, digest="d1", **settings):
+    dataset = dataset_of(home / "sft", rows)
+    given = TeacherSettings(**{"base": str(home / "big"), "licence": "mit", **settings})
+    with AnswerStore(home / "kept.jsonl") as kept:
+        return build_teacher_answers(dataset, home / "out", given, kept, model=ModelTeacher(digest, worker.run))
+
+
+def test_rejection_sampling_in_process(tmp_path):
+    rows = [sums("a", "6 x 7?", "It is 42."), sums("b", "3 + 4?", "7"), sums("c", "hello", "hi")]
+    worker = Worker("so 41", "that makes 42", None, "so 41")
+    settings = {
+        "answers": 4, "verify": {"kind": "number"}, "max_tokens": 9, "temperature": 0.6, "request": {"top_k": 5}, "seed": 3,
+    }  # fmt: skip
+    report = build(tmp_path, rows, worker, **settings)
+    assert worker.settings == {
+        "temperature": 0.6, "top_p": 1.0, "request": {"top_k": 5}, "max_new_tokens": 9, "batch_size": 64, "seed": 3,
+    }  # fmt: skip
+    assert len(worker.asked[0]) == len({row["key"] for row in worker.asked[0]}) == 12
+    learnt = {
+        row["row_id"]: json.loads(row["messages"])[-1]["content"]
+        for row in pq.read_table(tmp_path / "out" / "train.parquet").to_pylist()
+    }
+    assert learnt["a"] == "that makes 42" and "b" not in learnt and "c" in learnt
+    assert (report.answered, report.reused, report.rejected_rows, report.rejected_answers, report.preferences) == (
+        2, 0, 1, 5, 1)  # fmt: skip
+    assert report.cost == 0 and report.prompt_tokens == 60
+    told = pq.read_table(tmp_path / "out" / "requests.parquet").to_pylist()
+    assert {row["model"] for row in told} == {"big"} and sum(row["failure"] == "cut by max_tokens" for row in told) == 3
+    [pair] = pq.read_table(tmp_path / "out" / "preferences.parquet").to_pylist()
+    assert json.loads(pair["rejected"])[0]["content"] == "so 41"
+    again = build(tmp_path, rows, worker, **settings)
+    assert len(worker.asked) == 1 and again.reused == 2  # nothing is computed again
+    for other in ({"digest": "d2"}, {"seed": 4}):
+        build(tmp_path, rows, worker, **{**settings, **other})
+        assert len(worker.asked[-1]) == 12
+    build(tmp_path, rows, worker, **{**settings, "answers": 5})
+    assert len(worker.asked[-1]) == 3  # the missing ones
+
+
+def test_no_empty_dataset_is_written_where_all_are_rejected_or_cut(tmp_path):
+    rows = [sums("a", "6 x 7?", "42"), sums("b", "3 + 4?", "7")]
+    with pytest.raises(TeacherError, match="no answer to any of 2 rows reached the least score 1"):
+        build(tmp_path, rows, Worker("41", None), answers=2, verify={"kind": "number"}, most_failed=1)
+    with pytest.raises(TeacherError, match=r"2 of 2 rows have no usable answer \(2 cut by max_tokens\)"):
+        build(tmp_path, rows, Worker(None), most_failed=0.5, seed=1)
+    assert not list((tmp_path / "out").glob("*.parquet"))
+
+
+@pytest.mark.parametrize(("values", "said"), [
+    ({"base": "big", "base_url": "http://localhost:1/v1"}, "one teacher answers: leave one of them out"),
+    ({"base": "big", "model": "m"}, "model is for a teacher at an endpoint"),
+    ({"base": "big", "price": {"input": 1, "output": 1}}, "price is for a teacher at an endpoint"),
+    ({"base": "big", "request": {"stop": ["a"]}}, "request holds stop, which the built-in generator does not know"),
+    ({"base": "big", "logprobs": 5}, "log-probabilities come from endpoints: leave logprobs out"),
+    ({"base": "sft"}, "set trains to student"),
+    ({}, "base_url and model are missing: give base_url and model"),
+    ({"base_url": "http://localhost:1/v1"}, "model is missing"),
+    ({"base_url": "http://localhost:1/v1", "model": "m", "batch_size": 3}, "batch_size is for a teacher in process"),
+])  # fmt: skip
+def test_wrong_combinations_are_refused(values, said):
+    with pytest.raises(ValidationError, match=said):
+        TeacherSettings(licence="mit", **values)

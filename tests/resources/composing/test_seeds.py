@@ -2,37 +2,36 @@
 
 import json
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from curated_rows import built, curated, example, row, seeds
 from pydantic import ValidationError
 
 from resources.composing.dataset_settings import DatasetError, DatasetSettings, SeedSettings
-from resources.composing.seeds import SeedError, import_seeds
+from resources.composing.seeds import SeedError, drop_contaminated_seeds, import_seeds
+from resources.curating.curation import Decontamination
+from resources.curating.decontamination import EVAL_ITEMS
 
 ALL = DatasetSettings(test_share=0.3, validation_share=0.1)
 
 
 def test_training_rows_of_another_dataset_become_seeds_with_their_interactions(tmp_path):
     rows = [row(n, f"question {n}", f"answer {n}") for n in range(40)]
-    report, old = built(
-        curated(tmp_path / "c.parquet", rows), tmp_path / "old", ALL, seeds(tmp_path, [example("seed", "told")], synthetic=True)
-    )
+    report, old = built(curated(tmp_path / "c.parquet", rows), tmp_path / "old", ALL,
+            seeds(tmp_path, [example("seed", "told")], synthetic=True))  # fmt: skip
     found = import_seeds({"old": SeedSettings(dataset="past/sft_dataset")}, tmp_path / "new", {"old": tmp_path / "old"})
     taken = pq.read_table(tmp_path / "new" / "seeds.parquet").to_pylist()
     assert found.rows == report.rows["train"] == len(taken)
     assert {name for each in taken for name in each["interaction_ids"]} == {
-        each["row_id"] for each in old if each["split"] == "train" and each["origin"] == "interaction"
-    }
+        each["row_id"] for each in old if each["split"] == "train" and each["origin"] == "interaction"}  # fmt: skip
     assert [each["synthetic"] for each in taken].count(True) == 1 and {each["source"] for each in taken} == {"old"}
     later = [row(n, f"other {n}", f"more {n}") for n in range(100, 120)]
-    both, mixed = built(
-        curated(tmp_path / "d.parquet", [*later, *rows[:5]]), tmp_path / "mixed", ALL, tmp_path / "new" / "seeds.parquet"
-    )
+    both, mixed = built(curated(tmp_path / "d.parquet", [*later, *rows[:5]]), tmp_path / "mixed", ALL,
+            tmp_path / "new" / "seeds.parquet")  # fmt: skip
     again = {each["row_id"] for each in mixed if each["origin"] == "interaction"} & {f"i{n}" for n in range(5)}
     assert len(again) == 5 and both.by_rule["duplicate_of_traffic"] == sum(
-        each["split"] == "train" for each in old if each["row_id"] in again
-    ), "an interaction is learnt once"
+        each["split"] == "train" for each in old if each["row_id"] in again), "an interaction is learnt once"  # fmt: skip
 
 
 def test_a_dataset_without_conversations_is_refused(tmp_path):
@@ -91,12 +90,55 @@ def test_a_dataset_without_training_rows_says_what_to_change(tmp_path, asked, sa
 
 
 @pytest.mark.parametrize(("wrong", "said"), [
-    ({}, "give uri"),
-    ({"uri": "a", "dataset": "b/c"}, "not both"),
-    ({"uri": "a", "version": "0" * 12}, "version belongs to dataset"),
-    ({"dataset": "sft_dataset"}, "dataset"),
+    ({}, "give uri"), ({"uri": "a", "dataset": "b/c"}, "not both"),
+    ({"uri": "a", "version": "0" * 12}, "version belongs to dataset"), ({"dataset": "sft_dataset"}, "dataset"),
     ({"dataset": "a/b", "version": "latest"}, "version"),
 ])  # fmt: skip
 def test_a_seed_has_one_place(wrong, said):
     with pytest.raises(ValidationError, match=said):
         SeedSettings(**wrong)
+
+
+QUESTION = "How many loaves does the baker sell on a market day when each cart brings forty sacks of flour to the mill"
+
+
+@pytest.fixture
+def four_seeds(tmp_path):
+    told = {"handmade": ["What is a mill?", f"Dear friend, {QUESTION.upper()}?", "What is a wheel?"],
+            "synthetic": ["Why does bread rise?"]}  # fmt: skip
+    for name, questions in told.items():
+        lines = [
+            json.dumps({"messages": [{"role": "user", "content": text}, {"role": "assistant", "content": "Let me see."}]})
+            for text in questions
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    report = import_seeds({name: tmp_path / f"{name}.jsonl" for name in told}, tmp_path / "seeds")
+    assert report.rows == 4
+    return tmp_path / "seeds"
+
+
+def items_file(path, *items):
+    rows = [dict(zip(EVAL_ITEMS.names, item, strict=True)) for item in items]
+    pq.write_table(pa.Table.from_pylist(rows, schema=EVAL_ITEMS), path)
+    return path
+
+
+def test_a_seed_that_holds_an_item_leaves_and_is_named(four_seeds, tmp_path):
+    before = pq.read_table(four_seeds / "seeds.parquet")
+    items = items_file(tmp_path / "items.parquet", ("quiz", "7", QUESTION, None))
+    assert drop_contaminated_seeds(four_seeds, items, Decontamination()) == {"handmade": 1}
+    after = pq.read_table(four_seeds / "seeds.parquet")
+    named = pq.read_table(four_seeds / "contaminated_seeds.parquet").to_pylist()
+    assert [(row["source"], row["source_row"], row["suite"], row["item_id"]) for row in named] == [("handmade", 2, "quiz", "7")]
+    assert after.schema == before.schema
+    assert after.to_pylist() == [row for row in before.to_pylist() if row["row_id"] != named[0]["row_id"]]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_clean_seeds_stay_byte_for_byte(four_seeds, tmp_path, enabled):
+    before = (four_seeds / "seeds.parquet").read_bytes()
+    question = "Nobody ever asked this question in any of the seeds at all" if enabled else QUESTION
+    items = items_file(tmp_path / "items.parquet", ("quiz", "7", question, None))
+    assert drop_contaminated_seeds(four_seeds, items, Decontamination(enabled=enabled)) == {}
+    assert (four_seeds / "seeds.parquet").read_bytes() == before
+    assert drop_contaminated_seeds(four_seeds, items_file(tmp_path / "none.parquet"), Decontamination()) == {}

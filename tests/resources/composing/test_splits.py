@@ -143,8 +143,7 @@ def test_seeds_that_repeat_traffic_are_left_out_with_a_decision(tmp_path):
         each["interaction_id"]: each for each in report.decisions.to_pylist() if each["interaction_id"].startswith("seed:")
     }
     assert Counter(each["rule"] for each in decided.values()) == {
-        "duplicate_of_traffic": 2, "near_duplicate_of_traffic": 1, "near_duplicate_of_seed": 1, "kept": 2,
-    }  # fmt: skip
+        "duplicate_of_traffic": 2, "near_duplicate_of_traffic": 1, "near_duplicate_of_seed": 1, "kept": 2}  # fmt: skip
     assert {each["kept_id"] for each in decided.values()} >= {"i3", "i4", "i5"}
     assert len([each for each in found if each["origin"] == "seed"]) == 2
     report, _ = built(path, tmp_path / "b", HALF, seeds(tmp_path, lines), near=OFF)
@@ -199,9 +198,8 @@ def test_law_no_session_that_was_in_a_split_changes_it_while_strata_grow(tmp_pat
     before, reports, versions = {}, [], []
     for step, size in enumerate(sorted(chance.sample(range(15, 240), 4))):
         home = tmp_path / f"v{step}"
-        report, found = built(
-            curated(tmp_path / f"{step}.parquet", rows[:size]), home, STRATA, lent_before=lent_by(reports), earlier=versions
-        )
+        report, found = built(curated(tmp_path / f"{step}.parquet", rows[:size]), home, STRATA, lent_before=lent_by(reports),
+                earlier=versions)  # fmt: skip
         now = splits_of(found)
         assert {session: now.get(session, split) for session, split in before.items()} == before
         before |= now

@@ -20,11 +20,6 @@ from resources.lake.tables import Tables
 TEXT = "please explain how the garbage collector of this runtime finds cycles between objects"
 
 
-@pytest.fixture
-def tables(tmp_path):
-    return Tables(LakeLayout.open(tmp_path / "lake"))
-
-
 def cleaned(tables, rows, settings=None, feedback=()):
     store(tables, "interactions", rows)
     if feedback:
@@ -35,17 +30,13 @@ def cleaned(tables, rows, settings=None, feedback=()):
 
 def test_each_row_gets_a_status_and_one_decision(tables):
     rows = [
-        interaction(1, TEXT, "It marks and sweeps."),
-        interaction(2, TEXT, "", error="upstream timeout", status="failure"),
-        interaction(3, TEXT, "It marks and", finish_reason="length"),
-        interaction(4, TEXT, "   "),
+        interaction(1, TEXT, "It marks and sweeps."), interaction(2, TEXT, "", error="upstream timeout", status="failure"),
+        interaction(3, TEXT, "It marks and", finish_reason="length"), interaction(4, TEXT, "   "),
         interaction(5, TEXT, "It marks and sweeps.", cache_hit=True),
         interaction(6, TEXT, {"role": "assistant", "content": None, "refusal": "I cannot help with that."}),
-        interaction(7, TEXT, "x", completion="{not json"),
-        interaction(8, TEXT, "x", messages='{"role": "user"}'),
+        interaction(7, TEXT, "x", completion="{not json"), interaction(8, TEXT, "x", messages='{"role": "user"}'),
         interaction(9, TEXT, {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}]}),
-        interaction(10, [], "Hello, I am here."),
-        interaction(11, TEXT, "x", status="503"),
+        interaction(10, [], "Hello, I am here."), interaction(11, TEXT, "x", status="503"),
         interaction(12, TEXT, "x", completion=None, error="connection reset"),
     ]  # fmt: skip
     report, found = cleaned(tables, rows)
@@ -67,10 +58,8 @@ def test_each_row_gets_a_status_and_one_decision(tables):
 def test_text_that_is_no_json_takes_its_own_row_only(tables):
     """A day must not fail for one such text."""
     broken = ["{not json", "", '"text"', "null", None, '[{"role":"user","content":"\\ud83d x"}]']
-    calling = {
-        "role": "assistant",
-        "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
-    }
+    calling = {"role": "assistant",
+            "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}  # fmt: skip
     rows = [interaction(n, TEXT, "Fine.", messages=messages, session_id=None) for n, messages in enumerate(broken)]
     rows += [interaction(6, TEXT, "Fine.", tools="{bad"), interaction(7, TEXT, calling, tools="{bad")]
     report, found = cleaned(tables, rows)
@@ -138,8 +127,7 @@ def test_feedback_by_its_most_telling_id_newest_first(tables):
         {**thumb(0.2, interaction_id="i5"), "name": "quality"}]  # fmt: skip
     _, found = cleaned(tables, rows, feedback=feedback)
     assert {name: row["feedback"] for name, row in found.items()} == {
-        "i1": 1, "i2": -1, "i3": 1, "i4": 1, "i5": 0.2, "i6": None,
-    }  # fmt: skip
+        "i1": 1, "i2": -1, "i3": 1, "i4": 1, "i5": 0.2, "i6": None}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -245,8 +233,7 @@ def test_prompt_shapes_tell_products_and_intents_apart(tables):
 
 def test_prompt_shapes_tell_tools_and_their_results_apart(tables):
     tools = json.dumps(
-        [{"type": "function", "function": {"name": "weather"}}, {"type": "function", "function": {"name": "sum"}}]
-    )
+        [{"type": "function", "function": {"name": "weather"}}, {"type": "function", "function": {"name": "sum"}}])  # fmt: skip
     call = {"role": "assistant", "content": None,
         "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}]}  # fmt: skip
     ask = {"role": "user", "content": "How is it outside?"}
@@ -311,9 +298,8 @@ def test_prompt_shapes_are_what_many_people_ask_for_and_stay_so(tables, monkeypa
         shapes[row["prompt_shape"].split("#")[0]].add("refund" if "broken" in row["messages"] else "password")
     assert all(len(name.split()) == 3 and len(kinds) == 1 for name, kinds in shapes.items()) and 2 <= len(shapes) <= 6
     kept = stored_topics(tables.lake, "tutor")
-    assert kept is not None and not {"hello", "morning", "the"} & {
-        word for name in kept["name"].to_pylist() for word in name.split()
-    }
+    assert kept is not None
+    assert not {"hello", "morning", "the"} & {word for name in kept["name"].to_pylist() for word in name.split()}
     _, later = cleaned(tables, [
         interaction(900, "please translate the refund letter", "Gern.", session_id="x"),
         interaction(901, "something about boats", "Boats float.", session_id="y"),

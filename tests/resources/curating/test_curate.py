@@ -15,10 +15,12 @@ from interaction_rows import days_of, interaction, read, store, thumb
 from resources.curating.cleaning import clean
 from resources.curating.curation import CurationSettings
 from resources.curating.decontamination import EVAL_ITEMS
+from resources.curating.record_counts import CountsError, RecordCounts
 from resources.curating.selection import CurationError, curate
 from resources.digests.slices import slice_digest
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
+from resources.manifests.manifest import Manifest
 
 WORDS = [
     "river", "stone", "mill", "wheel", "grain", "flour", "baker", "oven", "bread", "market", "road", "cart", "horse", "rider",
@@ -48,18 +50,11 @@ def eval_file(path, *items):
     return path
 
 
-@pytest.fixture
-def tables(tmp_path):
-    return Tables(LakeLayout.open(tmp_path / "lake"))
-
-
 def test_exact_copies_keep_the_best(tables, tmp_path):
     rows = [
-        interaction(1, "What   is a Mill?", prose(1)),
-        interaction(2, "what is a mill?", prose(1).upper(), day=1),
-        interaction(3, "What is a mill?", prose(1)),
-        interaction(4, "What is a wheel?", prose(2)),
-    ]
+        interaction(1, "What   is a Mill?", prose(1)), interaction(2, "what is a mill?", prose(1).upper(), day=1),
+        interaction(3, "What is a mill?", prose(1)), interaction(4, "What is a wheel?", prose(2)),
+    ]  # fmt: skip
     report, decisions, kept = curated(tables, rows, tmp_path / "v1", feedback=[thumb(1, interaction_id="i3")])
     assert set(kept) == {"i3", "i4"} and kept["i3"]["feedback"] == 1
     assert decisions["i1"]["rule"] == "exact_duplicate" and decisions["i1"]["kept_id"] == "i3"
@@ -134,12 +129,9 @@ def test_evaluation_items_are_found_wherever_they_stand(tables, tmp_path):
         ("short", "1", "Who owns the mill?", None), ("short", "2", "Bread now", None),
         ("short", "3", "one two three four five six seven eight nine ten", None))  # fmt: skip
     rows = [
-        interaction(1, f"Please answer: {question.upper()}!", "no idea"),
-        interaction(2, f"{half} and so on", "no idea"),
-        interaction(3, f"{little} and so on", "no idea at all"),
-        interaction(4, "something else entirely", f"It is: {answer}"),
-        interaction(5, "Tell me. who owns THE mill", "the miller"),
-        interaction(6, "bread, now!", "here it is"),
+        interaction(1, f"Please answer: {question.upper()}!", "no idea"), interaction(2, f"{half} and so on", "no idea"),
+        interaction(3, f"{little} and so on", "no idea at all"), interaction(4, "something else entirely", f"It is: {answer}"),
+        interaction(5, "Tell me. who owns THE mill", "the miller"), interaction(6, "bread, now!", "here it is"),
         interaction(7, "bring bread now please", "here it comes, 42"),
         interaction(8, [{"role": "user", "content": question}, {"role": "assistant", "content": "hm"}, {"role": "user", "content": "and then?"}], "then it ends"),
         interaction(10, "count one two three four five six seven eight nine", "and so it goes on for ever"),
@@ -149,26 +141,21 @@ def test_evaluation_items_are_found_wherever_they_stand(tables, tmp_path):
     report, decisions, kept = curated(tables, rows, tmp_path / "v1", items=items)
     assert set(kept) == {"i3", "i7", "i9", "i10"}
     assert decisions["i1"]["detail"] == "quiz:1, 100 % of its words" and decisions["i6"]["rule"] == "contaminated"
-    assert report.suites == {
-        "quiz": {"items": 2, "items_found": 1, "rows_holding_items": 4},
-        "short": {"items": 3, "items_found": 3, "rows_holding_items": 3},
-    }
+    assert report.suites == {"quiz": {"items": 2, "items_found": 1, "rows_holding_items": 4},
+            "short": {"items": 3, "items_found": 3, "rows_holding_items": 3}}  # fmt: skip
     assert json.loads((tmp_path / "v1" / "decontamination.json").read_text()) == report.suites
     off = CurationSettings(decontamination={"enabled": False})
     assert curate(tables, "tutor", tmp_path / "v2", off, items).rows == 11
 
 
 def test_a_session_goes_with_the_first_user_that_its_requests_name(tables, tmp_path):
-    rows = [
-        interaction(1, "Go", prose(20), session_id="a"),
-        interaction(2, "Go", prose(21), session_id="a", minutes=1, user_hash="later"),
-        interaction(3, "Go", prose(22), session_id="a", minutes=2, user_hash="earliest letter, last request"),
-        interaction(4, "Go", prose(23), session_id="b"),
-    ]
+    rows = [interaction(1, "Go", prose(20), session_id="a"),
+            interaction(2, "Go", prose(21), session_id="a", minutes=1, user_hash="later"),
+            interaction(3, "Go", prose(22), session_id="a", minutes=2, user_hash="earliest letter, last request"),
+            interaction(4, "Go", prose(23), session_id="b")]  # fmt: skip
     _, _, kept = curated(tables, rows, tmp_path / "v1")
     assert {row["interaction_id"]: row["user_hash"] for row in kept.values()} == {
-        "i1": "later", "i2": "later", "i3": "later", "i4": None,
-    }  # fmt: skip
+        "i1": "later", "i2": "later", "i3": "later", "i4": None}  # fmt: skip
     assert all(row["signature"] for row in kept.values())
 
 
@@ -250,19 +237,31 @@ def test_planted_benchmark_questions_are_caught(tables, tmp_path):
     gsm8k = [json.loads(line) for line in (SHARED / "gsm8k_test.jsonl").read_text().splitlines()][:200]
     with gzip.open(SHARED / "HumanEval.jsonl.gz", "rt") as file:
         human_eval = [json.loads(line) for line in file]
-    items = eval_file(
-        tmp_path / "items.parquet",
-        *[("gsm8k", str(n), item["question"], item["answer"]) for n, item in enumerate(gsm8k)],
-        *[("humaneval", item["task_id"], item["prompt"], item["canonical_solution"]) for item in human_eval],
-    )
+    items = eval_file(tmp_path / "items.parquet",
+            *[("gsm8k", str(n), item["question"], item["answer"]) for n, item in enumerate(gsm8k)],
+            *[("humaneval", item["task_id"], item["prompt"], item["canonical_solution"]) for item in human_eval])  # fmt: skip
     train = [json.loads(line) for line in (SHARED / "gsm8k_train.jsonl").read_text().splitlines()][:300]
     rows = [interaction(f"t{n}", item["question"], item["answer"]) for n, item in enumerate(train)]
-    planted = [
-        interaction(f"p{n}", "Solve this. " + item["question"].replace(" the ", " the  "), "?")
-        for n, item in enumerate(gsm8k[::10])
-    ]
+    planted = [interaction(f"p{n}", "Solve this. " + item["question"].replace(" the ", " the  "), "?") for n,
+            item in enumerate(gsm8k[::10])]  # fmt: skip
     planted += [interaction(f"h{n}", f"Finish\n{item['prompt']}", "pass") for n, item in enumerate(human_eval[::20])]
     report, _, kept = curated(tables, rows + planted, tmp_path / "v1", items=items)
     assert not any(row["interaction_id"] in kept for row in planted)
     assert len(kept) >= 297
     assert report.suites["gsm8k"]["items_found"] >= 20 and report.suites["humaneval"]["items_found"] >= 9
+
+
+COUNTS = {"read": 4, "kept": 2, "dropped": {"clean: error": 1}, "quarantined": {"ingest: wrong_type": 1}}
+
+
+def test_counts_are_read_from_manifests():
+    counts = RecordCounts.of(Manifest.model_construct(metrics={"read": 3, "records": COUNTS}))
+    assert counts.adds_up and (counts.read, counts.rows) == (4, 2)
+    assert counts.as_metrics() == {**COUNTS, "elsewhere": 0}
+    assert counts.as_rows() == [{"stage and rule": "clean: error", "records": 1},
+            {"stage and rule": "ingest: wrong_type", "records": 1}]  # fmt: skip
+
+
+def test_a_record_that_is_lost_is_an_error():
+    with pytest.raises(CountsError, match="5 records were read, but 2 kept"):
+        RecordCounts(5, 2, COUNTS["dropped"], COUNTS["quarantined"]).check()

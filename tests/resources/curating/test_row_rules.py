@@ -99,16 +99,14 @@ def test_tool_calls_that_no_client_could_run_are_dropped(judge):
     result = {"role": "tool", "tool_call_id": "c1", "content": "found"}
     ask = {"role": "user", "content": TEXT}
     rows = [
-        interaction(1, TEXT, calling('{"at": 1}'), tools=TOOLS),
-        interaction(2, TEXT, calling('{"at": 1'), tools=TOOLS),
-        interaction(3, TEXT, calling("{}", name="rm"), tools=TOOLS),
-        interaction(4, TEXT, calling("{}", name="rm")),
+        interaction(1, TEXT, calling('{"at": 1}'), tools=TOOLS), interaction(2, TEXT, calling('{"at": 1'), tools=TOOLS),
+        interaction(3, TEXT, calling("{}", name="rm"), tools=TOOLS), interaction(4, TEXT, calling("{}", name="rm")),
         interaction(5, [ask, calling("{}"), result], "It is there, as it always was."),
         interaction(6, [ask, result], "It is there, as it always was."),
         interaction(7, [ask, calling("{}", call_id="other"), result], "It is there, as it always was."),
         interaction(8, TEXT, calling("[1]"), tools=TOOLS),
         interaction(9, [ask, {"role": "tool", "content": "found"}], "It is there, as it always was."),
-    ]
+    ]  # fmt: skip
     found = judge(rows)
     assert rules(found) == {
         "i1": "kept", "i2": "broken_tool_call", "i3": "broken_tool_call", "i4": "kept", "i5": "kept",
@@ -127,8 +125,7 @@ def test_languages_are_told_and_dropped_only_where_some_are_allowed(judge):
         interaction(7, TEXT, calling('{"where": "on the table behind the door"}'))]  # fmt: skip
     found = judge(rows)
     assert {name: row["language"] for name, (_, _, row) in found.items()} == {
-        "i1": "en", "i2": "de", "i3": "fr", "i4": None, "i5": None, "i6": "ja", "i7": None,
-    }  # fmt: skip
+        "i1": "en", "i2": "de", "i3": "fr", "i4": None, "i5": None, "i6": "ja", "i7": None}  # fmt: skip
     assert set(rules(found).values()) == {"kept"}
     assert dict(found["i2"][2]["quality"])["language_confidence"] > 0.9
     found = judge(rows, {"language": {"allow": ["en", "de"]}})
@@ -235,8 +232,7 @@ def test_a_loop_is_judged_by_what_repeats_and_not_by_the_brackets_around_it(judg
     ]
     found = judge([interaction(n, TEXT, answer) for n, answer in enumerate(loops + fine)])
     assert {name: rule for name, (rule, _, _) in found.items()} == {
-        f"i{n}": "repeated_pattern" if n < len(loops) else "kept" for n in range(len(loops + fine))
-    }
+        f"i{n}": "repeated_pattern" if n < len(loops) else "kept" for n in range(len(loops + fine))}  # fmt: skip
     assert found["i3"][1] == "5 words 80 times in a row"
 
 
@@ -249,8 +245,7 @@ VILLANELLE = "\n".join(line for stanza in range(6) for line in (f"The evening nu
         "And all the lamps are lit along the bay;",
         "We shall not see the ships come any more.", ""))  # fmt: skip
 TABLE = "| city | people | river |\n|---|---|---|\n" + "\n".join(
-    f"| town {n} | {n * 1000} people live there | the same river as before |" for n in range(120)
-)
+    f"| town {n} | {n * 1000} people live there | the same river as before |" for n in range(120))  # fmt: skip
 CODE = (
     "```python\n"
     + "\n".join(f"    self.assertEqual(double({n}), {2 * n})\n    self.assertTrue(is_even(double({n})))" for n in range(150))
@@ -292,13 +287,11 @@ def test_lengths(judge):
 
 
 def test_refusals_in_words_only_where_asked_for(judge):
-    rows = [
-        interaction(1, TEXT, "I'm sorry, but I can't help with that."),
-        interaction(2, TEXT, "Sorry, I cannot assist with that request."),
-        interaction(3, TEXT, "I can't help but admire how it marks and sweeps."),
-        interaction(4, TEXT, "Sorry to hear that! Restart the collector."),
-        interaction(5, TEXT, "I\u2019m unable to provide legal advice."),
-    ]
+    rows = [interaction(1, TEXT, "I'm sorry, but I can't help with that."),
+            interaction(2, TEXT, "Sorry, I cannot assist with that request."),
+            interaction(3, TEXT, "I can't help but admire how it marks and sweeps."),
+            interaction(4, TEXT, "Sorry to hear that! Restart the collector."),
+            interaction(5, TEXT, "I\u2019m unable to provide legal advice.")]  # fmt: skip
     assert set(rules(judge(rows)).values()) == {"kept"}
     found = rules(judge(rows, {"status": {"drop_refused_in_words": True}}))
     assert {name for name, rule in found.items() if rule == "refused_in_words"} == {"i1", "i2", "i5"}
@@ -359,3 +352,57 @@ def test_a_day_in_parts_is_the_day_whole(tmp_path, monkeypatch):
         assert len(read(tables, "decisions")) == 60 and tables.open("cleaned_interactions").version() == 0
         found[name] = sorted(read(tables, "cleaned_interactions"), key=lambda row: row["interaction_id"])
     assert found["whole"] == found["parts"]
+
+
+RULES = CurationSettings()
+
+
+def turn(number, question, answer, *, previous=None, instructions=None, **changes):
+    context = {"previous_response_id": previous} if previous else {}
+    context |= {"has_instructions": True} if instructions else {}
+    messages = [{"role": "system", "content": instructions}] if instructions else []
+    return interaction(number,
+        [*messages, {"role": "user", "content": question}], answer, session_id=None,
+        params=json.dumps({"context": context} if context else {}), **changes)  # fmt: skip
+
+
+def cleaned(tables):
+    decided = {row["interaction_id"]: (row["rule"], row["detail"]) for row in read(tables, "decisions")}
+    return {row["interaction_id"]: (row, *decided[row["interaction_id"]]) for row in read(tables, "cleaned_interactions")}
+
+
+def test_a_row_begins_with_the_turns_before_it_and_not_with_their_instructions(tables):
+    rows = [
+        turn(3, "And why?", "Because it is.", previous="r2"), turn(1, "Is it so?", "It is so.", instructions="Old."),
+        turn(2, "Really?", "Really it is.", previous="r1", instructions="Be brief.", day=1), turn(4, "Other", "Thing"),
+    ]  # fmt: skip
+    store(tables, "interactions", rows)
+    clean(tables, "tutor", days_of(rows), RULES)
+    found = cleaned(tables)
+    said = {name: [message["content"] for message in json.loads(row["messages"])] for name, (row, *_) in found.items()}
+    assert said == {"i1": ["Old.", "Is it so?"], "i4": ["Other"],
+        "i2": ["Be brief.", "Is it so?", "It is so.", "Really?"],
+        "i3": ["Is it so?", "It is so.", "Really?", "Really it is.", "And why?"]}  # fmt: skip
+    assert {rule for _, rule, _ in found.values()} == {"kept"} and dict(found["i3"][0]["quality"])["earlier_turns"] == 4
+
+
+@pytest.mark.parametrize("broken", [
+    {"request_id": "other"}, {"status": "failure", "error": "boom"}, {"params": '{"context": {"elsewhere": "prompt"}}'},
+    {"source": "x"}, {"params": '{"context": {"previous_response_id": "r1"}}'},
+])  # fmt: skip
+def test_a_row_whose_earlier_response_is_not_there_whole_is_dropped_by_name(tables, broken):
+    rows = [turn(1, "Is it so?", "It is so.") | broken, turn(2, "Really?", "Really it is.", previous="r1")]
+    store(tables, "interactions", rows)
+    clean(tables, "tutor", days_of(rows), RULES)
+    assert cleaned(tables)["i2"][1:] == ("context_elsewhere", "previous_response_id")
+
+
+def test_a_day_is_cleaned_again_when_the_earlier_response_arrives_on_another_one(tables):
+    late, early = turn(2, "Really?", "Really it is.", previous="r1", day=1), turn(1, "Is it so?", "It is so.")
+    store(tables, "interactions", [late])
+    clean(tables, "tutor", stale_days(tables, "tutor", RULES), RULES)
+    assert cleaned(tables)["i2"][1] == "context_elsewhere" and not stale_days(tables, "tutor", RULES)
+    store(tables, "interactions", [early])
+    assert stale_days(tables, "tutor", RULES) == days_of([early, late])
+    clean(tables, "tutor", days_of([early, late]), RULES)
+    assert cleaned(tables)["i2"][1] == "kept" and not stale_days(tables, "tutor", RULES)

@@ -92,14 +92,10 @@ def test_of_rows_that_mean_the_same_the_best_stays(tmp_path):
 def test_rows_that_consist_of_instructions_are_compared_with_none(tmp_path):
     tables = Tables(LakeLayout.open(tmp_path / "lake"))
     rules = " ".join(f"rule number {number} says that label {number} is for mill {number}" for number in range(12))
-    rows = [
-        interaction(number, f"{rules}. Sentence: the {word} is here", label)
-        for number, (word, label) in enumerate([("sack", "yes"), ("wheel", "no"), ("river", "yes"), ("cart", "no")])
-    ]
-    rows += [
-        interaction(8, "Where does the miller sleep?", "In the house."),
-        interaction(9, "Where is his bed now?", "At home."),
-    ]
+    rows = [interaction(number, f"{rules}. Sentence: the {word} is here", label) for number,
+            (word, label) in enumerate([("sack", "yes"), ("wheel", "no"), ("river", "yes"), ("cart", "no")])]  # fmt: skip
+    rows += [interaction(8, "Where does the miller sleep?", "In the house."),
+            interaction(9, "Where is his bed now?", "At home.")]  # fmt: skip
     store(tables, "interactions", rows)
     clean(tables, "tutor", days_of(rows), MEANT)
     texts = []

@@ -115,10 +115,8 @@ def test_answers_must_be_alike():
 
 
 def test_a_stock_answer_makes_no_copies():
-    rows = [
-        (f"{RULES} City: {word}?", STOCK if number % 2 else sentence(random.Random(number), 9))
-        for number, word in enumerate(WORDS[:40])
-    ]
+    rows = [(f"{RULES} City: {word}?", STOCK if number % 2 else sentence(random.Random(number), 9)) for number,
+            word in enumerate(WORDS[:40])]  # fmt: skip
     assert kept(rows) == list(range(40))
 
 

@@ -52,21 +52,10 @@ def test_what_says_nothing_changes_nothing(old, new):
 
 
 @pytest.mark.parametrize(("old", "new"), [
-    ("SCALE = 2.0", "SCALE = 2"),
-    ("SCALE = 2.0", "SCALE = -2.0"),
-    ("SCALE = 2.0", "SCALE = '2.0'"),
-    ("SCALE = 2.0", "SCALE = 2.0\nREVISION = 1"),
-    ('column("row_id"', 'column("id"'),
-    ("Field(3", "Field(4"),
-    ("ge=1", "ge=2"),
-    ("ge=1", "gt=1"),
-    ("Field(3", "Other(3"),
-    ("deep: bool = False", "deep: bool = True"),
-    (":.3f", ":.4f"),
-    (" and ", " And "),
-    ("!r", "!s"),
-    ("if deep", "if not deep"),
-    ("SCALE * value", "value * SCALE"),
+    ("SCALE = 2.0", "SCALE = 2"), ("SCALE = 2.0", "SCALE = -2.0"), ("SCALE = 2.0", "SCALE = '2.0'"),
+    ("SCALE = 2.0", "SCALE = 2.0\nREVISION = 1"), ('column("row_id"', 'column("id"'), ("Field(3", "Field(4"), ("ge=1", "ge=2"),
+    ("ge=1", "gt=1"), ("Field(3", "Other(3"), ("deep: bool = False", "deep: bool = True"), (":.3f", ":.4f"), (" and ", " And "),
+    ("!r", "!s"), ("if deep", "if not deep"), ("SCALE * value", "value * SCALE"),
     ("resources.lake.tables import SCHEMAS", "resources.lake.tables import PARTITIONS"),
     ("resources.lake.tables", "resources.lake.lake"),
 ])  # fmt: skip

@@ -62,30 +62,25 @@ def change(project: Path, name: str, old: str, new: str) -> None:
 
 def test_the_files_that_an_operation_uses(project):
     assert files_used("model_ops/sft.py", project=project) == [
-        "model_ops/chat.jinja", "model_ops/sft.py", "model_ops/training/__init__.py", "model_ops/training/loss.py",
-    ]  # fmt: skip
+        "model_ops/chat.jinja", "model_ops/sft.py", "model_ops/training/__init__.py", "model_ops/training/loss.py"]  # fmt: skip
     assert files_used("resources/clean.py", project=project) == [
-        "resources/clean.py", "resources/sql.py", "sql/clean/texts", "sql/rules/length",
-    ]  # fmt: skip
+        "resources/clean.py", "resources/sql.py", "sql/clean/texts", "sql/rules/length"]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "old", "new", "changes"),
-    [
-        ("model_ops/training/loss.py", "# twice", "# two times", (False, False)),
-        ("model_ops/sft.py", "Trains.", "Trains a model.", (False, False)),
-        ("model_ops/planning.py", "1", "2", (False, False)),
-        ("sql/clean.sql", "-- one", "-- the one\n", (False, False)),
-        ("sql/clean.sql", "-- Texts.", "-- The texts.\n", (False, False)),
-        ("sql/clean.sql", "2", "3", (False, False)),
-        ("model_ops/training/loss.py", "x * 2", "x * 3", (True, False)),
-        ("model_ops/chat.jinja", "{{ message }}", "{{ message}}", (True, False)),
-        ("model_ops/sft.py", "def run", "REVISION = 1\ndef run", (True, False)),
-        ("sql/clean.sql", "1", "2", (False, True)),
-        ("sql/rules.sql", "a  b", "a b", (False, True)),
-        ("resources/sql.py", "...", "return name", (False, True)),
-    ],
-)
+@pytest.mark.parametrize(("name", "old", "new", "changes"), [
+    ("model_ops/training/loss.py", "# twice", "# two times", (False, False)),
+    ("model_ops/sft.py", "Trains.", "Trains a model.", (False, False)),
+    ("model_ops/planning.py", "1", "2", (False, False)),
+    ("sql/clean.sql", "-- one", "-- the one\n", (False, False)),
+    ("sql/clean.sql", "-- Texts.", "-- The texts.\n", (False, False)),
+    ("sql/clean.sql", "2", "3", (False, False)),
+    ("model_ops/training/loss.py", "x * 2", "x * 3", (True, False)),
+    ("model_ops/chat.jinja", "{{ message }}", "{{ message}}", (True, False)),
+    ("model_ops/sft.py", "def run", "REVISION = 1\ndef run", (True, False)),
+    ("sql/clean.sql", "1", "2", (False, True)),
+    ("sql/rules.sql", "a  b", "a b", (False, True)),
+    ("resources/sql.py", "...", "return name", (False, True)),
+])  # fmt: skip
 def test_what_changes_a_version(project, name, old, new, changes):
     before = digests(project)
     change(project, name, old, new)
@@ -118,10 +113,8 @@ def test_another_function_of_the_same_name_from_another_file_counts(project):
 
 @pytest.mark.parametrize(("line", "file"), [
     ("from .training import loss", "model_ops/training/loss.py"),
-    ("from .training.loss import loss", "model_ops/training/loss.py"),
-    ("from . import planning", "model_ops/planning.py"),
-    ("import model_ops.training.loss", "model_ops/__init__.py"),
-    ("WORDS = '_words.json'", "model_ops/_words.json"),
+    ("from .training.loss import loss", "model_ops/training/loss.py"), ("from . import planning", "model_ops/planning.py"),
+    ("import model_ops.training.loss", "model_ops/__init__.py"), ("WORDS = '_words.json'", "model_ops/_words.json"),
 ])  # fmt: skip
 def test_other_ways_to_name_a_file_count_too(project, line, file):
     (project / "model_ops/__init__.py").write_text("x = 1")
@@ -246,11 +239,8 @@ def test_curation_depends_on_the_worker_that_embeds_where_it_embeds(tmp_path, se
     model.mkdir()
     (model / "config.json").write_text("{}")
     given = Input(kind="table", name="interactions", digest="0" * 12)
-    workshop = SimpleNamespace(
-        current=lambda *_: SimpleNamespace(as_input=lambda: given),
-        slice=lambda name: given,
-        build=lambda *_, **said: named.update(said) or (_ for _ in ()).throw(KeyError("built")),
-    )
+    workshop = SimpleNamespace(current=lambda *_: SimpleNamespace(as_input=lambda: given), slice=lambda name: given,
+            build=lambda *_, **said: named.update(said) or (_ for _ in ()).throw(KeyError("built")))  # fmt: skip
     if semantic:
         semantic = {**semantic, "model": str(model)}
     work = asset.curated_interactions.op.compute_fn.decorated_fn

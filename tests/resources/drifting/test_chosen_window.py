@@ -7,13 +7,12 @@ import pytest
 from cleaned_rows import FIRST, cleaned, days_of_rows, generator, store
 
 from resources.curating import FeedbackScale
-from resources.drifting.chosen_window import ChosenWindow, KnownVocabulary, ReferenceWindow
-from resources.drifting.days import Reference
-from resources.drifting.drift import COUNTED_BY, compare_traffic
+from resources.drifting import chosen_window as count_cache
+from resources.drifting.chosen_window import ChosenWindow, CountCache, KnownVocabulary, ReferenceWindow
+from resources.drifting.drift import COUNTED_BY, ServedRelease, compare_traffic
 from resources.drifting.page import write_drift_page
-from resources.drifting.release_reference import ServedRelease
 from resources.drifting.session_counts import DriftInputs, SessionCounts
-from resources.drifting.settings import DriftSettings
+from resources.drifting.settings import DriftSettings, Reference
 from resources.lake import sql_files
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables
@@ -25,23 +24,14 @@ END = FIRST + timedelta(4)
 ROWS = days_of_rows(10, generator(1), sessions=12)
 
 
-@pytest.fixture
-def tables(tmp_path):
-    return Tables(LakeLayout.open(tmp_path / "lake"))
-
-
 def arrive(tables, *days):
     store(tables, "cleaned_interactions", [row for row in ROWS if (row["dt"] - FIRST).days in days])
 
 
 def leave(tables, *days):
     """What retention does."""
-    tables.replace(
-        "cleaned_interactions",
-        SCHEMAS["cleaned_interactions"].empty_table(),
-        workload="tutor",
-        dt=[FIRST + timedelta(day) for day in days],
-    )
+    tables.replace("cleaned_interactions", SCHEMAS["cleaned_interactions"].empty_table(), workload="tutor",
+            dt=[FIRST + timedelta(day) for day in days])  # fmt: skip
 
 
 def compared(tables, day, seen=None, **more):
@@ -111,10 +101,8 @@ def test_a_window_that_was_counted_otherwise_is_replaced_and_every_report_says_s
     arrive(tables, 5)
     other = DriftInputs(scales={"stars": FeedbackScale(1, 3.0)})
     report = compared(tables, 5, other)
-    assert (
-        report.reference.start == FIRST + timedelta(1)
-        and "the reference window was 2026-06-01 to 2026-06-04" in report.notes[0]
-    )
+    assert report.reference.start == FIRST + timedelta(1)
+    assert "the reference window was 2026-06-01 to 2026-06-04" in report.notes[0]
     arrive(tables, 6)
     leave(tables, 1)
     again = compared(tables, 6, other)
@@ -152,14 +140,10 @@ def test_older_logs_that_come_late_give_a_release_its_own_window_and_change_no_o
 def window(start=FIRST):
     days = tuple(start + timedelta(day) for day in range(4))
     return ReferenceWindow(
-        Reference(days[0], days[-1], days[:1], days[1:]),
-        KnownVocabulary({"language": ["a1", ""]}, {"prompt_length": [3]}),
-        "code",
-        "files",
-        dict.fromkeys(days, 100),
-        {day: np.arange(6.0).reshape(2, 3) for day in days[1:]},
+        Reference(days[0], days[-1], days[:1], days[1:]), KnownVocabulary({"language": ["a1", ""]}, {"prompt_length": [3]}),
+        "code", "files", dict.fromkeys(days, 100), {day: np.arange(6.0).reshape(2, 3) for day in days[1:]},
         ("2026-05-01", "2026-05-04"),
-    )
+    )  # fmt: skip
 
 
 def test_a_window_is_read_as_it_was_written_and_a_broken_file_is_none(tables):
@@ -207,3 +191,89 @@ def test_no_name_and_no_text_is_kept_of_a_window(tables):
     with np.load(path) as kept:
         about = str(kept["about"])
     assert "SECRET" not in about and '"xq"' not in about and "prompt_shapes" in about
+
+
+COUNTED_SETTINGS = DriftSettings(reference_days=4, windows=[1, 2], false_alarms_per_1000_days=10)
+NOW = datetime(2026, 6, 20, tzinfo=UTC)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """The days that were counted, in order."""
+    days, original = [], SessionCounts.of_day
+    monkeypatch.setattr(SessionCounts, "of_day", lambda self, day: days.append(day) or original(self, day))
+    return days
+
+
+def values(report):
+    return [{**row, "ts": None, "files": None} for row in report.rows]
+
+
+def test_the_next_day_is_compared_with_kept_counts_and_gives_the_very_same_values(tables, tmp_path, counted):
+    rows, late = (
+        days_of_rows(5, generator(1), sessions=25),
+        days_of_rows(1, generator(2), sessions=25, first=END + timedelta(1)),
+    )
+    store(tables, "cleaned_interactions", rows)
+    compare_traffic(tables, "tutor", COUNTED_SETTINGS, DriftInputs(), now=NOW)
+    assert counted == [FIRST + timedelta(day) for day in range(1, 5)]  # all but the vocabulary
+    store(tables, "cleaned_interactions", late)
+    counted.clear()
+    warm = compare_traffic(tables, "tutor", COUNTED_SETTINGS, DriftInputs(), now=NOW)
+    assert counted == [END + timedelta(1)] == warm.days  # the day before it, for the window of two days, is kept too
+    cold = Tables(LakeLayout.open(tmp_path / "cold"))
+    store(cold, "cleaned_interactions", [*rows, *late])
+    found = values(compare_traffic(cold, "tutor", COUNTED_SETTINGS, DriftInputs(), now=NOW))
+    assert values(warm) == [row for row in found if row["dt"] == END + timedelta(1)] and len(warm.rows) == 24
+
+
+def test_other_rows_of_a_day_and_of_the_vocabulary_are_counted_again(tables, counted):
+    rows = days_of_rows(5, generator(3), sessions=20)
+    store(tables, "cleaned_interactions", rows)
+    everything = [FIRST + timedelta(day) for day in range(1, 5)]
+
+    def look(*changed):
+        counted.clear()
+        for day in changed:
+            store(tables, "cleaned_interactions", [*(row for row in rows if row["dt"] == day), cleaned(10**9, day, "late")])
+        seen.append(cleaned(10**9 + len(seen), END, "one more"))
+        store(tables, "cleaned_interactions", [*(row for row in rows if row["dt"] == END), *seen])
+        compare_traffic(tables, "tutor", COUNTED_SETTINGS, DriftInputs(), now=NOW)
+        return counted
+
+    seen = []
+    assert look() == everything
+    assert look() == [END]
+    assert look(FIRST + timedelta(2)) == [FIRST + timedelta(2), END]
+    assert look(FIRST) == everything
+
+
+def test_broken_files_are_counted_again_and_other_days_are_forgotten(tables):
+    store(tables, "cleaned_interactions", days_of_rows(3, generator(4), sessions=20))
+    asked = []
+
+    def count(day):
+        asked.append(day)
+        return np.full((2, 3), 1 / 3)
+
+    def kept():
+        return CountCache(tables, "tutor", [FIRST], "digest", count)
+
+    days = [FIRST + timedelta(day) for day in range(3)]
+    assert all(np.array_equal(kept().of_day(day), np.full((2, 3), 1 / 3)) for _ in range(2) for day in days) and asked == days
+    folder = tables.lake.root / ".remembered" / "drift" / "tutor"
+    whole = (folder / f"{days[0]}.npz").read_bytes()
+    for content in (b"", b"broken", whole[:100]):
+        (folder / f"{days[0]}.npz").write_bytes(content)
+        assert not kept().has(days[0]) and kept().of_day(days[0]).shape == (2, 3) and kept().has(days[0])
+    assert not CountCache(tables, "tutor", [FIRST], "other", count).has(days[1])
+    kept().keep_days(days[:2])
+    assert sorted(path.stem for path in folder.iterdir()) == [str(day) for day in days[:2]]
+
+
+def test_a_lake_that_cannot_be_written_is_compared_all_the_same(tables, monkeypatch):
+    def full(path):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(count_cache, "replaced", full)
+    assert CountCache(tables, "tutor", [], "digest", lambda day: np.ones((1, 2))).of_day(FIRST).tolist() == [[1, 1]]

@@ -7,8 +7,7 @@ import pytest
 from filled_lake import MARK, pair
 
 from benchmarks.lake_bytes import places_of
-from resources.artefacts.current import current_manifests, up_to_date
-from resources.artefacts.registry import Registry
+from resources.artefacts.registry import Registry, current_manifests, up_to_date
 from resources.artefacts.taint import tainted
 from resources.digests.slices import all_digests
 from resources.endpoints.actor import Actor

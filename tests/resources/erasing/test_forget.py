@@ -8,8 +8,7 @@ import pytest
 from filled_lake import CURATION, MARK, made, pair, sources
 
 from benchmarks.lake_bytes import places_of
-from resources.artefacts.current import up_to_date
-from resources.artefacts.registry import Registry
+from resources.artefacts.registry import Registry, up_to_date
 from resources.artefacts.taint import tainted
 from resources.catalog.catalog import query
 from resources.curating.cleaning import clean

@@ -11,8 +11,7 @@ from benchmarks.lake_bytes import places_of
 from resources.artefacts.registry import Registry
 from resources.composing.dataset_settings import SeedSettings
 from resources.composing.datasets import DatasetSettings, build_sft_dataset
-from resources.composing.dropped_seeds import SeedTombstones, drop_erased_seeds
-from resources.composing.seeds import import_seeds
+from resources.composing.seeds import SeedTombstones, drop_erased_seeds, import_seeds
 from resources.endpoints.actor import Actor
 from resources.erasing.erasure import forget, plan_erasure
 from resources.erasing.journal import ask_for

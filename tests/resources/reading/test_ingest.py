@@ -53,11 +53,6 @@ def content(tables, *names):
     return found
 
 
-@pytest.fixture
-def tables(tmp_path):
-    return Tables(LakeLayout.open(tmp_path / "lake"))
-
-
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     directory = tmp_path_factory.mktemp("demo")
@@ -119,7 +114,7 @@ def test_an_object_that_cannot_be_read_for_its_days_has_the_reason_and_a_day(tab
         raise OSError(5, "Input/output error")
 
     write(tmp_path / "logs" / "a.jsonl", pair("1"))
-    monkeypatch.setattr("resources.sources.prefetch.open_object", refuse)
+    monkeypatch.setattr("resources.sources.ledger.open_object", refuse)
     assert observe(tables, "w", {"g": SourceSettings(uri=str(tmp_path / "logs"))}).unread_objects == 1
     with Ledger.open(tables, "w") as ledger:
         [entry] = ledger.entries()
@@ -248,8 +243,7 @@ def test_a_touched_object_is_not_read_again_and_a_changed_one_of_the_same_size_i
     after = content(tables)
     assert {row["request_id"] for row in after["interactions"]} == {"1", "3"}
     assert [row for row in before["interactions"] if row["request_id"] == "1"] == [
-        row for row in after["interactions"] if row["request_id"] == "1"
-    ]
+        row for row in after["interactions"] if row["request_id"] == "1"]  # fmt: skip
     assert {row["modified"].timestamp() for row in after["objects"]} == {5}  # so that their content is compared only once
     assert ingest(tables, "w", sources).total.objects == 0
 
@@ -258,7 +252,7 @@ def test_an_unreadable_object_is_failed_and_tried_again(tables, tmp_path, monkey
     write(tmp_path / "logs/a.jsonl", pair("1"))
     write(tmp_path / "logs/b.jsonl", pair("2"))
     sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"))}
-    import resources.sources.prefetch as prefetch
+    import resources.sources.ledger as prefetch
 
     whole = prefetch.open_object
 
@@ -298,10 +292,7 @@ def test_workloads_are_the_records_own_where_the_recipe_maps_them(tables, tmp_pa
     ingest(tables, "w", sources)
     ingest(tables, "w", sources)
     assert {row["request_id"]: row["workload"] for row in content(tables)["interactions"]} == {
-        "1": "other's",
-        "2": "w",
-        "3": "w",
-    }
+        "1": "other's", "2": "w", "3": "w"}  # fmt: skip
 
 
 def test_ids_do_not_depend_on_place(tables, tmp_path):
@@ -316,14 +307,11 @@ def test_ids_do_not_depend_on_place(tables, tmp_path):
 
 
 def test_feedback_finds_its_interaction_whichever_comes_first(tables, tmp_path):
-    write(
-        tmp_path / "thumbs/a.jsonl",
-        {"trace_id": "t", "value": -1, "timestamp": 1780300001},
-        {"response_id": "1", "value": "up", "timestamp": 1780300002},
-        {"response_id": "1", "value": "down", "timestamp": 1780300003},
-        {"session_id": "s", "name": "solved", "value": 1, "timestamp": 1780300004},
-        {"response_id": "unknown", "value": 1, "timestamp": 1780300005},
-    )
+    write(tmp_path / "thumbs/a.jsonl", {"trace_id": "t", "value": -1, "timestamp": 1780300001},
+            {"response_id": "1", "value": "up", "timestamp": 1780300002},
+            {"response_id": "1", "value": "down", "timestamp": 1780300003},
+            {"session_id": "s", "name": "solved", "value": 1, "timestamp": 1780300004},
+            {"response_id": "unknown", "value": 1, "timestamp": 1780300005})  # fmt: skip
     thumbs = {"thumbs": SourceSettings(uri=str(tmp_path / "thumbs"))}
     ingest(tables, "w", thumbs)
     write(tmp_path / "logs/a.jsonl", pair("1", session_id="s"),
@@ -465,9 +453,7 @@ def test_copies_in_a_mapped_workload_come_back_when_their_double_leaves(tables, 
 
 def trajectory(say, reward):
     return {
-        "task_id": 0,
-        "trial": 0,
-        "reward": reward,
+        "task_id": 0, "trial": 0, "reward": reward,
         "traj": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "same"}, {"role": "user", "content": "and"}, {"role": "assistant", "content": say}],
     }  # fmt: skip
 
@@ -505,9 +491,8 @@ def test_data_sets_whose_ids_begin_anew_in_each_file_keep_all_their_rows(tables,
     total = ingest(tables, "w", {"sets": SourceSettings(uri=str(tmp_path / "logs"))}).total
     rows = content(tables)["interactions"]
     assert total.rows == len(rows) == 2 * answers and total.repeated == answers
-    assert len({row["session_id"] for row in rows}) == 2 and {row["rule"] for row in content(tables)["decisions"]} == {
-        "repeated_record"
-    }
+    assert len({row["session_id"] for row in rows}) == 2
+    assert {row["rule"] for row in content(tables)["decisions"]} == {"repeated_record"}
     if "reward" in one:
         rewards = heard(tables, "w")
         assert {row["source_uri"][-7:]: rewards[row["interaction_id"]] for row in rows} == {"a.jsonl": 1, "b.jsonl": -1}
@@ -518,10 +503,8 @@ def test_one_id_with_two_contents_is_a_decision_of_its_own(tables, tmp_path):
     write(tmp_path / "logs/a.jsonl", pair("resp_67ccd2bed1ec8190"), pair("resp_67ccd2bed1ec8190"),
         pair("resp_67ccd2bed1ec8190", "another"))  # fmt: skip
     ingest(tables, "w", sources)
-    assert {(row["rule"], json.loads(row["detail"])["row"]) for row in content(tables)["decisions"]} == {
-        ("repeated_record", 2),
-        ("repeated_id", 3),
-    }
+    assert {(row["rule"], json.loads(row["detail"])["row"]) for row in content(tables)["decisions"]} == {("repeated_record", 2),
+            ("repeated_id", 3)}  # fmt: skip
     write(tmp_path / "logs/b.jsonl", pair("resp_67ccd2bed1ec8190", "another", ts=1780200000))  # beats them all
     ingest(tables, "w", sources)
     assert sorted((row["rule"], json.loads(row["detail"])["row"]) for row in content(tables)["decisions"]) == [

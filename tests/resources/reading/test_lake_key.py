@@ -1,7 +1,12 @@
 """A lake keeps the fingerprint of the key that its ids are hashed with, and whoever hashes ids refuses another."""
 
 import json
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
 
 from pipelines.checks.place import check_lake
@@ -10,8 +15,10 @@ from resources.erasing.erasure import complete_unfinished, plan_erasure
 from resources.erasing.journal import ask_for
 from resources.lake.lake import LakeError, LakeLayout
 from resources.lake.sql_files import workbench
-from resources.lake.tables import Tables
-from resources.reading.erasures import hash_erased
+from resources.lake.tables import SCHEMAS, Tables
+from resources.reading.commit import hash_erased
+from resources.reading.ingestion import ingest, ingesting
+from resources.sources.sources import SourceSettings
 from tests.command import millrace
 from tests.resources.records.test_formats import pair, read
 
@@ -69,3 +76,52 @@ def test_forget_with_a_missing_key_says_so_and_offers_nothing(tmp_path, monkeypa
         said = " ".join((done.stdout + done.stderr).split())
         assert MISSING in said and "No row" not in said and "even-unseen" not in said
     assert Tables(LakeLayout.open(tmp_path / "lake")).open("erasures") is None
+
+
+HOLD = (
+    "import sys, time; from resources.reading.ingestion import ingesting; from resources.lake.lake import LakeLayout\n"
+    "with ingesting(LakeLayout.open(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+)
+
+
+def test_a_second_ingest_waits_for_the_first_and_a_killed_one_gives_way(tmp_path, caplog):
+    lake = LakeLayout.open(tmp_path / "lake")
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(lake.root)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout.readline() == "held\n"
+    entered = threading.Event()
+
+    def enter() -> None:
+        with ingesting(lake):
+            entered.set()
+
+    waiting = threading.Thread(target=enter)
+    waiting.start()
+    assert not entered.wait(1)
+    assert f"waiting: process {holder.pid} on " in caplog.text
+    holder.kill()
+    holder.wait()
+    waiting.join(20)
+    assert entered.is_set()
+    with ingesting(lake):  # and again, at once
+        pass
+
+
+ANSWER = {"role": "assistant", "content": "good day"}
+
+
+@pytest.mark.parametrize("erased, kept", [("ann-7", ["bob-8"]), (None, ["ann-7", "bob-8"])])
+def test_text_of_the_erased_is_emptied_and_of_others_is_not(tmp_path, erased, kept):
+    tables = Tables(LakeLayout.open(tmp_path / "lake"))
+    good = {"request": {"messages": [{"role": "user", "content": "hello"}]}, "response": {"choices": [{"message": ANSWER}]}}
+    lines = [json.dumps({**good, "id": str(number)}) for number in range(8)]
+    (tmp_path / "log.jsonl").write_text("\n".join([*lines, '{"user": "ann-7", cut', '{"user": "bob-8", cut']) + "\n")
+    if erased:
+        tombstone = {
+            "workload": "w", "kind": "user", "sha256": keyed_hash(erased), "ts": datetime.now(UTC), "key_check": key_check(),
+            "reason": "asked", "who": "ana",
+        }  # fmt: skip
+        tables.append("erasures", pa.Table.from_pylist([tombstone], schema=SCHEMAS["erasures"]))
+    report = ingest(tables, "w", {"s": SourceSettings(uri=str(tmp_path / "log.jsonl"))})
+    raw = [str(row["raw"]) for row in tables.open("quarantine").to_pyarrow_table().to_pylist() if row["raw"]]
+    assert report.total.quarantined == 2
+    assert [name for name in ("ann-7", "bob-8") if any(name in text for text in raw)] == kept

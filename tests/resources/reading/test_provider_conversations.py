@@ -25,10 +25,8 @@ def anthropic(thoughts=True):
         return [{"type": "thinking", "thinking": text, "signature": "s"}] if thoughts else []
 
     called = [{"type": "text", "text": "I look."}, *({"type": "tool_use", "id": i, "name": n, "input": a} for i, n, a in CALLS)]
-    results = [
-        {"type": "tool_result", "tool_use_id": i, "content": [{"type": "text", "text": text}]}
-        for (i, _, _), text in zip(CALLS, RESULTS, strict=True)
-    ]
+    results = [{"type": "tool_result", "tool_use_id": i, "content": [{"type": "text", "text": text}]} for (i, _, _),
+            text in zip(CALLS, RESULTS, strict=True)]  # fmt: skip
     talk = [{"role": "user", "content": QUESTION},
         {"role": "assistant", "content": [*thought("two"), *called]}, {"role": "user", "content": results},
         {"role": "assistant", "content": [*thought("hm"), {"type": "text", "text": ANSWER}]},
@@ -151,12 +149,10 @@ def test_a_turn_that_later_requests_repeat_is_learnt_once_and_in_its_place(tmp_p
     assert not bad and len(rows) == 3 and {row["session_id"] for row in rows} == {"s"}
     (chat,) = conversations(rows)
     assert [message["role"] for message in chat] == [
-        "system", "user", "assistant", "tool", "tool", "assistant", "user", "assistant",
-    ]  # fmt: skip
+        "system", "user", "assistant", "tool", "tool", "assistant", "user", "assistant"]  # fmt: skip
     assert [message["weight"] for message in chat if message["role"] == "assistant"] == [1, 1, 1]
     assert [message.get("reasoning_content") for message in chat if message["role"] == "assistant"] == (
-        [None] * 3 if form == "without thoughts" else ["two", "hm", None]
-    )
+        [None] * 3 if form == "without thoughts" else ["two", "hm", None])  # fmt: skip
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -9,11 +9,10 @@ from datetime import date
 import pytest
 
 from benchmarks.s3_server import KEY, SECRET, s3_server
-from resources.lake.lake import LakeLayout
 from resources.lake.sql_files import attach_slice, workbench
 from resources.lake.tables import Tables
 from resources.reading.ingestion import ingest, observe
-from resources.sources import prefetch
+from resources.sources import ledger as prefetch
 from resources.sources.sources import SourceError, SourceSettings, list_objects, objects_after, open_object
 from resources.sources.unread_objects import new_objects
 from stores import s3
@@ -37,11 +36,6 @@ def bucket(server, monkeypatch, request):
     name = f"b{abs(hash(request.node.name))}"
     server.bucket(name)
     return name
-
-
-@pytest.fixture
-def tables(tmp_path):
-    return Tables(LakeLayout.open(tmp_path / "lake"))
 
 
 def record(number: int, answer: str = "fine", day: str = "2026-06-01") -> bytes:
@@ -288,11 +282,8 @@ def test_a_profile_brings_its_keys_and_endpoint(server, bucket, monkeypatch, tmp
 
 
 @pytest.mark.parametrize("uri", [
-    "s3://me:hunter2@bucket/logs",
-    "https://host/x.jsonl?X-Amz-Signature=hunter2",
-    "https://host/x?sv=1&sig=hunter2",
-    "s3://bucket/x?AWSAccessKeyId=hunter2",
-    "https://host/x?a=1;token=hunter2",
+    "s3://me:hunter2@bucket/logs", "https://host/x.jsonl?X-Amz-Signature=hunter2", "https://host/x?sv=1&sig=hunter2",
+    "s3://bucket/x?AWSAccessKeyId=hunter2", "https://host/x?a=1;token=hunter2",
 ])  # fmt: skip
 def test_a_uri_with_credentials_is_refused_and_not_shown(uri, tmp_path):
     from pipelines.contract.recipe import load_recipe

@@ -8,7 +8,7 @@ import pytest
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
 from resources.reading import batches as staging
-from resources.reading import span_events
+from resources.reading import pairing as span_events
 from resources.reading.ingestion import ingest
 from resources.sources.sources import SourceSettings
 from tests.thorough_cases import thorough_except
@@ -128,10 +128,8 @@ def test_the_order_in_which_the_objects_come_does_not_matter(tmp_path, first):
         rows, bad, dropped, _ = read(tmp_path)
     assert set(rows) == {"chatcmpl-1"} and not bad and not dropped
     choices = Tables(LakeLayout.open(tmp_path / "lake")).open("interactions").to_pyarrow_table().to_pylist()
-    assert sorted((row["choice_index"], told(row)[1], row["finish_reason"]) for row in choices) == [
-        (0, "1", "stop"),
-        (1, "or 2", "length"),
-    ]
+    assert sorted((row["choice_index"], told(row)[1], row["finish_reason"]) for row in choices) == [(0, "1", "stop"),
+            (1, "or 2", "length")]  # fmt: skip
     again = read(tmp_path)
     assert again[0] == rows and again[3].total.objects == 0
 

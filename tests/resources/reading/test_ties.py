@@ -17,11 +17,6 @@ from resources.reading.ties import tie
 from resources.sources.sources import SourceSettings
 
 
-@pytest.fixture
-def tables(tmp_path):
-    return Tables(LakeLayout.open(tmp_path / "lake"))
-
-
 def ties(tables):
     return {row["comment"]: (row["interaction_id"], row["tie"]) for row in read(tables, "feedback")}
 
@@ -107,8 +102,7 @@ def test_whatever_the_order_of_reading_the_ties_are_the_same(tmp_path):
             report = ingest(tables, "w", {"g": SourceSettings(uri=f"{home}/*.jsonl")})
         seen.append(sorted((row["source_row"], row["interaction_id"], row["tie"]) for row in read(tables, "feedback")))
         assert sum((Counter(day) for day in report.ties.values()), Counter()) == {
-            "request": 1, "several": 1, "trace": 1, "unknown": 1,
-        }  # fmt: skip
+            "request": 1, "several": 1, "trace": 1, "unknown": 1}  # fmt: skip
     assert all(each == seen[0] for each in seen) and [row[2] for row in seen[0]] == ["request", "several", "trace", "unknown"]
 
 

@@ -6,22 +6,23 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
+from benchmarks.first_day import CHATS, KEYS, write_logs
 from resources.digests.user_hash import keyed_hash
 from resources.erasing import raw_keys
 from resources.erasing.raw_keys import named_in_logs
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
-from resources.reading.ingest_notes import notes_on
+from resources.reading.ingestion import ingest, notes_on
 from resources.reading.unread_keys import UnreadKey, unread_in, unread_text
 from resources.records.extraction import keys_read, looks_beside
 from resources.records.formats import FORMATS
+from resources.sources.sources import SourceSettings
+from tests.resources.inspecting.test_survey import PAIR, put
 from tests.resources.records.test_formats import read
 
 ASKED = {"model": "m", "messages": [{"role": "user", "content": "hello there"}]}
-SAID = {
-    "id": "chatcmpl-abc1234567",
-    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi"}}],
-}
+SAID = {"id": "chatcmpl-abc1234567",
+    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi"}}]}  # fmt: skip
 OPENAI = {
     "time": "2026-06-01T12:00:00Z", "conversation_id": "c1", "user": "U2", "user_id": "U9", "duration_ms": 1200,
     "thumb": "up", "cost_usd": 0.01, "region": "eu", "request": ASKED, "response": SAID,
@@ -52,10 +53,8 @@ def test_columns_of_two_formats_and_what_nothing_reads(tmp_path):
     lake = LakeLayout.open(tmp_path / "lake")
     assert unread_in(Tables(lake)) == {("shop", "gateway"): report.unread_keys["gateway"]}
     [said] = named_in_logs(lake, "bob", False)
-    assert (
-        said.startswith("source gateway: this user stands under actor.login in 1 record (")
-        and "fields: {user: actor.login}" in said
-    )
+    assert said.startswith("source gateway: this user stands under actor.login in 1 record (")
+    assert "fields: {user: actor.login}" in said
     [said] = named_in_logs(lake, "U2", False)  # the first record's user_id comes before it
     assert said.startswith("source gateway: this user stands under user in 1 record (")
     assert list(named_in_logs(lake, "U9", False)) == []
@@ -84,10 +83,8 @@ def test_attributes_of_spans(tmp_path):
     (row,), bad, (thumb,), report = read(tmp_path, [{"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}])
     assert (row["cost"], row["user_hash"], row["session_id"]) == (0.5, keyed_hash("U2"), None) and not bad
     assert (thumb["value"], thumb["name"], thumb["source"]) == (-1, "thumbs", "log")
-    assert [(key.path, key.field, key.records) for key in report.unread_keys["gateway"]] == [
-        ('["actor.login"]', "", 1),
-        ("metadata.tier", "", 1),
-    ]
+    assert [(key.path, key.field, key.records) for key in report.unread_keys["gateway"]] == [('["actor.login"]', "", 1),
+            ("metadata.tier", "", 1)]  # fmt: skip
     [said] = named_in_logs(LakeLayout.open(tmp_path / "lake"), "bob", False)
     assert said.startswith('source gateway: this user stands under ["actor.login"] in 1 record (')
 
@@ -118,9 +115,8 @@ def test_fields_beside_a_known_format_and_names_beside_fields(tmp_path):
     assert (row["cost"], row["user_hash"], row["session_id"]) == (0.5, keyed_hash("bob"), "c1")
     assert [key.path for key in report.unread_keys["gateway"]] == ["region", "user", "user_id"] and not report.clashes
     (tmp_path / "mapped").mkdir()
-    (row,), _, (stars,), report = read(
-        tmp_path / "mapped", [MAPPED], fields={"prompt": "q", "answer": "a", "prompt_tokens": "n_in"}
-    )
+    (row,), _, (stars,), report = read(tmp_path / "mapped", [MAPPED],
+            fields={"prompt": "q", "answer": "a", "prompt_tokens": "n_in"})  # fmt: skip
     assert (row["prompt_tokens"], row["cost"], row["latency_ms"]) == (4, 0.2, 1500.0)
     assert (stars["name"], stars["value"]) == ("rating", 4.0)
     assert [key.path for key in report.unread_keys["gateway"]] == ["squad"]
@@ -148,10 +144,8 @@ def test_a_user_is_found_in_the_logs_however_they_are_written(tmp_path, monkeypa
     monkeypatch.setattr(raw_keys, "Tables", lambda lake: SimpleNamespace(open=lambda name: table))
     monkeypatch.setattr(raw_keys, "unread_in", lambda tables: {("shop", "app"): []})
     said = list(named_in_logs(None, "Jörg", False))
-    assert [line.split(" (")[0] for line in said] == [
-        "source app: this user stands under tags.actor in 2 records",
-        "source app: this user stands under crew in 1 record",
-    ]
+    assert [line.split(" (")[0] for line in said] == ["source app: this user stands under tags.actor in 2 records",
+            "source app: this user stands under crew in 1 record"]  # fmt: skip
 
     assert all("No path of fields leads there" in line for line in said)
 
@@ -171,3 +165,74 @@ def test_a_user_is_found_in_the_logs_however_they_are_written(tmp_path, monkeypa
 def test_what_a_format_reads_comes_from_its_sql(name, keys):
     assert keys <= keys_read(FORMATS[name]) and looks_beside(FORMATS[name]) and not looks_beside(FORMATS["feedback"])
     assert json.loads(json.dumps(sorted(keys_read(FORMATS[name]))))
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_nothing_that_a_product_says_is_lost(tmp_path, kind):
+    write_logs(kind, tmp_path / "logs")
+    tables = Tables(LakeLayout.open(tmp_path / "lake"))
+    report = ingest(tables, "support", {"bot": SourceSettings(uri=str(tmp_path / "logs"))})
+    rows = tables.open("interactions").to_pyarrow_table()
+    assert {column: rows[column].null_count for column in KEYS[kind] if column != "feedback"} == dict.fromkeys(
+        list(KEYS[kind])[:-1], 0)  # fmt: skip
+    assert rows.num_rows == CHATS and len(set(rows["ts"].to_pylist())) == CHATS
+    assert len(set(rows["user_hash"].to_pylist())) == 40
+    assert set(tables.open("feedback").to_pyarrow_table()["value"].to_pylist()) == {-1.0, 1.0}
+    assert report.total.attached_feedback == CHATS // 5 and not report.unread_keys.get("bot")
+
+
+def test_a_word_a_currency_and_a_workload_beside_whole_answers(tmp_path):
+    answer = {"message": {"role": "assistant", "content": "yes"}, "finish_reason": "stop"}
+    pair = {"request": {"messages": [{"role": "user", "content": "hi"}]}, "response": {"choices": [answer]}}
+    records = [{"status": "failed"}, {"cost": 0.2, "currency": "EUR"}, {"cost": 0.2}, {"status_code": 500, "cut": True}]
+    (tmp_path / "logs.jsonl").write_text("".join(json.dumps({**pair, "request_id": f"r{n}", "team": "tutor" if n == 2 else "x",
+                    **more} | (
+                    {"response": {"choices": [{**answer, "finish_reason": None}]}} if "cut" in more else {})) + "\n" for n,
+            more in enumerate(records)))  # fmt: skip
+    tables = Tables(LakeLayout.open(tmp_path / "lake"))
+    ingest(
+        tables,
+        "shop",
+        {"app": SourceSettings(uri=str(tmp_path / "logs.jsonl"), fields={"workload": "team"}, workloads={"tutor": "math"})},
+    )
+    rows = {row["request_id"]: row for row in tables.open("interactions").to_pyarrow_table().to_pylist()}
+    assert [(rows[f"r{n}"]["status"], rows[f"r{n}"]["cost"], rows[f"r{n}"]["workload"]) for n in range(4)] == [
+        ("success", None, "shop"), ("success", None, "shop"), ("success", 0.2, "math"), ("failure", None, "shop")]  # fmt: skip
+
+
+def test_a_run_counts_the_records_in_quarantine_beside_whole_objects(tmp_path):
+    good = {"prompt": "Why?", "completion": "Because."}
+    lines = [good, {**good, "suffix": "and so on"}, {"prompt": "What?", "suffix": "more of it", "completion": "That."}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (tmp_path / "b.jsonl").write_text(json.dumps({"some": "thing"}))
+    sources = {name: SourceSettings(uri=str(tmp_path / f"{name}.jsonl")) for name in ("a", "b")}
+    report = ingest(Tables(LakeLayout.open(tmp_path / "lake")), "shop", sources)
+    notes = [note for note in notes_on(report) if "quarantine" in note]
+    assert [note.split(" (")[0].split(":")[0] for note in notes] == ["1 object went to quarantine as a whole",
+            "2 records went to quarantine"]  # fmt: skip
+
+
+def asked(number, workload):
+    return PAIR | {"workload_id": workload, "request": {"model": "m", "messages": [{"role": "user", "content": f"q {number}"}]},
+        "response": PAIR["response"] | {"id": f"r{number}"}}  # fmt: skip
+
+
+def read_workloads(tmp_path, workloads):
+    put(tmp_path / "log.jsonl", *[asked(number, "shop" if number % 3 == 0 else "farm") for number in range(9)])
+    tables = Tables(LakeLayout.open(tmp_path / "lake"))
+    report = ingest(tables, "farm", {"app": SourceSettings(uri=str(tmp_path / "log.jsonl"), workloads=workloads)})
+    return list(notes_on(report)), sum(tables.rows_by_day("interactions", "farm").values())
+
+
+def test_rows_of_another_workload_are_told_with_the_remedy(tmp_path):
+    notes, count = read_workloads(tmp_path, {})
+    assert notes == [
+        "the records of source app name 2 workloads, farm (6), shop (3), and all of them become rows of farm; "
+        "sources.app.workloads: {shop: shop} keeps them apart, and {shop: farm} says that they are one"
+    ]
+    assert count == 9
+
+
+def test_a_source_that_says_what_its_names_mean_is_not_told_of(tmp_path):
+    assert read_workloads(tmp_path / "apart", {"shop": "shop"}) == ([], 6)
+    assert read_workloads(tmp_path / "one", {"shop": "farm"}) == ([], 9)

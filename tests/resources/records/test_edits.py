@@ -14,19 +14,15 @@ BERN, ROME = "The capital is Bern.", "The capital is Rome."
 
 
 @pytest.mark.parametrize("record", [
-    {"request_id": "r1", "original": BERN, "corrected": ROME},
-    {"id": "r1", "before": BERN, "after": ROME},
-    {"trace_id": "t1", "model_answer": BERN, "edited": ROME},
-    {"trace_id": "t1", "ai_response": BERN, "final": ROME},
+    {"request_id": "r1", "original": BERN, "corrected": ROME}, {"id": "r1", "before": BERN, "after": ROME},
+    {"trace_id": "t1", "model_answer": BERN, "edited": ROME}, {"trace_id": "t1", "ai_response": BERN, "final": ROME},
     {"requestId": "r1", "response_id": "r1", "botAnswer": BERN, "humanAnswer": ROME},
-    {"response_id": "r1", "draft": BERN, "sent": ROME},
-    {"session_id": "s1", "suggestion": BERN, "final_text": ROME},
+    {"response_id": "r1", "draft": BERN, "sent": ROME}, {"session_id": "s1", "suggestion": BERN, "final_text": ROME},
     {"request_id": "r1", "generated": BERN, "corrected_answer": ROME, "editor": "anna"},
     {"request_id": "r1", "original_response": BERN, "edited_response": ROME},
     {"request_id": "r1", "model_output": BERN, "expected_output": ROME},
     {"request_id": "r1", "answer": BERN, "ideal_answer": ROME},
-    {"request_id": "r1", "response_before": BERN, "response_after": ROME},
-    {"original": BERN, "revised": ROME},
+    {"request_id": "r1", "response_before": BERN, "response_after": ROME}, {"original": BERN, "revised": ROME},
     {"run_id": "r1", "key": "correctness", "score": 0, "correction": {"output": ROME}},
     {"run_id": "r1", "key": "correctness", "correction": {"messages": [{"role": "assistant", "content": ROME}]}},
     {"request_id": "r1", "prompt": "Capital of Italy?", "original": BERN, "corrected": ROME},
@@ -37,22 +33,19 @@ def test_an_edit_is_known_by_its_names(record):
     assert sides_of(record)[1] == ROME and sides_of(record)[0] in (BERN, "")
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        {"request_id": "r1", "edited": True, "original": BERN},
-        {"id": "1", "question": "q", "answer": BERN, "expected_output": ROME},  # an item of an evaluation
-        {"id": "1", "question": "q", "model_answer": BERN, "expected_output": ROME},
-        {"request": {"messages": []}, "response": {"choices": []}, "corrected": ROME},
-        {"messages": [{"role": "user", "content": "q"}], "corrected": ROME},
-        {"id": "4", "before": {"plan": "a", "seats": 1}, "after": {"plan": "b", "seats": 2}},  # an audit log
-        {"id": "4", "model": "m", "final": ROME},
-        {"corrected": ROME},
-        {"response_id": "r1", "value": 1, "comment": ROME},
-        {"response_id": "r1", "value": 1, "comment": ROME, "correction": None},
-        {"request_id": "r1", "original": BERN, "edited": False},
-    ],
-)
+@pytest.mark.parametrize("record", [
+    {"request_id": "r1", "edited": True, "original": BERN},
+    {"id": "1", "question": "q", "answer": BERN, "expected_output": ROME},  # an item of an evaluation
+    {"id": "1", "question": "q", "model_answer": BERN, "expected_output": ROME},
+    {"request": {"messages": []}, "response": {"choices": []}, "corrected": ROME},
+    {"messages": [{"role": "user", "content": "q"}], "corrected": ROME},
+    {"id": "4", "before": {"plan": "a", "seats": 1}, "after": {"plan": "b", "seats": 2}},  # an audit log
+    {"id": "4", "model": "m", "final": ROME},
+    {"corrected": ROME},
+    {"response_id": "r1", "value": 1, "comment": ROME},
+    {"response_id": "r1", "value": 1, "comment": ROME, "correction": None},
+    {"request_id": "r1", "original": BERN, "edited": False},
+])  # fmt: skip
 def test_what_is_no_edit(record):
     assert not is_edit(record)
 
@@ -78,10 +71,8 @@ def test_edits_are_tied_by_id_or_by_what_was_said(tmp_path):
     (tmp_path / "logs/a.jsonl").write_text("\n".join(map(json.dumps, logs)))
     edits = [
         {"response_id": "chatcmpl-1x7f", "original": BERN, "corrected": ROME},
-        {"original": "It is 4.", "corrected": "It is 5."},
-        {"original": "Yes.", "corrected": "No."},
-        {"trace_id": "t5", "original": "six", "corrected": "It is six."},
-        {"id": "e9", "before": "five", "after": "five "},
+        {"original": "It is 4.", "corrected": "It is 5."}, {"original": "Yes.", "corrected": "No."},
+        {"trace_id": "t5", "original": "six", "corrected": "It is six."}, {"id": "e9", "before": "five", "after": "five "},
         {"request_id": "nobody", "original": "a", "corrected": "b"},
         {"request_id": "own-id", "original": "eight", "corrected": "It is eight."},
         {"trace_id": "t7", "original": "seven", "corrected": "It is seven."},
@@ -113,17 +104,13 @@ def test_edits_are_tied_by_id_or_by_what_was_said(tmp_path):
 
 @pytest.mark.parametrize("nothing", ["", " ", None])
 def test_an_empty_correction_is_no_edit(tmp_path, nothing):
-    edits = [
-        {"request_id": "r1", "original": BERN, "corrected": ROME},
-        {"request_id": "r2", "original": BERN, "corrected": nothing},
-        {"request_id": "r3", "name": "correctness", "score": 1, "correction": nothing},
-    ]
+    edits = [{"request_id": "r1", "original": BERN, "corrected": ROME},
+            {"request_id": "r2", "original": BERN, "corrected": nothing},
+            {"request_id": "r3", "name": "correctness", "score": 1, "correction": nothing}]  # fmt: skip
     _, [bad], feedback, report = read(tmp_path, edits)
     assert (bad["source_row"], bad["error_code"], bad["message"]) == (2, "missing_field", "the edit has no corrected text")
-    assert {(row["request_id"], row["name"], row["value"]) for row in feedback} == {
-        ("r1", "correction", None),
-        ("r3", "correctness", 1),
-    }
+    assert {(row["request_id"], row["name"], row["value"]) for row in feedback} == {("r1", "correction", None),
+            ("r3", "correctness", 1)}  # fmt: skip
     assert (report.total.feedback, report.total.quarantined) == (2, 1)
 
 

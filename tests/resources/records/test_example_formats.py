@@ -1,10 +1,12 @@
 """Formats of examples: fine-tuning, preference, conversation, text and token rows, each from a fixture of its own."""
 
+import copy
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
-from test_formats import read
+from test_formats import read, read_each
 
 from resources.records.formats import FORMATS, detect
 from resources.records.providers.streams import with_joined_events
@@ -12,13 +14,20 @@ from resources.records.providers.streams import with_joined_events
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures/formats"
 
 
-def fixture(tmp_path, name, **source):
-    """Interactions (with their JSON parsed), quarantine, feedback and report of a fixture file."""
-    rows, bad, feedback, report = read(tmp_path, (FIXTURES / name).read_bytes(), name=name, **source)
-    for row in rows:
-        for column in ("messages", "tools", "params", "completion"):
-            row[column] = json.loads(row[column]) if row[column] else None
-    return rows, bad, feedback, report
+@cache
+def read_once(name, home):
+    """A fixture file, read into a lake of its own in the folder `home` (Interactions with their JSON parsed)."""
+    rows, bad, feedback, report = read(home / f"fixture-{name}", (FIXTURES / name).read_bytes(), name=name)
+    return [with_parsed(row) for row in rows], bad, feedback, report
+
+
+def with_parsed(row):
+    return row | {name: json.loads(row[name]) if row[name] else None for name in ("messages", "tools", "params", "completion")}
+
+
+def fixture(tmp_path, name):
+    """Interactions (with their JSON parsed), quarantine, feedback and report of a fixture file, which all tests read once."""
+    return copy.deepcopy(read_once(name, tmp_path.parent))
 
 
 def jsonl(name):
@@ -47,14 +56,16 @@ def test_a_page_of_stored_completions_is_one_record_for_each(tmp_path):
     assert bad["error_code"] == "missing_field" and "messages" in bad["message"]
 
 
-@pytest.mark.parametrize(("page", "words"), [
+PAGES = [
     ({"object": "list", "data": []}, "lists no completions"),
     ({"object": "list", "data": [{"id": "chatcmpl-1-0", "role": "user", "content": "q"}]}, "into its completion"),
     ({"object": "chat.completion", "id": "x", "choices": [], "messages": [{"role": "user", "content": "q"}]}, "choices"),
-])  # fmt: skip
-def test_pages_without_completions_say_so(tmp_path, page, words):
-    rows, (bad,), _, _ = read(tmp_path, [page])
-    assert not rows and words in bad["message"]
+]  # fmt: skip
+
+
+def test_pages_without_completions_say_so(tmp_path):
+    for (rows, (bad,), _), (_, words) in zip(read_each(tmp_path, [page for page, _ in PAGES])[0], PAGES, strict=True):
+        assert not rows and words in bad["message"]
 
 
 def test_sft_lines_with_the_older_functions(tmp_path):
@@ -99,14 +110,11 @@ def test_every_dialect_of_preferences_gives_two_choices_and_what_was_preferred(t
 
 
 def test_a_preference_with_one_side_missing_keeps_the_other(tmp_path):
-    rows, bad, feedback, report = read(
-        tmp_path, [{"prompt": "q", "chosen": "yes", "rejected": None}, {"chosen": "no prompt", "rejected": "at all"}]
-    )
+    rows, bad, feedback, report = read(tmp_path,
+            [{"prompt": "q", "chosen": "yes", "rejected": None}, {"chosen": "no prompt", "rejected": "at all"}])  # fmt: skip
     assert [row["choice_index"] for row in rows] == [0] and [row["value"] for row in feedback] == [1]
-    assert [row["message"] for row in bad] == [
-        "the example has no rejected answer",
-        *["the example has no prompt before its answers"] * 2,
-    ]
+    assert [row["message"] for row in bad] == ["the example has no rejected answer",
+            *["the example has no prompt before its answers"] * 2]  # fmt: skip
     assert report.total.read == 4
 
 
@@ -114,11 +122,8 @@ def test_sharegpt_gives_an_interaction_for_each_answer(tmp_path):
     rows, bad, _, report = fixture(tmp_path, "sharegpt.jsonl")
     assert not bad and [row["source_row"] for row in rows] == [1, 1, 2, 2, 3, 3, 3, 4] and report.total.read == 8
     assert said(rows[1]["messages"]) == [("user", "Who are you?"), ("assistant", "A model."), ("user", "Since when?")]
-    assert (
-        rows[0]["session_id"] == rows[1]["session_id"]
-        and rows[0]["session_id"].startswith("identity_0:")
-        and rows[0]["request_id"] != rows[1]["request_id"]
-    )
+    assert rows[0]["session_id"] == rows[1]["session_id"] and rows[0]["session_id"].startswith("identity_0:")
+    assert rows[0]["request_id"] != rows[1]["request_id"]
     call, final = rows[2], rows[3]
     assert call["completion"]["tool_calls"][0]["function"] == {
         "name": "weather",
@@ -130,24 +135,26 @@ def test_sharegpt_gives_an_interaction_for_each_answer(tmp_path):
     assert [row["completion"]["content"] for row in rows[4:]] == ["b", "d", "f", "works"]
 
 
-@pytest.mark.parametrize(("turns", "words"), [
+UNREADABLE_TURNS = [
     ([{"from": "king", "value": "q"}, {"from": "gpt", "value": "a"}], "speaker"),
     ([{"from": "human", "value": "q"}, {"from": "function_call", "value": "call f"}], "no JSON"),
     ([{"from": "gpt", "value": "a"}], "answer"),
     ([], "not a list"),
     ([{"from": "human", "value": "q"}, {"from": "gpt", "value": 5}], "content"),
-])  # fmt: skip
-def test_sharegpt_that_cannot_be_read_is_one_quarantine_row(tmp_path, turns, words):
-    rows, (bad,), _, _ = read(tmp_path, [{"conversations": turns}])
-    assert not rows and words in bad["message"]
+]  # fmt: skip
+
+
+def test_sharegpt_that_cannot_be_read_is_one_quarantine_row(tmp_path):
+    each, _ = read_each(tmp_path, [{"conversations": turns} for turns, _ in UNREADABLE_TURNS])
+    for (rows, (bad,), _), (_, words) in zip(each, UNREADABLE_TURNS, strict=True):
+        assert not rows and words in bad["message"]
 
 
 def test_alpaca_and_its_relatives(tmp_path):
     rows, bad, _, _ = fixture(tmp_path, "alpaca.jsonl")
     assert not bad and [row["completion"]["content"] for row in rows] == ["Red, green, blue.", "3", "A fruit.", "Then d."]
     assert [row["messages"][-1]["content"] for row in rows] == [
-        "Name three colours.", "Add.\n\n1 and 2", "What is it?\n\nA plum.", "And then?",
-    ]  # fmt: skip
+        "Name three colours.", "Add.\n\n1 and 2", "What is it?\n\nA plum.", "And then?"]  # fmt: skip
     assert said(rows[3]["messages"]) == [
         ("system", "Tell."), ("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d"), ("user", "And then?"),
     ]  # fmt: skip
@@ -181,11 +188,8 @@ def test_token_rows_keep_ids_and_what_is_learnt(tmp_path):
 
 def test_rows_of_the_same_ids_and_other_labels_are_two(tmp_path):
     rows, bad, _, report = read(tmp_path, [
-        {"token_ids": [1, 2, 3]},
-        {"token_ids": [1, 2, 3], "labels": [-100, 2, 3]},
-        {"token_ids": [1, 2, 3]},
-        {"token_ids": [1, 2, 3, 4], "labels": [1, -100, 3, -100]},
-        {"token_ids": [1, 2, 3, 4], "labels": [1, 2, 3, -100]},
+        {"token_ids": [1, 2, 3]}, {"token_ids": [1, 2, 3], "labels": [-100, 2, 3]}, {"token_ids": [1, 2, 3]},
+        {"token_ids": [1, 2, 3, 4], "labels": [1, -100, 3, -100]}, {"token_ids": [1, 2, 3, 4], "labels": [1, 2, 3, -100]},
     ])  # fmt: skip
     assert not bad and len(rows) == 4 and report.total.repeated == 1
     assert [row["params"] and json.loads(row["params"])["masked"] for row in rows] == [None, None, [[1, 2], [3, 4]], [[3, 4]]]
@@ -241,22 +245,18 @@ def test_every_fixture_is_recognised_as_its_own_format_only():
 
 @pytest.mark.parametrize("name", ["messages", "preferences", "sharegpt", "alpaca", "tokens", "stored_completions"])
 def test_a_wrong_format_named_in_the_recipe_is_one_sentence(tmp_path, name):
-    rows, (bad,), _, _ = fixture(tmp_path, "text.jsonl", format=name)
-    assert not rows and bad["message"].startswith(
-        f"none of the first 2 records is of the format {name}; the first one's keys: "
-    )
+    rows, (bad,), _, _ = read(tmp_path, (FIXTURES / "text.jsonl").read_bytes(), format=name)
+    assert not rows
+    assert bad["message"].startswith(f"none of the first 2 records is of the format {name}; the first one's keys: ")
 
 
 def test_labels_of_unpaired_preferences_are_feedback_on_their_answer(tmp_path):
     asked, said = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
     rows, bad, feedback, report = read(tmp_path, [
-        {"prompt": "q1", "completion": "a", "label": True},
-        {"prompt": [asked], "completion": [said], "label": False},
-        {"prompt": "q3", "completion": "a", "label": "spam"},
-        {"prompt": "q4", "completion": "a"},
+        {"prompt": "q1", "completion": "a", "label": True}, {"prompt": [asked], "completion": [said], "label": False},
+        {"prompt": "q3", "completion": "a", "label": "spam"}, {"prompt": "q4", "completion": "a"},
         {"prompt": "", "completion": [asked], "label": True},
-        {"messages": [asked, said, asked, {**said, "content": "b"}], "label": False},
-        {"messages": [asked], "label": True},
+        {"messages": [asked, said, asked, {**said, "content": "b"}], "label": False}, {"messages": [asked], "label": True},
     ])  # fmt: skip
     found = {row["interaction_id"]: row["source_row"] for row in rows}
     assert [(found[row["interaction_id"]], row["value"], row["name"]) for row in feedback] == [(1, 1, "preference"),
@@ -275,8 +275,7 @@ def test_a_label_of_any_key_is_feedback_but_not_the_class_that_a_short_answer_na
     rows, bad, feedback, report = read(tmp_path, lines)
     assert not bad and len(rows) == 9 and report.unread_keys == {}
     assert [(row["source_row"], row["value"]) for row in sorted(feedback, key=lambda row: row["source_row"])] == [
-        (6, -1), (7, -1), (8, -1), (9, 1),
-    ]  # fmt: skip
+        (6, -1), (7, -1), (8, -1), (9, 1)]  # fmt: skip
 
 
 def test_labels_of_any_spelling_are_read_in_each_form_of_a_data_set_and_only_those(tmp_path):
@@ -304,17 +303,19 @@ SAID = {"role": "assistant", "content": "Bern."}
 CHOICES = [{"index": 0, "message": SAID, "finish_reason": "stop"}, {"index": 1, "message": {**SAID, "content": "It is Bern."}}]
 
 
-@pytest.mark.parametrize(("beside", "answers"), [
+BESIDE = [
     ({"model": "m", "temperature": 1, "choices": CHOICES}, ["Bern.", "It is Bern."]),
     ({"choices": CHOICES[:1], "session_id": "s1", "usage": {"completion_tokens": 3}}, ["Bern."]),
     ({"response": {"id": "r", "choices": CHOICES}}, ["Bern.", "It is Bern."]),
     ({"llm_response": {"choices": CHOICES[:1]}, "model": "m"}, ["Bern."]),
-])  # fmt: skip
-def test_messages_beside_a_response_are_asked_and_answered(tmp_path, beside, answers):
-    asked = [{"role": "user", "content": "The capital?"}]
-    rows, bad, _, _ = read(tmp_path, [{"messages": asked, **beside}])
-    assert [json.loads(row["completion"])["content"] for row in rows] == answers and not bad
-    assert all(json.loads(row["messages"]) == asked and row["status"] == "success" for row in rows)
+]  # fmt: skip
+
+
+def test_messages_beside_a_response_are_asked_and_answered(tmp_path):
+    lines = [{"messages": [{"role": "user", "content": f"The capital, {n}?"}], **more} for n, (more, _) in enumerate(BESIDE)]
+    for (rows, bad, _), line, (_, answers) in zip(read_each(tmp_path, lines)[0], lines, BESIDE, strict=True):
+        assert [json.loads(row["completion"])["content"] for row in rows] == answers and not bad
+        assert all(json.loads(row["messages"]) == line["messages"] and row["status"] == "success" for row in rows)
 
 
 def test_choices_of_a_question_or_of_an_answer_that_is_among_the_messages_are_no_response(tmp_path):

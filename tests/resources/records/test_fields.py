@@ -3,11 +3,17 @@
 import json
 
 import pytest
+from marked_formats import NAMES, VALUES, fields_of, write_marked
 from pydantic import ValidationError
 from test_formats import read
 
+from resources.digests.user_hash import keyed_hash
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
+from resources.reading.ingestion import ingest, notes_on
 from resources.records.field_mapping import FieldMapping
 from resources.records.formats import FORMATS
+from resources.records.json_paths import path_of, steps_of, value_at
 from resources.records.mapped_records import mapped_format
 from resources.sources.sources import SourceSettings
 
@@ -18,8 +24,7 @@ ASKED = [{"role": "user", "content": "hé"}]
 
 def said(row):
     return [(message["role"], message["content"]) for message in json.loads(row["messages"])], json.loads(row["completion"])[
-        "content"
-    ]
+        "content"]  # fmt: skip
 
 
 @pytest.mark.parametrize(("record", "fields"), [
@@ -69,16 +74,14 @@ def test_a_whole_conversation_has_a_row_for_each_answer_and_feedback_on_each(tmp
     rows, _, thumbs, report = read(tmp_path, [{"c": {"turns": turns}, "u": "ann", "ok": False}],
         fields={"messages": "c.turns", "user": "u", "feedback": "ok"})  # fmt: skip
     assert [said(row)[1] for row in rows] == ["yes", "no"] and len({row["session_id"] for row in rows}) == 1
-    assert {row["given_id"] for row in thumbs} == {row["interaction_id"] for row in rows} and {
-        row["value"] for row in thumbs
-    } == {-1}
+    assert {row["given_id"] for row in thumbs} == {row["interaction_id"] for row in rows}
+    assert {row["value"] for row in thumbs} == {-1}
     assert all(row["user_hash"] for row in rows) and report.total.read == 2
 
 
 def test_feedback_alone(tmp_path):
-    _, (bad,), found, report = read(
-        tmp_path, [{"msg": "r1", "vote": 1}, {"msg": "r2"}], fields={"id": "msg", "feedback": "vote"}
-    )
+    _, (bad,), found, report = read(tmp_path, [{"msg": "r1", "vote": 1}, {"msg": "r2"}],
+            fields={"id": "msg", "feedback": "vote"})  # fmt: skip
     assert [(row["request_id"], row["value"]) for row in found] == [("r1", 1)] and report.total.read == 2
     assert bad["source_row"] == 2 and "nothing at vote (fields: feedback)" in bad["message"]
 
@@ -107,16 +110,13 @@ def test_request_and_response_under_other_names_are_a_chat_with_its_columns(tmp_
     assert (said(named), named["session_id"]) == (said(row), "U2")
 
 
-@pytest.mark.parametrize(
-    ("record", "is_feedback"),
-    [
-        ({"session_id": "s", "thumb": 1}, True),
-        ({"session_id": "s", "thumb": 1, "input": "hé", "output": "yes"}, False),
-        ({"response_id": "r", "thumb": 1, "input": "hé", "output": "yes"}, True),  # about a call that is logged elsewhere
-        ({"session_id": "s", "thumb": 1, "payload": {"req": {"messages": ASKED}, "resp": ANSWER}}, False),
-        ({"session_id": "s", "score": 1, "input": {"ticket": 7}, "output": {"grade": 3}}, True),
-    ],
-)
+@pytest.mark.parametrize(("record", "is_feedback"), [
+    ({"session_id": "s", "thumb": 1}, True),
+    ({"session_id": "s", "thumb": 1, "input": "hé", "output": "yes"}, False),
+    ({"response_id": "r", "thumb": 1, "input": "hé", "output": "yes"}, True),  # about a call that is logged elsewhere
+    ({"session_id": "s", "thumb": 1, "payload": {"req": {"messages": ASKED}, "resp": ANSWER}}, False),
+    ({"session_id": "s", "score": 1, "input": {"ticket": 7}, "output": {"grade": 3}}, True),
+])  # fmt: skip
 def test_a_chat_with_a_thumb_is_no_feedback(record, is_feedback):
     assert FORMATS["feedback"].recognises(record) is is_feedback
     assert FORMATS["feedback"].accepts(record)
@@ -156,19 +156,16 @@ def test_a_streamed_answer_is_joined_and_broken_lines_keep_their_reason(tmp_path
 
 
 def test_a_text_that_is_json_is_a_text_where_it_is_called_prompt_or_answer(tmp_path):
-    (row,), *_ = read(
-        tmp_path, [{"q": '[{"role":"user","content":"x"}]', "a": '{"content": "y"}'}], fields={"prompt": "q", "answer": "a"}
-    )
+    (row,), *_ = read(tmp_path, [{"q": '[{"role":"user","content":"x"}]', "a": '{"content": "y"}'}],
+            fields={"prompt": "q", "answer": "a"})  # fmt: skip
     assert said(row) == ([("user", '[{"role":"user","content":"x"}]')], '{"content": "y"}')
 
 
 @pytest.mark.parametrize(("record", "path", "beside"), [
     ({"p": json.dumps({"q": "hi", "session_id": "s1", "cost": 0.1}), "z": 1}, "p.q", {"p": {"q": None, "session_id": "s1", "cost": 0.1}, "z": 1}),
     ({"items": [{"q": "hi", "session_id": "s1"}, 2]}, "items[0].q", {"items": [{"q": None, "session_id": "s1"}, 2]}),
-    ({"items": [{"q": "hi"}, 2]}, "items.0", {"items": [None, 2]}),
-    ({"p": "plain", "z": 1}, "p.q", {"p": "plain", "z": 1}),
-    ({"p": {"q": "hi", "r": {"s": 1}}}, "p.q", {"p": {"q": None, "r": {"s": 1}}}),
-    ({"p": [1]}, "p[4].q", {"p": [1]}),
+    ({"items": [{"q": "hi"}, 2]}, "items.0", {"items": [None, 2]}), ({"p": "plain", "z": 1}, "p.q", {"p": "plain", "z": 1}),
+    ({"p": {"q": "hi", "r": {"s": 1}}}, "p.q", {"p": {"q": None, "r": {"s": 1}}}), ({"p": [1]}, "p[4].q", {"p": [1]}),
 ])  # fmt: skip
 def test_what_stands_beside_a_path_stays_also_in_texts_and_lists(record, path, beside):
     before = json.dumps(record)
@@ -185,13 +182,97 @@ def test_other_fields_read_the_objects_again(tmp_path):
 @pytest.mark.parametrize(("given", "said"), [
     ({"fields": {"request": "a", "prompt": "b", "response": "c"}}, "give one of request and prompt"),
     ({"fields": {"request": "a", "response": "b", "answer": "c"}}, "give one of response and answer"),
-    ({"fields": {"response": "b"}}, "the request is missing"),
-    ({"fields": {"prompt": "b"}}, "the answer is missing"),
-    ({"fields": {}}, "nothing can be read"),
-    ({"fields": {"id": "b", "feedback": "a[*]"}}, "names many values"),
+    ({"fields": {"response": "b"}}, "the request is missing"), ({"fields": {"prompt": "b"}}, "the answer is missing"),
+    ({"fields": {}}, "nothing can be read"), ({"fields": {"id": "b", "feedback": "a[*]"}}, "names many values"),
     ({"fields": {"id": "b", "feedback": "a", "stars": "c"}}, "Extra inputs"),
     ({"fields": {"prompt": "b", "answer": "a"}, "format": "messages"}, "leave one of them out"),
 ])  # fmt: skip
 def test_fields_that_make_no_sense_are_refused_when_the_recipe_is_read(given, said):
     with pytest.raises(ValidationError, match=said):
         SourceSettings(uri="logs", **given)
+
+
+RECORD = {"payload": '{"request": {"messages": [{"content": "hé"}, {"content": "b"}]}}', "user.id": 7, "a b": {"c": False},
+    "items": [{"x": [1, 2]}], "n": None}  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "value"), [
+    ("payload.request.messages[0].content", "hé"), ("$.payload.request.messages[-1].content", "b"), ("$.a b.c", False),
+    ('["user.id"]', 7), ("$['user.id']", 7), ("items[0].x[1]", 2), ("items.0.x.1", 2), ("items[1].x", None), ("n", None),
+    ("payload.request.absent", None), ("items.x", None), ("n.deeper", None), ("user.id", None), (" $.items[0]['x'][0] ", 1),
+])  # fmt: skip
+def test_a_path_reads_one_value_also_inside_json_text(path, value):
+    steps = steps_of(path)
+    assert value_at(RECORD, steps) == value
+    assert steps_of(path_of(steps)) == steps
+
+
+@pytest.mark.parametrize("path", [
+    "", "$", ".", "a..b", "a[*]", "*", "a.", "a[0", "[0]", "a]", 'a["b]', "a[x]", "$..a", "a[?(@.b)]", "a[0]b", "a.b.",
+    "a" + ".b" * 40,
+])  # fmt: skip
+def test_a_path_that_names_no_single_value_is_refused_in_one_sentence(path):
+    with pytest.raises(ValueError, match=r"such as payload\.request or items"):
+        steps_of(path)
+
+
+WANTED = {"user_hash": keyed_hash(VALUES["user"]), "session_id": VALUES["session"], "model": VALUES["model"],
+    "provider": VALUES["provider"], "status": "failure", "cost": 0.125, "latency_ms": 321.0, "ttft_ms": 12.0,
+    "prompt_tokens": 71, "completion_tokens": 93, "workload_name": "w1"}  # fmt: skip
+NO_CHATS = {"feedback", "langfuse_scores"}
+
+
+def read_marked(tmp_path, names, but=()):
+    write_marked(tmp_path / "logs", names)
+    sources = {name.partition(".")[0]: SourceSettings(uri=str(tmp_path / "logs" / name.partition(".")[0]),
+            fields=fields_of(name, but), workloads={"w1": "tutor"}) for name in names}  # fmt: skip
+    tables = Tables(LakeLayout.open(tmp_path / "lake"))
+    ingest(tables, "tutor", sources)
+    opened = [tables.open(name) for name in ("interactions", "feedback")]
+    return [table.to_pyarrow_table().to_pylist() if table else [] for table in opened]
+
+
+def check(tmp_path, names):
+    rows, thumbs = read_marked(tmp_path, names)
+    assert {row["source"] for row in rows} == {name.partition(".")[0] for name in names} - NO_CHATS
+    wrong = {(row["source"], name, row[name]) for row in rows for name, value in WANTED.items() if row[name] != value}
+    assert wrong == set()
+    assert {str(row["ts"])[:19] for row in rows} == {"2026-01-02 03:04:05"}
+    assert {row["source"] for row in rows if "ID-" not in f"{row['request_id']} {row['alias_id']}"} == set()
+    rated = {thumb[name] for thumb in thumbs if thumb["value"] == 1 for name in ("given_id", "request_id")}
+    assert {row["source"] for row in rows} == {
+        row["source"] for row in rows if {row["interaction_id"], row["request_id"]} & rated - {None}}  # fmt: skip
+
+
+def test_fields_hold_in_formats_of_data_sets_batches_and_spans(tmp_path):
+    check(
+        tmp_path, ["preferences.jsonl", "tokens.jsonl", "text.jsonl", "oasst.jsonl", "openai_batch.jsonl", "otlp_traces.jsonl"]
+    )
+
+
+@pytest.mark.slow
+def test_fields_hold_in_every_format(tmp_path):
+    check(tmp_path, NAMES)
+
+
+def test_feedback_has_the_user_and_session_that_fields_name(tmp_path):
+    _, thumbs = read_marked(tmp_path, ["feedback.jsonl", "langfuse_scores.jsonl"], but=("feedback",))
+    assert {thumb["voter_hash"] for thumb in thumbs} == {WANTED["user_hash"]}
+    assert {thumb["session_id"] for thumb in thumbs} == {VALUES["session"]}
+    assert {str(thumb["ts"])[:19] for thumb in thumbs} == {"2026-01-02 03:04:05"} and len(thumbs) > 3
+
+
+def test_a_path_of_the_user_that_no_record_has_is_said(tmp_path):
+    pair = {"prompt": "why", "chosen": "so", "rejected": "no", "who": "ann"}
+    for path, notes in (("who", []), ("whom", ["gateway: fields names the user at whom, and none of 2 rows has one"])):
+        *_, report = read(tmp_path / path, [pair], fields={"user": path})
+        assert [note.partition(": `")[0] for note in notes_on(report) if "fields names" in note] == notes
+
+
+def test_a_user_beside_chunks_alone_is_the_answers(tmp_path):
+    piece = {"id": "c7x7f", "object": "chat.completion.chunk", "who": "Ann@Mill.example"}
+    chunks = [{"id": "c7x7f", "request": {"messages": [{"role": "user", "content": "why"}]}},
+            piece | {"choices": [{"index": 0, "delta": {"content": "so"}}]},
+            piece | {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}]  # fmt: skip
+    [row], *_ = read(tmp_path, chunks, fields={"user": "who"})
+    assert row["user_hash"] == keyed_hash("ann@mill.example") and '"so"' in row["completion"]

@@ -61,6 +61,18 @@ def read(tmp_path, content, name="log.jsonl", **source):
     return *found, report
 
 
+def read_each(tmp_path, contents, **source):
+    """What `read` gives of each content (a record, or bytes) in a file of its own, with one ingest: rows, quarantine, feedback."""
+    for number, content in enumerate(contents[1:], 1):
+        content = content if isinstance(content, bytes) else json.dumps(content).encode()
+        (tmp_path / f"logs/{number:03}.jsonl").parent.mkdir(exist_ok=True)
+        (tmp_path / f"logs/{number:03}.jsonl").write_bytes(content)
+    first = contents[0] if isinstance(contents[0], bytes) else [contents[0]]
+    *tables, report = read(tmp_path, first, name="000.jsonl", **source)
+    names = [f"{number:03}.jsonl" for number in range(len(contents))]
+    return [[[row for row in rows if row["source_uri"].endswith(name)] for rows in tables] for name in names], report
+
+
 def numbered(records):
     """Each with a question and an id of its own, so that many cases are read at once."""
     for number, record in enumerate(records):
@@ -107,10 +119,8 @@ def test_what_vllm_says_of_a_request_is_kept(tmp_path, streamed):
     record["response"]["metrics"] = METRICS
     if streamed:  # the metrics come with the usage, in a chunk without choices
         same = {"id": "r1", "object": "chat.completion.chunk", "model": "m-1"}
-        chunks = [
-            {**same, "choices": [{"index": 0, "delta": {"content": "yes"}, "finish_reason": "stop"}]},
-            {**same, "choices": [], "usage": {"completion_tokens": 2}, "metrics": METRICS},
-        ]
+        chunks = [{**same, "choices": [{"index": 0, "delta": {"content": "yes"}, "finish_reason": "stop"}]},
+                {**same, "choices": [], "usage": {"completion_tokens": 2}, "metrics": METRICS}]  # fmt: skip
         record = pair(ttft_ms=25.0, release="3f2a91c0d4e5",
             response="".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n")  # fmt: skip
     (row,), bad, _, _ = read(tmp_path, [record])
@@ -256,8 +266,7 @@ def litellm(**changes):
 @pytest.mark.parametrize("indent", [None, 2])
 def test_litellm_one_object_a_file(tmp_path, indent):
     (row,), bad, _, _ = read(
-        tmp_path, json.dumps(litellm(), indent=indent).encode(), name="x.json", workloads={"chat": "other"}
-    )
+        tmp_path, json.dumps(litellm(), indent=indent).encode(), name="x.json", workloads={"chat": "other"})  # fmt: skip
     assert not bad and row["source_format"] == "litellm" and row["workload"] == "other"
     assert row["ttft_ms"] == pytest.approx(250, abs=0.01) and row["latency_ms"] == 1500 and row["cost"] == 0.01
     assert json.loads(row["tools"])[0]["function"]["name"] == "f" and json.loads(row["params"]) == {"temperature": 0}
@@ -267,13 +276,9 @@ def test_litellm_one_object_a_file(tmp_path, indent):
 def test_litellm_lines_failures_and_prompts_only(tmp_path):
     text = {"id": "r3", "choices": [{"index": 0, "finish_reason": "stop", "text": "and on"}]}
     rows, bad, _, report = read(tmp_path, [
-        litellm(),
-        litellm(id="l2", status="failure", error_str="boom", response={}),
-        litellm(id="l3", call_type="atext_completion", response=text, messages="plain text"),
-        litellm(id="l4", messages=None),
-        litellm(id="l5", response=None),
-        litellm(id="l6", response="a text"),
-        litellm(id="l7", response={"text": "x"}),
+        litellm(), litellm(id="l2", status="failure", error_str="boom", response={}),
+        litellm(id="l3", call_type="atext_completion", response=text, messages="plain text"), litellm(id="l4", messages=None),
+        litellm(id="l5", response=None), litellm(id="l6", response="a text"), litellm(id="l7", response={"text": "x"}),
         litellm(id="l8", status="failure", error_str="no prompt", messages=None, response=None),
     ])  # fmt: skip
     assert [row["status"] for row in rows] == ["success", "failure", "success", "success", "failure"]
@@ -327,13 +332,10 @@ def test_litellm_calls_of_the_responses_api(tmp_path):
     ])  # fmt: skip
     first, second = rows
     talk = json.loads(first["messages"])
-    assert [message["role"] for message in talk] == ["system", "user", "assistant", "tool"] and talk[0][
-        "content"
-    ] == "Be brief."
-    assert talk[1]["content"] == [
-        {"type": "text", "text": "weather?"},
-        {"type": "image_url", "image_url": {"url": "https://x.test/a.png"}},
-    ]
+    assert [message["role"] for message in talk] == ["system", "user", "assistant", "tool"]
+    assert talk[0]["content"] == "Be brief."
+    assert talk[1]["content"] == [{"type": "text", "text": "weather?"},
+            {"type": "image_url", "image_url": {"url": "https://x.test/a.png"}}]  # fmt: skip
     assert [each["id"] for each in talk[2]["tool_calls"]] == ["c1", "c2"] and talk[3]["tool_call_id"] == "c1"
     assert json.loads(first["completion"]) == {"role": "assistant", "content": "7 degrees"} and first["reasoning"] == "hm"
     assert (first["finish_reason"], first["reasoning_tokens"], first["cached_tokens"]) == ("stop", 4, 2)
@@ -347,12 +349,7 @@ def test_pairs_and_batches_of_the_responses_api(tmp_path):
     asked = {"model": "m", "instructions": "Be brief.", "input": "hi", "temperature": 1,
         "tools": [{"type": "function", "name": "f", "parameters": {}}]}  # fmt: skip
     said = {
-        "id": "resp_1",
-        "object": "response",
-        "created_at": 1780300000,
-        "model": "m-1",
-        "status": "incomplete",
-        "error": None,
+        "id": "resp_1", "object": "response", "created_at": 1780300000, "model": "m-1", "status": "incomplete", "error": None,
         "incomplete_details": {"reason": "max_output_tokens"},
         "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "yes"}]}],
         "usage": {"input_tokens": 3, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 1}, "output_tokens_details": {"reasoning_tokens": 0}},
@@ -389,10 +386,8 @@ def test_feedback_values_and_targets(tmp_path):
     _, bad, found, report = read(tmp_path, [
         {"response_id": "r1", "value": 1, "timestamp": 1780300000, "name": "thumbs", "label": "up"},
         {"session_id": "s", "thumb": "down", "timestamp": "2026-06-02T00:00:00Z", "comment": "no"},
-        {"trace_id": "t", "score": 0.25, "timestamp": 1780300000},
-        {"trace_id": "t", "label": "off topic"},
-        {"response_id": None, "value": 1},
-        {"response_id": "r1", "value": None, "comment": "well"},
+        {"trace_id": "t", "score": 0.25, "timestamp": 1780300000}, {"trace_id": "t", "label": "off topic"},
+        {"response_id": None, "value": 1}, {"response_id": "r1", "value": None, "comment": "well"},
     ])  # fmt: skip
     assert [row["value"] for row in found] == [1, -1, 0.25, None] and found[3]["label"] == "off topic"
     assert found[1]["dt"] == date(2026, 6, 2) and found[1]["name"] == "thumbs" and found[1]["comment"] == "no"
@@ -406,10 +401,8 @@ def test_feedback_has_the_time_that_any_usual_name_has_and_langsmith_s_names(tmp
     _, bad, found, _ = read(tmp_path, [
         *({"request_id": "r", "thumb": "up", "extra": 7, name: when} for name in names),
         {"request_id": "r", "thumb": "up", "timestamp": "2026-06-03T00:00:00Z", "when": when},
-        {"request_id": "r", "thumb": "up", "at": "home", "day_ts": None},
-        {**langsmith, "created_at": when},
-        {**langsmith, "run_id": "t", "created_at": when},
-        {"request_id": "r", "thumb": None, "when": when},
+        {"request_id": "r", "thumb": "up", "at": "home", "day_ts": None}, {**langsmith, "created_at": when},
+        {**langsmith, "run_id": "t", "created_at": when}, {"request_id": "r", "thumb": None, "when": when},
     ])  # fmt: skip
     assert not bad
     assert [str(row["ts"])[:19] for row in found[:8]] == [when] * 8 and found[8]["dt"] == date(2026, 6, 3)
@@ -425,9 +418,7 @@ def test_messages_respect_weights(tmp_path):
         {"role": "assistant", "content": "2", "weight": 1}, {"role": "user", "content": "3"},
         {"role": "assistant", "content": "4", "weight": 0}]  # fmt: skip
     rows, bad, _, _ = read(tmp_path, [
-        {"messages": talk},
-        {"messages": talk[:1]},
-        {"messages": talk[1:2]},
+        {"messages": talk}, {"messages": talk[:1]}, {"messages": talk[1:2]},
         {"id": "x", "messages": [*talk[:3], {"role": "assistant", "content": "5"}]},
     ])  # fmt: skip
     prompt = rows.pop(1)
@@ -442,11 +433,9 @@ def test_messages_respect_weights(tmp_path):
 
 def test_trajectories_give_an_interaction_per_answer_and_the_reward(tmp_path):
     talk = [
-        {"role": "system", "content": "s"},
-        {"role": "user", "content": "q"},
+        {"role": "system", "content": "s"}, {"role": "user", "content": "q"},
         {"role": "assistant", "content": None, "tool_calls": [{"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
-        {"role": "tool", "content": "r", "tool_call_id": "t"},
-        {"role": "assistant", "content": "a"},
+        {"role": "tool", "content": "r", "tool_call_id": "t"}, {"role": "assistant", "content": "a"},
     ]  # fmt: skip
     content = json.dumps([{"task_id": 7, "trial": 1, "reward": 0.0, "info": {}, "traj": talk},
             {"task_id": 8, "trial": 1, "reward": 1.0, "info": {}, "traj": talk[:2]}], indent=1).encode()  # fmt: skip
@@ -482,18 +471,16 @@ def test_a_cut_gzip_gives_its_readable_rows_and_one_quarantine_row(tmp_path):
     assert bad[0]["error_code"] == "damaged_file" and bad[0]["source_row"] == 0
 
 
-@pytest.mark.parametrize(("content", "code"), [
-    (bytes(range(128, 256)) * 50, "invalid_utf8"),
-    (b"ts,prompt\n1,hi\n", "unknown_format"),
-    (b'{"a": 1}\n{"a": 2}\n', "unknown_format"),
-    (b'{"request": {', "malformed_json"),
-    (gzip.compress(b"x" * 999, mtime=0)[:12], "damaged_file"),
-    (b"\x28\xb5\x2f\xfd1234", "damaged_file"),
-    (json.dumps([pair()])[:-1].encode(), "malformed_json"),
-])  # fmt: skip
-def test_a_file_that_is_no_log_is_one_quarantine_row(tmp_path, content, code):
-    rows, (bad,), _, _ = read(tmp_path, content)
-    assert bad["error_code"] == code and len(bad["raw"]) <= 4096 and len(rows) == (content[:1] == b"[")
+def test_a_file_that_is_no_log_is_one_quarantine_row(tmp_path):
+    cases = [
+        (bytes(range(128, 256)) * 50, "invalid_utf8"), (b"ts,prompt\n1,hi\n", "unknown_format"),
+        (b'{"a": 1}\n{"a": 2}\n', "unknown_format"), (b'{"request": {', "malformed_json"),
+        (gzip.compress(b"x" * 999, mtime=0)[:12], "damaged_file"), (b"\x28\xb5\x2f\xfd1234", "damaged_file"),
+        (json.dumps([pair()])[:-1].encode(), "malformed_json"),
+    ]  # fmt: skip
+    each, _ = read_each(tmp_path, [content for content, _ in cases])
+    for (rows, (bad,), _), (content, code) in zip(each, cases, strict=True):
+        assert bad["error_code"] == code and len(bad["raw"]) <= 4096 and len(rows) == (content[:1] == b"[")
 
 
 def test_a_declared_format_is_held_to(tmp_path):
@@ -559,8 +546,7 @@ def test_linked_folders_are_listed_once_and_circles_end(tmp_path):
     assert listed == wanted
     for place, name in enumerate(wanted):
         assert [item.uri.removeprefix(f"{logs}/") for item in objects_after("s", source, f"{logs}/{name}")] == wanted[
-            place + 1 :
-        ]
+            place + 1 :]  # fmt: skip
 
 
 def test_a_file_name_that_is_no_text_is_named(tmp_path):
@@ -679,10 +665,8 @@ def test_feedback_that_names_a_gateways_own_id_finds_its_request(tmp_path):
     rows, *_ = read(tmp_path, [
         pair(request_id="gw-1", trace_id="t", session_id="s"),
         pair(request_id="gw-2", trace_id="t", response=pair()["response"] | {"id": "r2"}),
-        litellm(id="call-3", response=litellm()["response"] | {"id": "r3"}),
-        {"request_id": "gw-1", "score": 1},
-        {"request_id": "gw-2", "score": -1},
-        {"request_id": "call-3", "score": 0.5},
+        litellm(id="call-3", response=litellm()["response"] | {"id": "r3"}), {"request_id": "gw-1", "score": 1},
+        {"request_id": "gw-2", "score": -1}, {"request_id": "call-3", "score": 0.5},
     ])  # fmt: skip
     assert [row["alias_id"] for row in rows] == ["gw-1", "gw-2", "call-3"]
     assert heard(tmp_path) == {"r1": 1, "r2": -1, "r3": 0.5}
@@ -726,9 +710,7 @@ def test_feedback_finds_its_interaction_in_any_workload_of_the_recipe(tmp_path):
 
 
 @pytest.mark.parametrize(("path", "name"), [
-    ("is_wrong", "is_wrong"),
-    ("evals.hallucination.score", "hallucination"),
-    ("stars", "feedback"),
+    ("is_wrong", "is_wrong"), ("evals.hallucination.score", "hallucination"), ("stars", "feedback"),
     ("meta.disliked_flag", "feedback"),
 ])  # fmt: skip
 def test_fields_of_feedback_keep_a_name_of_which_more_is_not_better(tmp_path, path, name):

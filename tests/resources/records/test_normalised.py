@@ -67,10 +67,8 @@ def test_streamed_tool_calls_thoughts_token_ids_and_choices(tmp_path):
     rows, bad, _, report = read(tmp_path, [pair(response=pieces)])
     assert not bad and report.total.read == 2 and [row["finish_reason"] for row in rows] == ["tool_calls", "length"]
     called, other = completions(rows)
-    assert [each["function"] for each in called["tool_calls"]] == [
-        {"name": "f", "arguments": '{"x": 1}'},
-        {"name": "g", "arguments": "{}"},
-    ]
+    assert [each["function"] for each in called["tool_calls"]] == [{"name": "f", "arguments": '{"x": 1}'},
+            {"name": "g", "arguments": "{}"}]  # fmt: skip
     assert [each["id"] for each in called["tool_calls"]] == ["t", "u"] and called["content"] is None
     assert rows[0]["reasoning"] == "Let me see." and "reasoning" not in rows[0]["completion"]
     assert rows[0]["completion_token_ids"] == [0, 1, 3, 4, 5, 6, 7] and rows[0]["prompt_token_ids"] == [1, 2]
@@ -130,14 +128,12 @@ PICTURE = bytes(range(256)) * 40
 
 def test_inline_media_become_references_and_urls_stay(tmp_path):
     encoded = base64.b64encode(PICTURE).decode()
-    parts = [
-        {"type": "text", "text": "what is this? data:image/png;base64,AAAA"},
-        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{encoded}", "detail": "low"}},
-        {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
-        {"type": "input_audio", "input_audio": {"data": encoded, "format": "wav"}},
-        {"type": "file", "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{encoded}"}},
-        {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": encoded}},
-    ]
+    parts = [{"type": "text", "text": "what is this? data:image/png;base64,AAAA"},
+            {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{encoded}", "detail": "low"}},
+            {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
+            {"type": "input_audio", "input_audio": {"data": encoded, "format": "wav"}},
+            {"type": "file", "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{encoded}"}},
+            {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": encoded}}]  # fmt: skip
     record = pair(request={"messages": [{"role": "user", "content": parts}]})
     (row,), bad, _, _ = read(tmp_path, [record])
     found = json.loads(row["messages"])[0]["content"]
@@ -162,9 +158,7 @@ def test_inline_media_inside_json_texts_become_references(tmp_path):
     def span(name, asked):
         attributes = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": asked, "gen_ai.output.messages": said}
         return {
-            "traceId": "t",
-            "spanId": name,
-            "startTimeUnixNano": "1780300000000000000",
+            "traceId": "t", "spanId": name, "startTimeUnixNano": "1780300000000000000",
             "attributes": [{"key": key, "value": {"stringValue": value if isinstance(value, str) else json.dumps(value)}} for key, value in attributes.items()],
         }  # fmt: skip
 
@@ -205,28 +199,22 @@ def test_law_what_is_no_media_stays(value):
 
 def test_thoughts_are_kept_apart(tmp_path):
     cases = [
-        ({"content": "4", "reasoning_content": "2 + 2"}, "4", "2 + 2"),
-        ({"content": "4", "reasoning": "two"}, "4", "two"),
-        ({"content": "<think>\nhm\n</think>\n\n4"}, "4", "hm"),
-        ({"content": "<think>\n\n</think>\n\n4"}, "4", None),
-        ({"content": "say <think>x</think>"}, "say <think>x</think>", None),
-        ({"content": "<think>cut"}, "<think>cut", None),
-        ({"content": "A metal.\n</think>\n\nTin."}, "Tin.", "A metal."),
-        ({"content": "[THINK]hm[/THINK]Tin."}, "Tin.", "hm"),
-        ({"content": "<thought>hm</thought>\nTin."}, "Tin.", "hm"),
-        ({"content": "◁think▷hm◁/think▷Tin."}, "Tin.", "hm"),
+        ({"content": "4", "reasoning_content": "2 + 2"}, "4", "2 + 2"), ({"content": "4", "reasoning": "two"}, "4", "two"),
+        ({"content": "<think>\nhm\n</think>\n\n4"}, "4", "hm"), ({"content": "<think>\n\n</think>\n\n4"}, "4", None),
+        ({"content": "say <think>x</think>"}, "say <think>x</think>", None), ({"content": "<think>cut"}, "<think>cut", None),
+        ({"content": "A metal.\n</think>\n\nTin."}, "Tin.", "A metal."), ({"content": "[THINK]hm[/THINK]Tin."}, "Tin.", "hm"),
+        ({"content": "<thought>hm</thought>\nTin."}, "Tin.", "hm"), ({"content": "◁think▷hm◁/think▷Tin."}, "Tin.", "hm"),
         ({"content": "It ends with `</think>`\n\nso"}, "It ends with `</think>`\n\nso", None),
         ({"content": "It ends with </think> and\nso"}, "It ends with </think> and\nso", None),
         ({"content": "a <think> tag\n</think>\nso"}, "a <think> tag\n</think>\nso", None),
         ({"content": 'a "reasoning" word'}, 'a "reasoning" word', None),
-    ]
+    ]  # fmt: skip
     records = numbered([pair() for _ in cases])
     for record, (message, _, _) in zip(records, cases, strict=True):
         record["response"]["choices"] = [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", **message}}]
     rows, bad, _, _ = read(tmp_path, records)
-    assert not bad and [json.loads(row["completion"]) for row in rows] == [
-        {"role": "assistant", "content": content} for _, content, _ in cases
-    ]
+    assert not bad and [json.loads(row["completion"]) for row in rows] == [{"role": "assistant", "content": content} for _,
+            content, _ in cases]  # fmt: skip
     assert [row["reasoning"] for row in rows] == [thought for *_, thought in cases]
 
 
@@ -287,9 +275,8 @@ def test_parquet_of_a_log_and_a_damaged_one(tmp_path):
 
 
 def test_parquet_is_read_in_batches_of_bounded_size(monkeypatch):
-    content = as_parquet(
-        [{"text": f"{number} {'x' * 1000}"} for number in range(2000)], compression="none", use_dictionary=False
-    )
+    content = as_parquet([{"text": f"{number} {'x' * 1000}"} for number in range(2000)], compression="none",
+            use_dictionary=False)  # fmt: skip
     monkeypatch.setattr(parquet_reader, "BATCH_BYTES", 100_000)
     parts = list(read_parquet(io.BytesIO(content)))
     assert len(parts) > 10 and sum(len(part.raw) for part in parts) == 2000
@@ -328,10 +315,8 @@ def test_a_text_file_is_text_only_where_the_recipe_says_so(tmp_path):
 
 def test_texts_of_people_that_are_json_stay_texts_in_parquet(tmp_path):
     said = '{"b": [1,\n 2]}'
-    examples = [
-        {"instruction": "Sort", "input": said, "response": said},
-        {"instruction": "Sort", "context": said, "response": "[]"},
-    ]
+    examples = [{"instruction": "Sort", "input": said, "response": said},
+            {"instruction": "Sort", "context": said, "response": "[]"}]  # fmt: skip
     rows, bad, _, _ = read(tmp_path, as_parquet(examples), name="a.parquet")
     assert not bad and [json.loads(row["completion"])["content"] for row in rows] == [said, "[]"]
     assert all(json.loads(row["messages"])[0]["content"] == f"Sort\n\n{said}" for row in rows)
@@ -344,3 +329,60 @@ def test_texts_of_people_that_are_json_stay_texts_in_parquet(tmp_path):
         "input": json.dumps(talk[:1]), "output": json.dumps(talk[1])}  # fmt: skip
     (row,), bad, _, _ = read(tmp_path / "c", as_parquet([observation]), name="a.parquet")
     assert not bad and json.loads(row["messages"]) == talk[:1] and json.loads(row["completion"]) == talk[1]
+
+
+def _call(city, **more):
+    return {"name": "weather", "arguments": {"city": city}, **more}
+
+
+def _turn(speaker, value):
+    return {"from": speaker, "value": value if isinstance(value, str) else json.dumps(value)}
+
+
+ASKED, SAID = _turn("human", "Oslo and Rome?"), _turn("gpt", "9 and 24.")
+RESULTS = [_turn("observation", "9 C"), _turn("observation", "24 C")]
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        [_turn("function_call", _call("Oslo")), _turn("function_call", _call("Rome")), *RESULTS],
+        [_turn("function_call", [_call("Oslo"), _call("Rome")]), *RESULTS],
+        [_turn("tool_call", f"{json.dumps(_call('Oslo'))}\n{json.dumps(_call('Rome'))}"), *RESULTS],
+        [
+            _turn("function_call", [{"type": "function", "function": _call("Oslo")}]),
+            _turn("function_call", _call("Rome")),
+            *RESULTS,
+        ],
+        [{"from": "function_call", "value": [_call("Oslo"), _call("Rome")]}, _turn("tool_response", ["9 C", "24 C"])],
+    ],
+    ids=["in a row", "a list", "lines", "nested", "one value of results"],
+)
+def test_calls_in_a_row_are_one_turn_and_results_answer_them_in_order(tmp_path, turns):
+    rows, bad, _, _ = read(tmp_path, [{"conversations": [ASKED, *turns, SAID]}])
+    assert not bad and len(rows) == 2
+    called, last = json.loads(rows[0]["completion"]), json.loads(rows[1]["messages"])
+    assert [json.loads(call["function"]["arguments"])["city"] for call in called["tool_calls"]] == ["Oslo", "Rome"]
+    assert rows[0]["finish_reason"] == "tool_calls" and json.loads(rows[1]["completion"])["content"] == "9 and 24."
+    assert [(message["tool_call_id"], message["content"]) for message in last[2:]] == [(call["id"], said) for call,
+            said in zip(called["tool_calls"], ["9 C", "24 C"], strict=True)]  # fmt: skip
+
+
+def test_a_second_round_of_calls_has_ids_of_its_own_and_a_text_before_a_call_is_in_its_turn(tmp_path):
+    turns = [ASKED, _turn("gpt", "I look."), _turn("function_call", _call("Oslo")), RESULTS[0],
+        _turn("function_call", _call("Rome")), RESULTS[1], SAID]  # fmt: skip
+    rows, bad, _, _ = read(tmp_path, [{"conversations": turns}])
+    told = json.loads(rows[2]["messages"])
+    assert not bad and [message["role"] for message in told] == ["user", "assistant", "tool", "assistant", "tool"]
+    assert told[1]["content"] == "I look." and told[1]["tool_calls"][0]["id"] == told[2]["tool_call_id"] == "call_1"
+    assert told[3]["tool_calls"][0]["id"] == told[4]["tool_call_id"] == "call_2"
+
+
+@pytest.mark.parametrize("turns", [
+    [_turn("function_call", "look for Oslo"), ASKED, SAID],
+    [ASKED, _turn("function_call", [_call("Oslo"), 5]), SAID],
+    [ASKED, _turn("function_call", _call("Oslo")), _turn("function_call", "{"), SAID],
+])  # fmt: skip
+def test_a_call_without_a_name_is_no_call(tmp_path, turns):
+    rows, [bad], _, _ = read(tmp_path, [{"conversations": turns}])
+    assert not rows and "function_call that is no JSON with a name" in bad["message"]

@@ -11,7 +11,7 @@ from resources.reading import pairing
 from resources.reading.ingestion import ingest
 from resources.reading.pairing import pairing_key
 from resources.records.formats import detect
-from resources.sources import prefetch
+from resources.sources import ledger as prefetch
 from resources.sources.sources import SourceSettings
 from tests.thorough_cases import thorough_except
 
@@ -37,19 +37,15 @@ FAILED = {"id": "batch_req_3", "custom_id": "c", "response": None,
     "error": {"code": "batch_expired",
         "message": "This request could not be executed before the batch expired."}}  # fmt: skip
 REFUSED = {
-    "id": "batch_req_4",
-    "custom_id": "d",
-    "error": None,
+    "id": "batch_req_4", "custom_id": "d", "error": None,
     "response": {"status_code": 400, "request_id": "req_4", "body": {"error": {"message": "too long", "type": "invalid_request_error"}}},
 }  # fmt: skip
 
 FILES = {
     "day1/b1_input.jsonl": [request("a", "one"), request("b", "two"), request("c", "three"), request("d", "four"), request("late", "five")],
     "day1/b1_output.jsonl": [response("b", "2"), response("a", "1"), response("stranger", "?")],
-    "day1/b1_errors.jsonl": [FAILED, REFUSED],
-    "day1/b2_input.jsonl": [request("a", "other")],
-    "day1/b2_output.jsonl": [response("a", "other answer", "b2")],
-    "day2/input/x.jsonl": [request("a", "third")],
+    "day1/b1_errors.jsonl": [FAILED, REFUSED], "day1/b2_input.jsonl": [request("a", "other")],
+    "day1/b2_output.jsonl": [response("a", "other answer", "b2")], "day2/input/x.jsonl": [request("a", "third")],
     "day2/output/x.jsonl": [response("a", "third answer", "b3")],
 }  # fmt: skip
 ORDERS = list(itertools.permutations(sorted(FILES)))[::840]

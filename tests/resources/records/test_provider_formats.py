@@ -1,14 +1,12 @@
 """Anthropic, Gemini and Bedrock: each from a fixture of its own, built from the providers' documented examples.
 
 anthropic.jsonl: docs.claude.com "Streaming messages" (the text and tool use streams), "Tool use", "Extended thinking",
-"Vision",
-"Citations", "Errors"; Vertex AI's "Log requests and responses". anthropic_batch.jsonl: "Batch processing".
+"Vision", "Citations", "Errors"; Vertex AI's "Log requests and responses". anthropic_batch.jsonl: "Batch processing".
 gemini.jsonl: ai.google.dev "Function calling" (the disco ball), "Thinking", "Text generation"; the SDK's model_dump().
 bedrock.jsonl: docs.aws.amazon.com/bedrock "Call a tool with the Converse API" (top_song), "API_runtime_ConverseStream",
 "Monitor model invocation using CloudWatch Logs and Amazon S3", "View the results of a batch inference job", "Inference request
 parameters". bedrock_completions.jsonl: "Inference request parameters" of Llama, Titan and Mistral. gemini_batch.jsonl:
-ai.google.dev "Batch API".
-"""
+ai.google.dev "Batch API"."""
 
 import json
 
@@ -75,10 +73,8 @@ def test_anthropic_tools_thoughts_and_results(tmp_path):
     first, second = found["msg_01"], found["msg_02"]
     assert said(first["messages"])[0] == ("system", "Be brief.") and first["reasoning"] == "Two places: two calls."
     assert first["completion"]["content"] == "I'll check the current weather in both cities."
-    assert arguments(first["completion"]) == [
-        ("toolu_01A", "get_weather", {"location": "San Francisco, CA"}),
-        ("toolu_01B", "get_weather", {"location": "New York, NY"}),
-    ]
+    assert arguments(first["completion"]) == [("toolu_01A", "get_weather", {"location": "San Francisco, CA"}),
+            ("toolu_01B", "get_weather", {"location": "New York, NY"})]  # fmt: skip
     assert "reasoning_content" not in first["completion"] and first["finish_reason"] == "tool_calls"
     assert tokens(first) == [17, 7, 5, 3] and first["latency_ms"] == 812.5 and first["workload_name"] == "w"
     assert [tool["function"]["name"] for tool in first["tools"]] == ["get_weather"]
@@ -90,10 +86,8 @@ def test_anthropic_tools_thoughts_and_results(tmp_path):
     assert [message["role"] for message in second["messages"]] == ["system", "user", "assistant", "tool", "tool", "user"]
     assert second["messages"][2]["reasoning_content"] == first["reasoning"]
     assert {**second["messages"][2], "reasoning_content": None} == {**first["completion"], "reasoning_content": None}
-    assert [(each["tool_call_id"], each["content"]) for each in second["messages"][3:5]] == [
-        ("toolu_01A", "15 degrees"),
-        ("toolu_01B", "20 degrees"),
-    ]
+    assert [(each["tool_call_id"], each["content"]) for each in second["messages"][3:5]] == [("toolu_01A", "15 degrees"),
+            ("toolu_01B", "20 degrees")]  # fmt: skip
     assert second["completion"]["content"] == "New York: 20 degrees." and second["finish_reason"] == "stop"
 
 
@@ -115,22 +109,18 @@ def test_anthropic_media_prefill_remote_tools_refusals_and_errors(tmp_path):
     found = {row["request_id"]: row for row in rows}
     picture, text, pdf, linked, question = found["msg_06"]["messages"][0]["content"]
     assert picture["image_url"]["url"].startswith("sha256:") and picture["image_url"]["url"].endswith(";image/png;70")
-    assert text == {"type": "text", "text": "The grass is green."} and pdf["file"] == {
-        "file_data": "https://example.test/a.pdf"
-    }
+    assert text == {"type": "text", "text": "The grass is green."}
+    assert pdf["file"] == {"file_data": "https://example.test/a.pdf"}
     assert linked["image_url"]["url"] == "https://example.test/a.jpg" and question["text"] == "What is in them?"
     assert found["msg_06"]["finish_reason"] == "length"
     begun = found["msg_07"]
     assert said(begun["messages"]) == [("user", "Give JSON")] and begun["completion"]["content"] == '{"a": 1'
-    assert (
-        begun["params"] == {"max_tokens": 64, "temperature": 0.5, "top_k": 5, "stop": ["}"]}
-        and begun["finish_reason"] == "stop"
-    )
+    assert begun["params"] == {"max_tokens": 64, "temperature": 0.5, "top_k": 5, "stop": ["}"]}
+    assert begun["finish_reason"] == "stop"
     searched = found["msg_08"]
     assert searched["completion"] == {"role": "assistant", "content": "None today."} and searched["tools"] is None
     assert searched["params"]["left_out"] == [
-        "redacted_thinking", "server_tool_use", "web_search_tool_result", "web_search_20250305",
-    ]  # fmt: skip
+        "redacted_thinking", "server_tool_use", "web_search_tool_result", "web_search_20250305"]  # fmt: skip
     assert (found["msg_09"]["finish_reason"], found["msg_09"]["completion"]["content"]) == ("content_filter", "")
     failed = found["req_011CSHoEeqs5C35K2UUqR7Fy"]
     assert (failed["status"], failed["error"], failed["completion"]) == ("failure", "Overloaded", None)
@@ -227,22 +217,16 @@ def test_bedrock_converse_and_its_streams(tmp_path):
     found = {row["request_id"]: row for row in rows}
     first, streamed, logged = found["conv-1"], found["conv-2"], found["req-3"]
     assert first["completion"]["content"] == "Let me look." and first["reasoning"] == "Two stations."
-    assert arguments(first["completion"]) == [
-        ("tooluse_1", "top_song", {"sign": "WZPZ"}),
-        ("tooluse_2", "top_song", {"sign": "WKRP"}),
-    ]
-    assert (
-        tokens(first)[:3] == [37, 9, 5] and first["latency_ms"] == 1275 and first["session_id"] == "s1" and first["user_hash"]
-    )
+    assert arguments(first["completion"]) == [("tooluse_1", "top_song", {"sign": "WZPZ"}),
+            ("tooluse_2", "top_song", {"sign": "WKRP"})]  # fmt: skip
+    assert tokens(first)[:3] == [37, 9, 5] and first["latency_ms"] == 1275 and first["session_id"] == "s1"
+    assert first["user_hash"]
     assert first["params"] == {
-        "max_tokens": 100, "temperature": 0.5, "top_p": 0.9, "top_k": 5, "stop": ["x"], "tool_choice": "auto",
-    }  # fmt: skip
+        "max_tokens": 100, "temperature": 0.5, "top_p": 0.9, "top_k": 5, "stop": ["x"], "tool_choice": "auto"}  # fmt: skip
     assert first["tools"][0]["function"]["parameters"]["required"] == ["sign"]
     assert streamed["completion"]["content"] == "Let me look." and streamed["reasoning"] == "A station."
-    assert arguments(streamed["completion"]) == [("tooluse_3", "top_song", {"sign": "WZPZ"})] and tokens(streamed)[:2] == [
-        47,
-        20,
-    ]
+    assert arguments(streamed["completion"]) == [("tooluse_3", "top_song", {"sign": "WZPZ"})] and tokens(streamed)[:2] == [47,
+            20]  # fmt: skip
     assert {**logged["messages"][2], "reasoning_content": None} == {**first["completion"], "reasoning_content": None}
     assert json.loads(logged["messages"][3]["content"])["song"] == "Elemental Hotel"
     assert (logged["messages"][4]["tool_call_id"], logged["messages"][4]["content"]) == ("tooluse_2", "Station not found.")
@@ -267,7 +251,7 @@ def test_bedrock_logs_hold_bodies_of_any_api(tmp_path):
     assert by_row[14]["finish_reason"] == "content_filter" and text["text"] == "These?"
     assert [(row["source_row"], row["error_code"]) for row in bad] == [(13, "body_in_s3"), (15, "unknown_block")]
     assert "inputBodyS3Path" in bad[0]["message"] and "of the kind hologram" in bad[1]["message"]
-    assert decided(tmp_path) == {"bedrock_embedding": 1} and report.total.read == 15
+    assert decided(tmp_path.parent / "fixture-bedrock.jsonl") == {"bedrock_embedding": 1} and report.total.read == 15
 
 
 def test_bedrock_logs_of_prompts_and_their_completions_also_in_chunks(tmp_path):
@@ -298,10 +282,8 @@ def test_gemini_batches_are_pairs(tmp_path):
     assert rows[2]["status"] == "failure" and "token count" in rows[2]["error"] and report.total.read == 3
     (tmp_path / "alone").mkdir()
     lone, bad, _, _ = read(tmp_path / "alone", jsonl("gemini_batch.jsonl")[2:4])
-    assert not lone and sorted(row["message"] for row in bad) == [
-        "no request for the key request-2 in this folder",
-        "no response for the key request-3 in this folder",
-    ]
+    assert not lone and sorted(row["message"] for row in bad) == ["no request for the key request-2 in this folder",
+            "no response for the key request-3 in this folder"]  # fmt: skip
 
 
 def test_a_line_of_vertex_ais_batch_output_has_its_request(tmp_path):
@@ -311,10 +293,8 @@ def test_a_line_of_vertex_ais_batch_output_has_its_request(tmp_path):
         {"status": "", "processed_time": "2026-06-02T08:00:00.000+00:00", "request": asked, "response": said_back},
         {"status": "Bad Request: {...}", "processed_time": "2026-06-02T08:00:01.000+00:00", "request": asked, "response": {}},
     ])  # fmt: skip
-    assert [(row["status"], str(row["dt"]), row["error"]) for row in rows] == [
-        ("success", "2026-06-02", None),
-        ("failure", "2026-06-02", "Bad Request: {...}"),
-    ] and not bad
+    assert [(row["status"], str(row["dt"]), row["error"]) for row in rows] == [("success", "2026-06-02", None),
+            ("failure", "2026-06-02", "Bad Request: {...}")] and not bad  # fmt: skip
 
 
 @pytest.mark.parametrize(("form", "change", "code", "words"), [
@@ -341,10 +321,8 @@ def test_litellm_calls_of_other_apis(tmp_path):
     first, second = jsonl("anthropic.jsonl")[:2]
     party = jsonl("gemini.jsonl")[1]
     radio = jsonl("bedrock.jsonl")[2]["input"]["inputBodyJson"]
-    answer = {
-        "id": "chatcmpl-1",
-        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "a"}}],
-    }
+    answer = {"id": "chatcmpl-1",
+            "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "a"}}]}  # fmt: skip
     parameters = {key: first["request"][key] for key in ("system", "tools", "max_tokens")}
 
     def passed(number, body, response):
@@ -390,16 +368,11 @@ def test_litellm_calls_of_other_apis(tmp_path):
     names = {name: [tool["function"]["name"] for tool in json.loads(row["tools"])] for (name, _), row in found.items()}
     assert names == {**{key: ["get_weather"] for key in ("l1", "l2", "l4", "l9")}, "l6": ["top_song"], "l8": ["f"],
         **{key: ["power_disco_ball", "dim_lights"] for key in ("l3", "l5")}}  # fmt: skip
-    assert (
-        json.loads(found["l2", 0]["completion"])["content"] == "New York: 20 degrees."
-        and found["l2", 0]["request_id"] == "msg_02"
-    )
-    assert [json.loads(found["l5", place]["completion"])["content"] for place in (0, 1)] == [
-        "Let's get this party started!",
-        "Party!",
-    ]
-    assert (
-        json.loads(found["l1", 0]["params"])["left_out"] == ["web_search_20250305"] and found["l9", 0]["error"] == "overloaded"
-    )
+    assert json.loads(found["l2", 0]["completion"])["content"] == "New York: 20 degrees."
+    assert found["l2", 0]["request_id"] == "msg_02"
+    assert [json.loads(found["l5", place]["completion"])["content"] for place in (0, 1)] == ["Let's get this party started!",
+            "Party!"]  # fmt: skip
+    assert json.loads(found["l1", 0]["params"])["left_out"] == ["web_search_20250305"]
+    assert found["l9", 0]["error"] == "overloaded"
     assert [(row["source_row"], row["error_code"]) for row in bad] == [(10, "unknown_block")]
     assert decided(tmp_path) == {"litellm_pass_through_endpoint": 1} and report.total.read == 11

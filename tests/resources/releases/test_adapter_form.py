@@ -9,8 +9,8 @@ from benchmarks.small_adapter import small_adapter
 from model_ops.adapters.adapter_base import base_of_adapter
 from model_ops.speculators.serving import DrafterServing
 from pipelines.rebuilding import copies as copy_artefact
-from resources.artefacts.ancestry import behind
 from resources.artefacts.registry import Registry
+from resources.artefacts.taint import behind
 from resources.endpoints.release_checks import recheck
 from resources.lake.lake import LakeLayout
 from resources.manifests.manifest import describe_files, files_digest, read_manifest

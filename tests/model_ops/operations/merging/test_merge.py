@@ -9,8 +9,7 @@ from pydantic import ValidationError
 from safetensors.torch import load_file, save_file
 from tiny_models import run_job, tiny_model, write_dataset, write_target
 
-from model_ops.documents.chats import validation_documents
-from model_ops.documents.likelihood import held_out_loss, mean_loss
+from model_ops.documents.likelihood import held_out_loss, mean_loss, validation_documents
 from model_ops.jobs.errors import ModelError
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress, Stopped

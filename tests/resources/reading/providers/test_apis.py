@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from model_ops.chat_apis import anthropic_api
 from model_ops.chat_apis.blocks import UnknownBlock, finish_reason
-from resources.records.providers import converse_api, gemini_api
-from resources.records.providers.calls import call_of
-from resources.records.providers.litellm_calls import provider_chat_of
+from resources.records.providers import gemini_api
+from resources.records.providers.bedrock_bodies import converse_chat
+from resources.records.providers.calls import call_of, provider_chat_of
 from resources.records.providers.streams import joined
 
 arguments = st.dictionaries(st.text(max_size=4), st.none() | st.integers(-9, 9) | st.text(max_size=4), max_size=3)
@@ -20,11 +20,9 @@ blocks = st.lists(st.tuples(st.just("text"), words) | st.tuples(st.just("thought
 
 
 def anthropic(said):
-    kinds = {
-        "text": lambda place, text: {"type": "text", "text": text},
-        "thought": lambda place, text: {"type": "thinking", "thinking": text},
-        "call": lambda place, call: {"type": "tool_use", "id": f"t{place}", "name": call[0], "input": call[1]},
-    }
+    kinds = {"text": lambda place, text: {"type": "text", "text": text}, "thought": lambda place,
+            text: {"type": "thinking", "thinking": text}, "call": lambda place,
+            call: {"type": "tool_use", "id": f"t{place}", "name": call[0], "input": call[1]}}  # fmt: skip
     content = [kinds[kind](place, value) for place, (kind, value) in enumerate(said)]
     return anthropic_api.chat({"messages": [{"role": "user", "content": "q"}]}, {"content": content, "stop_reason": "end_turn"})
 
@@ -37,16 +35,12 @@ def gemini(said):
 
 
 def converse(said):
-    kinds = {
-        "text": lambda place, text: {"text": text},
-        "thought": lambda place, text: {"reasoningContent": {"reasoningText": {"text": text}}},
-        "call": lambda place, call: {"toolUse": {"toolUseId": f"t{place}", "name": call[0], "input": call[1]}},
-    }
+    kinds = {"text": lambda place, text: {"text": text}, "thought": lambda place,
+            text: {"reasoningContent": {"reasoningText": {"text": text}}}, "call": lambda place,
+            call: {"toolUse": {"toolUseId": f"t{place}", "name": call[0], "input": call[1]}}}  # fmt: skip
     content = [kinds[kind](place, value) for place, (kind, value) in enumerate(said)]
-    return converse_api.chat(
-        {"messages": [{"role": "user", "content": [{"text": "q"}]}]},
-        {"output": {"message": {"content": content}}, "stopReason": "end_turn"},
-    )
+    return converse_chat({"messages": [{"role": "user", "content": [{"text": "q"}]}]},
+            {"output": {"message": {"content": content}}, "stopReason": "end_turn"})  # fmt: skip
 
 
 @pytest.mark.parametrize("api", [anthropic, gemini, converse])
@@ -58,9 +52,8 @@ def test_nothing_of_an_answer_is_lost_and_every_call_has_an_id_of_its_own(api, s
     assert chat["messages"] == [{"role": "user", "content": "q"}]
     assert (message["content"] or "") == "".join(value for kind, value in said if kind == "text")
     assert message.get("reasoning_content", "") == "\n".join(value for kind, value in said if kind == "thought")
-    assert [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in calls] == [
-        value for kind, value in said if kind == "call"
-    ]
+    assert [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in calls] == [value for kind,
+            value in said if kind == "call"]  # fmt: skip
     assert len({call["id"] for call in calls}) == len(calls)
     assert choice["finish_reason"] == ("tool_calls" if calls else "stop")
 
@@ -101,17 +94,8 @@ def test_no_record_raises_whatever_it_holds(record):
         st.dictionaries(
             st.sampled_from(
                 [
-                    "type",
-                    "index",
-                    "delta",
-                    "message",
-                    "messageStart",
-                    "contentBlockDelta",
-                    "candidates",
-                    "content_block",
-                    "contentBlockStart",
-                    "metadata",
-                    "usage",
+                    "type", "index", "delta", "message", "messageStart", "contentBlockDelta", "candidates", "content_block",
+                    "contentBlockStart", "metadata", "usage",
                 ]
             ),
             values,
@@ -119,16 +103,15 @@ def test_no_record_raises_whatever_it_holds(record):
         ),
         max_size=5,
     )
-)
+)  # fmt: skip
 def test_no_stream_raises_whatever_it_holds(found):
     assert joined(found) is None or isinstance(joined(found), dict)
 
 
 def test_results_of_one_name_answer_the_calls_of_that_name_in_their_order():
     calls = [{"functionCall": {"name": name, "args": {"n": number}}} for number, name in enumerate("fgf")]
-    results = [
-        {"functionResponse": {"name": name, "response": {"n": number}}} for number, name in ((1, "g"), (0, "f"), (2, "f"))
-    ]
+    results = [{"functionResponse": {"name": name, "response": {"n": number}}} for number,
+            name in ((1, "g"), (0, "f"), (2, "f"))]  # fmt: skip
     contents = [{"role": "model", "parts": calls[:2]}, {"role": "function", "parts": results[:2]},
         {"role": "model", "parts": calls[2:]}, {"role": "user", "parts": results[2:]}]  # fmt: skip
     messages = gemini_api.chat({"contents": [{"parts": [{"text": "q"}]}, *contents]}, {})["messages"]
@@ -138,18 +121,11 @@ def test_results_of_one_name_answer_the_calls_of_that_name_in_their_order():
 
 
 @pytest.mark.parametrize(("given_reason", "calls", "expected"), [
-    ("end_turn", False, "stop"),
-    ("tool_use", True, "tool_calls"),
-    ("max_tokens", False, "length"),
-    ("refusal", False, "content_filter"),
-    ("FinishReason.MAX_TOKENS", False, "length"),
-    ("STOP", True, "tool_calls"),
-    ("SAFETY", False, "content_filter"),
-    ("guardrail_intervened", False, "content_filter"),
-    ("MALFORMED_FUNCTION_CALL", False, "malformed_function_call"),
-    ("pause_turn", False, "pause_turn"),
-    ("model_context_window_exceeded", False, "length"),
-    (None, False, None),
+    ("end_turn", False, "stop"), ("tool_use", True, "tool_calls"), ("max_tokens", False, "length"),
+    ("refusal", False, "content_filter"), ("FinishReason.MAX_TOKENS", False, "length"), ("STOP", True, "tool_calls"),
+    ("SAFETY", False, "content_filter"), ("guardrail_intervened", False, "content_filter"),
+    ("MALFORMED_FUNCTION_CALL", False, "malformed_function_call"), ("pause_turn", False, "pause_turn"),
+    ("model_context_window_exceeded", False, "length"), (None, False, None),
 ])  # fmt: skip
 def test_reasons_why_a_model_stopped(given_reason, calls, expected):
     assert finish_reason(given_reason, {"tool_calls": [1]} if calls else {}) == expected
@@ -159,11 +135,9 @@ def test_a_message_with_results_and_texts_is_several_messages_and_a_system_block
     content = [{"type": "tool_result", "tool_use_id": "a", "content": "1"}, {"type": "text", "text": "one"},
         {"type": "text", "text": "two"},
         {"type": "mid_conv_system", "content": [{"type": "text", "text": "now be kind"}]}]  # fmt: skip
-    assert anthropic_api.turn("user", content).messages() == [
-        {"role": "tool", "tool_call_id": "a", "content": "1"},
-        {"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]},
-        {"role": "system", "content": "now be kind"},
-    ]
+    assert anthropic_api.turn("user", content).messages() == [{"role": "tool", "tool_call_id": "a", "content": "1"},
+            {"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]},
+            {"role": "system", "content": "now be kind"}]  # fmt: skip
 
 
 @pytest.mark.parametrize("part", [{"type": "hologram"}, {"type": None}, {}])
