@@ -97,10 +97,8 @@ def _print_interaction(steps: list[dict[str, Any]], subject: dict[str, Any], con
     earlier = len(steps) - len(shown)
     if earlier:
         are = "is" if earlier == 1 else "are"
-        _say(
-            Text(f"    {counted(earlier, 'step')} of earlier versions {are} not shown; --format json shows all", style="dim"),
-            console,
-        )
+        said = f"    {counted(earlier, 'step')} of earlier versions {are} not shown; --format json shows all"
+        _say(Text(said, style="dim"), console)
 
 
 def _steps_table(steps: list[dict[str, Any]], what: str, subject: dict[str, Any] | None = None) -> Table:

@@ -156,9 +156,8 @@ def _people(rehearsal: Rehearsal) -> CheckFinding:
     for source, keys in rehearsal.unread.items():
         proposed = {name: path for name, path in fields_of(keys).items() if not read.get(name, 1)}
         if proposed:
-            return warning(
-                "users", said, f"under sources.{source}, {fields_line(proposed)} would read them, for splits and erasure"
-            )
+            words = f"under sources.{source}, {fields_line(proposed)} would read them, for splits and erasure"
+            return warning("users", said, words)
     if any(read.values()):
         return ok("users", said)
     message = f"{said}; rows of one person may be in training and in test"

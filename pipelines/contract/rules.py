@@ -40,17 +40,13 @@ def broken_rules(recipe: RecipeFields) -> Broken:
 def _what_is_decided(recipe: RecipeFields) -> Broken:
     decide = recipe.automation.decide
     if decide.budget.money_per_week is not None and decide.price_per_device_hour is None:
-        yield (
-            "automation.decide.budget.money_per_week",
-            "no price is known, so no cost in money is either; set automation.decide.price_per_device_hour, or leave it out",
-        )
+        said = "no price is known, so no cost in money is either; set automation.decide.price_per_device_hour, or leave it out"
+        yield ("automation.decide.budget.money_per_week", said)
     if decide.enabled and not decide.causes:
         yield "automation.decide.causes", "it is empty, so nothing would be looked at; name a cause, or set enabled to false"
     if decide.enabled and decide.causes == ["schedule"] and not recipe.automation.retrain.enabled:
-        yield (
-            "automation.decide.causes",
-            "it is schedule alone, and there is none; set automation.retrain.enabled to true, or name another cause",
-        )
+        said = "it is schedule alone, and there is none; set automation.retrain.enabled to true, or name another cause"
+        yield ("automation.decide.causes", said)
     if decide.enabled and "* * * * *" in decide.quiet:
         yield (
             "automation.decide.quiet",
@@ -177,18 +173,14 @@ def _what_drafts(recipe: RecipeFields) -> Broken:
             f"{drafter.num_speculative_tokens + 1} a verification; give less, or raise speculator.num_speculative_tokens",
         )
     if drafter.previous_share is not None and drafter.continue_from is None:
-        yield (
-            "speculator.previous_share",
-            "previous_share is set and nothing is continued: set speculator.continue_from, or leave previous_share out",
-        )
+        said = "previous_share is set and nothing is continued: set speculator.continue_from, or leave previous_share out"
+        yield ("speculator.previous_share", said)
 
 
 def _what_is_trained(recipe: RecipeFields) -> Broken:
     if recipe.second_sft is not None and recipe.second_sft.enabled and not recipe.sft.enabled:
-        yield (
-            stage("second_sft_model").section,
-            "it goes on from the fine-tuned model, and sft.enabled is false; move these settings to sft, or enable sft",
-        )
+        said = "it goes on from the fine-tuned model, and sft.enabled is false; move these settings to sft, or enable sft"
+        yield (stage("second_sft_model").section, said)
     for section in TRAINED_STAGES.values():
         settings = getattr(recipe, section)
         is_on = settings is not None and getattr(settings, "enabled", True)
@@ -254,10 +246,8 @@ def _who_is_taught(recipe: RecipeFields) -> Broken:
     if recipe.teacher.judged and recipe.curation.judge is None:
         yield "teacher.verify.kind", "it is judge, and nothing says which; set curation.judge, or choose another kind"
     if recipe.teacher.base == TRAINED and recipe.policy.source_of("student_model") == "base_model":
-        yield (
-            "teacher.base",
-            f"it is {TRAINED}, the fine-tuned model, and sft.enabled is false; enable sft, or name the directory of a model",
-        )
+        said = f"it is {TRAINED}, the fine-tuned model, and sft.enabled is false; enable sft, or name the directory of a model"
+        yield ("teacher.base", said)
     if recipe.teacher.prompts == "rl_prompts" and recipe.datasets.rl_prompts is None:
         yield "teacher.prompts", "it is rl_prompts, which is not made; give datasets.rl_prompts, or leave prompts out"
     learners = [each.section for each in STAGES if each.name in recipe.policy.taught]
@@ -277,10 +267,8 @@ def _what_is_named(recipe: RecipeFields) -> Broken:
             yield ("datasets", "named", name), "millrace makes something of this name itself; choose another name"
         if recipe.curation.judge is None and (settings.min_quality or settings.min_difficulty):
             key = "min_quality" if settings.min_quality else "min_difficulty"
-            yield (
-                ("datasets", "named", name, key),
-                "no judge scores the rows, so none would be left; set curation.judge, or leave it out",
-            )
+            said = "no judge scores the rows, so none would be left; set curation.judge, or leave it out"
+            yield (("datasets", "named", name, key), said)
     for stage_name, section in TRAINED_STAGES.items():
         settings = getattr(recipe, section)
         dataset = getattr(settings, "dataset", None)
@@ -328,23 +316,17 @@ def _the_data(recipe: RecipeFields) -> Broken:
             yield ("evals", name, "task"), "records are for an environment or an agent, and have no score; choose another kind"
     for name, tasks in (recipe.datasets.rl_prompts.tasks if recipe.datasets.rl_prompts else {}).items():
         if recipe.rft is not None and recipe.rft.agent == TASKSETS and tasks.task != "record":
-            yield (
-                ("datasets", "rl_prompts", "tasks", name, "task"),
-                f"it is {tasks.task}, and rft.agent plays what `millrace taskset` wrote; give record",
-            )
+            said = f"it is {tasks.task}, and rft.agent plays what `millrace taskset` wrote; give record"
+            yield (("datasets", "rl_prompts", "tasks", name, "task"), said)
         if any(tasks.uri == suite.uri for suite in recipe.evals.values()):
-            yield (
-                ("datasets", "rl_prompts", "tasks", name),
-                "these items are under evals too, so a model would be trained on what it is measured by; name other tasks",
-            )
+            said = "these items are under evals too, so a model would be trained on what it is measured by; name other tasks"
+            yield (("datasets", "rl_prompts", "tasks", name), said)
     for name in recipe.retention.counts_only if recipe.retention else ():
         if name not in (*recipe.sources, RATED):
             yield "retention.counts_only", f"no source is called {name}; there are {', '.join(recipe.sources)}"
     if RATED in known[:-1]:
-        yield (
-            ("sources" if RATED in recipe.sources else "seeds", RATED),
-            "answers that people rate in `millrace chat` have this name; give another one",
-        )
+        said = "answers that people rate in `millrace chat` have this name; give another one"
+        yield (("sources" if RATED in recipe.sources else "seeds", RATED), said)
     for name in set(recipe.sources) & set(recipe.seeds):
         yield ("seeds", name), "a source has this name too, and datasets.sft.mix could mean either; rename one of them"
     if recipe.first_day and recipe.last_day and recipe.last_day < recipe.first_day:

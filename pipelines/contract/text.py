@@ -103,9 +103,8 @@ def _as_written(value: Any) -> str:
 def parse_text(text: str, origin: Path | str) -> RecipeText:
     """Reads a recipe's text. origin: its name in messages. Raises RecipeError if it is not a YAML mapping."""
     if len(text) > LARGEST_FILE:
-        raise RecipeProblemsError(
-            origin, [RecipeProblem(f"holds no recipe: it has {len(text) / 1e6:,.1f} MB, and a recipe has a few kB")]
-        )
+        said = f"holds no recipe: it has {len(text) / 1e6:,.1f} MB, and a recipe has a few kB"
+        raise RecipeProblemsError(origin, [RecipeProblem(said)])
     try:
         loader = _Loader(text)
         documents = []
@@ -123,10 +122,8 @@ def parse_text(text: str, origin: Path | str) -> RecipeText:
     if not held:
         raise RecipeProblemsError(origin, [RecipeProblem(f"holds no recipe: it is empty, and {NEEDED}")])
     if len(held) > 1:
-        second = RecipeProblem(
-            "a second document begins here; a recipe is one document, so remove the `---` above",
-            line=held[1].start_mark.line + 1,
-        )
+        said = "a second document begins here; a recipe is one document, so remove the `---` above"
+        second = RecipeProblem(said, line=held[1].start_mark.line + 1)
         raise RecipeProblemsError(origin, [second])
     if not isinstance(held[0], yaml.MappingNode):
         what = "a list" if isinstance(held[0], yaml.SequenceNode) else "a single value"
@@ -179,9 +176,8 @@ def _decoded(path: Path, content: bytes) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise RecipeProblemsError(
-            path, [RecipeProblem("cannot be read as text: this is no UTF-8; save it as UTF-8", line=line)]
-        ) from error
+        said = "cannot be read as text: this is no UTF-8; save it as UTF-8"
+        raise RecipeProblemsError(path, [RecipeProblem(said, line=line)]) from error
 
 
 class _Loader(yaml.SafeLoader):

@@ -196,11 +196,8 @@ def _say(choice: FittedSteps, size: DemoSize, was_chosen: bool, console: Console
     total = sum(choice.seconds.values())
     rows = [[stage, f"{seconds:.0f}"] for stage, seconds in (choice.seconds | {"in all": total}).items()]
     console.print(_as_table(ReportSection("About how long", ["stage", "about seconds"], rows, "")))
-    console.print(
-        f"Predicted from {choice.speed.gflops:,.0f} GFLOP/s in {choice.speed.precision}, measured on this machine.",
-        soft_wrap=True,
-        highlight=False,
-    )
+    said = f"Predicted from {choice.speed.gflops:,.0f} GFLOP/s in {choice.speed.precision}, measured on this machine."
+    console.print(said, soft_wrap=True, highlight=False)
     budget = duration(size.budget)
     if choice.left_out:
         why = (

@@ -72,9 +72,8 @@ def _of_the_lake(context: dg.SensorEvaluationContext, lake: LakeLayout, recipe: 
 
 def _of_runs(instance: dg.DagsterInstance, workload: str, location: str) -> list[Alert]:
     after = datetime.now(UTC) - 2 * LOOKS_BACK
-    failed = instance.get_run_records(
-        dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=after), limit=MOST_RUNS
-    )
+    statuses = [dg.DagsterRunStatus.FAILURE]
+    failed = instance.get_run_records(dg.RunsFilter(statuses=statuses, updated_after=after), limit=MOST_RUNS)
     gone = [_failed(instance, record) for record in failed if _belongs(record.dagster_run, workload, location)]
     for record in instance.get_run_records(dg.RunsFilter(statuses=IN_PROGRESS), limit=MOST_RUNS):
         process = record.dagster_run.tags.get(PROCESS_TAG)

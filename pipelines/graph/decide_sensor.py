@@ -82,14 +82,11 @@ def tick(
     if not ledger.record(
         replace(outcome.decision, evidence=outcome.decision.evidence | ({"history": history} if history else {}))
     ):
-        return dg.SensorResult(
-            skip_reason=f"another process has decided {outcome.decision.decision_id}", cursor=_cursor("", still_open, now, "")
-        )
+        skip_reason = f"another process has decided {outcome.decision.decision_id}"
+        return dg.SensorResult(skip_reason=skip_reason, cursor=_cursor("", still_open, now, ""))
     if outcome.work is None:
-        return dg.SensorResult(
-            skip_reason=f"{outcome.decision.cause_text}: {outcome.decision.why}",
-            cursor=_cursor("", still_open, outcome.again_at, outcome.decision.why),
-        )
+        skip_reason = f"{outcome.decision.cause_text}: {outcome.decision.why}"
+        return dg.SensorResult(skip_reason=skip_reason, cursor=_cursor("", still_open, outcome.again_at, outcome.decision.why))
     return dg.SensorResult(run_requests=[run_request(outcome.decision, outcome.work)], cursor=_cursor("", True, now, ""))
 
 

@@ -172,9 +172,8 @@ def _fitted(asset: Any, recipe: Recipe, days: dg.PartitionsDefinition, reads: Ma
 
     def dated(spec: dg.AssetSpec) -> dg.AssetSpec:
         dated = {"partitions_def": days} if spec.partitions_def is not None else {}
-        return spec.replace_attributes(
-            tags=_tags(spec, recipe), freshness_policy=freshness_of(recipe, spec.key.path[-1]), **dated
-        )
+        freshness_policy = freshness_of(recipe, spec.key.path[-1])
+        return spec.replace_attributes(tags=_tags(spec, recipe), freshness_policy=freshness_policy, **dated)
 
     return rewired(asset.map_asset_specs(dated), lambda spec: reads[spec.key])
 

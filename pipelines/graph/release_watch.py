@@ -54,13 +54,8 @@ def _moved(workload: str, look: Look) -> list[dg.AssetMaterialization]:
     """The endpoint's entry in Dagster's history after a rollback, as `millrace rollback` writes it."""
     if (aliases := look.rolled_back) is None:
         return []
-    return [
-        dg.AssetMaterialization(
-            asset_key=[workload, "endpoint"],
-            description=look.sentence,
-            metadata={"champion": aliases.champion or "", "previous": aliases.previous or "", "by": aliases.changed_by},
-        )
-    ]
+    metadata = {"champion": aliases.champion or "", "previous": aliases.previous or "", "by": aliases.changed_by}
+    return [dg.AssetMaterialization(asset_key=[workload, "endpoint"], description=look.sentence, metadata=metadata)]
 
 
 def _known(cursor: str | None) -> WatchedSessions:

@@ -174,9 +174,8 @@ USUAL_PLACES = ("logs", "data", "traffic")
 def ask(wanted: RecipeWishes, base_given: bool, console: Console, at_terminal: bool) -> RecipeWishes:
     """Asks for missing values: the logs, the base model, a name. Raises InitError without a terminal."""
     if not at_terminal:
-        raise InitError(
-            "no logs were named, and there is no terminal to ask at: millrace init URI, such as ./logs or s3://bucket/logs/"
-        )
+        said = "no logs were named, and there is no terminal to ask at: millrace init URI, such as ./logs or s3://bucket/logs/"
+        raise InitError(said)
     console.print("Three questions, and the logs are looked at. Enter takes the answer in brackets; Ctrl-C ends it.\n")
     usual = next((f"./{name}" for name in USUAL_PLACES if Path(name).is_dir()), None)
     uri = _answer(console, "Where are the logs (a file, a directory, a glob or s3://...)?", usual, _logs)
@@ -202,9 +201,8 @@ def _answer(console: Console, question: str, default: str | None, check: Callabl
         try:
             given = input().strip() or default or ""
         except EOFError:
-            raise InitError(
-                "the input ended before all questions were answered; give the logs as an argument: millrace init URI"
-            ) from None
+            said = "the input ended before all questions were answered; give the logs as an argument: millrace init URI"
+            raise InitError(said) from None
         try:
             check(given)
             return given
@@ -273,11 +271,8 @@ def print_new_recipe(result: NewRecipe, console: Console) -> None:
         )
     recipe = shlex.quote(_short(result.path))
     console.print("\nNext:", style="bold")
-    nexts = (
-        ("check", "test sources, model, disk and memory first"),
-        ("run", "from logs to a release"),
-        ("ui", "the graph and its history in a browser"),
-    )
+    check = "test sources, model, disk and memory first"
+    nexts = (("check", check), ("run", "from logs to a release"), ("ui", "the graph and its history in a browser"))
     lake = "" if os.environ.get("MILLRACE_LAKE") else " --lake ./lake"
     for word, what in nexts:
         command = f"millrace {word} {recipe}{lake}".ljust(len(f"millrace check {recipe}{lake}"))

@@ -171,9 +171,8 @@ def place(uri: str, home: Path) -> str:
 
 def recipe_text(contents: Contents) -> str:
     """The whole recipe."""
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), trim_blocks=True, lstrip_blocks=True, autoescape=False, undefined=StrictUndefined
-    )
+    loader = FileSystemLoader(TEMPLATES)
+    environment = Environment(loader=loader, trim_blocks=True, lstrip_blocks=True, autoescape=False, undefined=StrictUndefined)
     environment.filters |= {"n": "{:,}".format, "pct": "{:z.0%}".format}
     environment.globals |= {
         "note": note,

@@ -111,9 +111,8 @@ def compose_text(value: object) -> str:
 
 
 def _rendered(name: str, **values: Any) -> str:
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False
-    )
+    loader = FileSystemLoader(TEMPLATES)
+    environment = Environment(loader=loader, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
     environment.filters |= {"word": systemd_word, "assignment": systemd_assignment, "line": systemd_text, "text": compose_text}
     return environment.get_template(f"{name}.j2").render(**values)
 

@@ -96,9 +96,8 @@ class _Reporter:
 
 
 def _keep(servers: list[Server], say: _Reporter, lake: LakeLayout, home: Path, settings: UpSettings) -> None:
-    began = UpState(
-        this_process(), socket.gethostname(), now(), lake.place, ui=f"http://{own_host(settings.host)}:{settings.port}"
-    )
+    ui = f"http://{own_host(settings.host)}:{settings.port}"
+    began = UpState(this_process(), socket.gethostname(), now(), lake.place, ui=ui)
 
     def changed() -> None:
         with suppress(OSError):  # servers go on where the disk is full

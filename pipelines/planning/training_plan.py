@@ -113,13 +113,9 @@ def print_plan(plan: MemoryPlan, recipe: Recipe, stage: str, console: Console, t
     """Prints the table, the reasons, and YAML to paste. tokens: of the dataset's training rows; None if unknown."""
     needs, setup, device = plan.needs, plan.setup, plan.device
     devices = "this machine's CPU" if device.is_cpu else f"{plan.count}x{device.name}"
-    console.print(
-        Text.assemble(
-            (f"{recipe.workload} · {stage}", "bold"),
-            f"   {METHODS[needs.method]} of {needs.name}, ",
-            f"{_count(needs.counts.all)} weights, rows of {needs.max_length:,} tokens, on {devices}",
-        )
-    )
+    said = f"   {METHODS[needs.method]} of {needs.name}, "
+    message = f"{_count(needs.counts.all)} weights, rows of {needs.max_length:,} tokens, on {devices}"
+    console.print(Text.assemble((f"{recipe.workload} · {stage}", "bold"), said, message))
     console.print(Padding(_memory_table(plan.memory, device.memory_gib), (1, 0, 1, 2)))
     if plan.tokens_per_second is not None:
         used = setup.mesh.processes
@@ -269,9 +265,8 @@ def _read_config(name: str, key: str, revision: str | None = None) -> tuple[Any,
                 f"{key} {name}{of} is an id on a hub, neither in the local cache nor among common models; "
                 "a plan fetches nothing: name a directory instead, its config.json is enough"
             ) from error
-        raise PlanError(
-            f"{key} {name} holds no config.json of a causal language model: {str(error).strip().splitlines()[0]}"
-        ) from error
+        said = f"{key} {name} holds no config.json of a causal language model: {str(error).strip().splitlines()[0]}"
+        raise PlanError(said) from error
     return config, name.rstrip("/").rpartition("/")[2]
 
 

@@ -92,9 +92,8 @@ def _copy_whole(lake: LakeLayout, manifest: Manifest, to: LakeLayout, copied: Co
     source, there = _place(lake, manifest), _place(to, manifest)
     named = f"{manifest.name}@{manifest.version}"
     if (source / ELSEWHERE).exists():
-        raise ManifestError(
-            f"{lake.place} has only the manifest of {named}: copy it from the lake that {source / ELSEWHERE} names"
-        )
+        said = f"{lake.place} has only the manifest of {named}: copy it from the lake that {source / ELSEWHERE} names"
+        raise ManifestError(said)
     if not (there / "manifest.json").exists():
         to.mirror.pull_version(there)
     if (there / "manifest.json").exists() and not (there / ELSEWHERE).exists():
@@ -135,9 +134,8 @@ def _copy_file(source: Path, there: Path, file: File, named: str) -> None:
                     "from a copy, or make the artefact again"
                 )
     except FileNotFoundError as error:
-        raise ManifestError(
-            f"{source} is missing, and the manifest of {named} names it: restore it from a copy, or make the artefact again"
-        ) from error
+        said = f"{source} is missing, and the manifest of {named} names it: restore it from a copy, or make the artefact again"
+        raise ManifestError(said) from error
 
 
 def _is_there(path: Path, file: File) -> bool:

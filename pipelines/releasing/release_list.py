@@ -87,9 +87,8 @@ def print_releases(releases: list[dict[str, Any]], console: Console) -> None:
 
 def print_comparison(comparison: ReleaseComparison, console: Console) -> None:
     """Prints three tables; a table without rows is left out."""
-    console.print(
-        f"{comparison.workload}: release {comparison.release} against {comparison.other}", markup=False, highlight=False
-    )
+    said = f"{comparison.workload}: release {comparison.release} against {comparison.other}"
+    console.print(said, markup=False, highlight=False)
     for title, rows in (
         ("measured", comparison.measurements),
         ("made from", comparison.parts),

@@ -70,9 +70,8 @@ class LostRetries:
     def look(self, instance: dg.DagsterInstance) -> list[str]:
         """Asks for the retries that were lost; returns the ids of their runs."""
         asked = []
-        failed = dg.RunsFilter(
-            statuses=[dg.DagsterRunStatus.FAILURE], tags={WILL_RETRY: "false"}, updated_after=datetime.now(UTC) - WITHIN
-        )
+        statuses = [dg.DagsterRunStatus.FAILURE]
+        failed = dg.RunsFilter(statuses=statuses, tags={WILL_RETRY: "false"}, updated_after=datetime.now(UTC) - WITHIN)
         for run in instance.get_runs(failed, limit=200):
             if run.run_id in self._others:
                 continue

@@ -193,12 +193,8 @@ class StepProgress:
         if self._task is None:
             return
         self._pace.hear({"at": self._clock(), **event})
-        self._bars.update(
-            self._task,
-            completed=event["done"],
-            total=event["total"] or None,
-            description=self._fitting([event["phase"], self._pace.how_far(), *self._pace.how_fast()]),
-        )
+        description = self._fitting([event["phase"], self._pace.how_far(), *self._pace.how_fast()])
+        self._bars.update(self._task, completed=event["done"], total=event["total"] or None, description=description)
 
     def _fitting(self, parts: Sequence[str]) -> str:
         """As many parts as the line has room for; a first one that leaves the second none ends in "…"."""
@@ -216,13 +212,8 @@ class StepProgress:
         if self._task is None or self._console.is_terminal or not self._next_line.is_over:
             return
         how = self._pace.sentence() if self._pace.phase else self._phase if self._phase != "starting" else "working"
-        self._console.print(
-            f"  {self._step}, {duration(self._clock() - self._began)}: {how}",
-            style="dim",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        said = f"  {self._step}, {duration(self._clock() - self._began)}: {how}"
+        self._console.print(said, style="dim", markup=False, highlight=False, soft_wrap=True)
         self._next_line.begin()
 
     def end(self) -> None:

@@ -198,12 +198,8 @@ def _days(recipe: Recipe, lake: LakeLayout, partition: date | None, instance: dg
     seen = observe(Tables(lake), recipe.workload, with_chats(lake.root, recipe.workload, recipe.sources))
     if seen.moved_objects:
         _note(moved_note(seen.moved_objects))
-    instance.report_runless_asset_event(
-        dg.AssetObservation(
-            asset_key=[recipe.workload, "logs"],
-            metadata={"new_objects": seen.new_objects, "unread_objects": seen.unread_objects, "days": len(seen.days)},
-        )
-    )
+    metadata = {"new_objects": seen.new_objects, "unread_objects": seen.unread_objects, "days": len(seen.days)}
+    instance.report_runless_asset_event(dg.AssetObservation(asset_key=[recipe.workload, "logs"], metadata=metadata))
     earliest, latest = first_day(recipe, lake.root), recipe.last_day or datetime.now(UTC).date()
     if partition is None:
         days = [day for day in seen.days if earliest <= day <= latest]

@@ -96,9 +96,8 @@ def _few_steps(registry: Registry, recipe: Recipe, outcome: Outcome) -> Iterator
             with suppress(ManifestError, KeyError):
                 steps, settings = int(registry.current("model", name).metrics["steps"]), trained.resolved()
                 if remedy := settings.more_steps(steps, section):
-                    yield ClosingLine(
-                        "! few", f"{name} took {counted(steps, 'step')}, too few to learn from: {remedy}", "yellow"
-                    )
+                    said = f"{name} took {counted(steps, 'step')}, too few to learn from: {remedy}"
+                    yield ClosingLine("! few", said, "yellow")
 
 
 def _gates(release: Path, gates: Sequence[GateResult]) -> Iterator[ClosingLine]:

@@ -48,12 +48,8 @@ def print_decisions(decisions: Sequence[Decision], console: Console, count: int)
 def print_requests(requests: Sequence[RetrainingRequest], console: Console) -> None:
     """What people asked for and the sensor has not decided yet."""
     for each in requests:
-        console.print(
-            f"Not decided yet, request {each.request_id} of {each.ts:%Y-%m-%d %H:%M} UTC: {each.cause_text}.",
-            soft_wrap=True,
-            highlight=False,
-            markup=False,
-        )
+        said = f"Not decided yet, request {each.request_id} of {each.ts:%Y-%m-%d %H:%M} UTC: {each.cause_text}."
+        console.print(said, soft_wrap=True, highlight=False, markup=False)
 
 
 def decisions_json(decisions: Sequence[Decision]) -> str:

@@ -48,7 +48,5 @@ def test_a_lake_without_a_dataset_is_a_sentence(cli, tmp_path):
     )
     LakeLayout.open(tmp_path / "lake")
     done = cli("show", tmp_path / "recipe.yaml", "--lake", tmp_path / "lake", check=2)
-    assert (
-        "has no base_model of helper yet: run `millrace run RECIPE --select +sft_dataset --select base_model` first"
-        in done.stderr
-    )
+    expected = "has no base_model of helper yet: run `millrace run RECIPE --select +sft_dataset --select base_model` first"
+    assert expected in done.stderr

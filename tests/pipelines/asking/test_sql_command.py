@@ -128,9 +128,8 @@ def test_what_cannot_be_answered_is_said_in_one_sentence(lake, sql, words, said)
 def test_ctrl_c_ends_it_at_once_and_without_a_traceback(lake, tmp_path):
     endless = "select sum(a.range * b.range) from range(10000000) a, range(10000000) b"
     command = [sys.executable, "-m", "pipelines.cli", "sql", endless, "--lake", str(lake.root)]
-    running = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}
-    )
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
     try:
         until = time.monotonic() + 60
         while not list(tmp_path.glob("millrace-sql-*")) and time.monotonic() < until:

@@ -57,10 +57,8 @@ def test_a_refusal_of_the_disk_is_a_sentence_and_not_an_errno(ending, tmp_path):
     place = LakeLayout.open(tmp_path / "lake").root
     code, said = ending(OSError(errno.EROFS, "Read-only file system", str(place / "endpoints" / "x.json")))
     assert code == 1 and said.startswith(f"millrace: the lake {place} is on a read-only file system") and "Errno" not in said
-    assert ending(OSError(errno.ENOENT, "No such file or directory", "x.json")) == (
-        1,
-        "millrace: x.json: No such file or directory\n",
-    )
+    expected = (1, "millrace: x.json: No such file or directory\n")
+    assert ending(OSError(errno.ENOENT, "No such file or directory", "x.json")) == expected
 
 
 def test_a_bug_shows_its_traceback(ending):

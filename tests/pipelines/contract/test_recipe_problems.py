@@ -62,20 +62,11 @@ def test_a_key_of_the_same_section_is_meant_before_one_far_away(tmp_path, text, 
 def test_problems_are_named_all_at_once_with_their_lines_in_the_order_of_the_file(tmp_path):
     text = SMALLEST + "sft:\n  steps: 0\n  rank: 8\nstudent: {layers: [1]}\nsft: {}\nspeculator:\n  answers:\n    prompts: -5\n"
     found = problems(tmp_path, text)
-    assert [(problem.line, problem.key) for problem in found] == [
-        (6, "sft.steps"),
-        (7, "sft.rank"),
-        (8, "student.layers"),
-        (9, "sft"),
-        (12, "speculator.answers.prompts"),
-    ]
+    expected = [(6, "sft.steps"), (7, "sft.rank"), (8, "student.layers"), (9, "sft"), (12, "speculator.answers.prompts")]
+    assert [(problem.line, problem.key) for problem in found] == expected
     missing = problems(tmp_path, "threads: 0\n")
-    assert [(problem.line, problem.key) for problem in missing] == [
-        (1, "threads"),
-        (None, "workload"),
-        (None, "base_model"),
-        (None, "sources"),
-    ]
+    expected = [(1, "threads"), (None, "workload"), (None, "base_model"), (None, "sources")]
+    assert [(problem.line, problem.key) for problem in missing] == expected
 
 
 def test_the_message_begins_with_file_and_line(tmp_path):

@@ -87,9 +87,8 @@ def test_a_fresh_demo_is_compared_with_what_was_predicted_and_its_budget():
 
 
 def test_reused_stages_are_not_judged():
-    outcome = Outcome(
-        seconds={"interactions": 0.2, "sft_model": 0.2, "release_candidate": 1.0}, reused={"interactions", "sft_model"}
-    )
+    seconds = {"interactions": 0.2, "sft_model": 0.2, "release_candidate": 1.0}
+    outcome = Outcome(seconds=seconds, reused={"interactions", "sft_model"})
     section = _time_section(outcome, PREDICTED, 180)
     rows = {row[0]: row[1:] for row in section.rows}
     assert rows["sft_model"] == ["reused", "", ""]
@@ -99,7 +98,5 @@ def test_reused_stages_are_not_judged():
 
 
 def test_one_reused_stage_is_said_in_the_singular():
-    assert (
-        "1 stage was finished by an earlier run and reused: its prediction is not counted"
-        in _time_section(Outcome(reused={"traffic"}), PREDICTED, 180).note
-    )
+    expected = "1 stage was finished by an earlier run and reused: its prediction is not counted"
+    assert expected in _time_section(Outcome(reused={"traffic"}), PREDICTED, 180).note

@@ -95,11 +95,8 @@ def test_a_late_record_inside_a_pause_is_read_with_the_partitions_around_it(shop
     assert tags["dagster/asset_partition_range_start"] == FAR.isoformat()
     assert date.fromisoformat(tags["dagster/asset_partition_range_end"]) > LATE
     with dg.DagsterInstance.ephemeral() as instance:
-        result = graph.resolve_job_def("logs").execute_in_process(
-            instance=instance,
-            tags=tags,
-            asset_selection=[dg.AssetKey(["shop", "interactions"]), dg.AssetKey(["shop", "feedback"])],
-        )
+        asset_selection = [dg.AssetKey(["shop", "interactions"]), dg.AssetKey(["shop", "feedback"])]
+        result = graph.resolve_job_def("logs").execute_in_process(instance=instance, tags=tags, asset_selection=asset_selection)
     assert result.success and set(Tables(lake).rows_by_day("interactions", "shop")) == {
         FAR,
         LATE,

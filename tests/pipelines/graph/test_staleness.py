@@ -84,9 +84,8 @@ class Shop:
         return made
 
     def write(self, day, *given):
-        self.tables.replace(
-            "cleaned_interactions", rows(*((day, *row) for row in given)), workload="shop", dt=[date(2026, 6, day)]
-        )
+        dt = [date(2026, 6, day)]
+        self.tables.replace("cleaned_interactions", rows(*((day, *row) for row in given)), workload="shop", dt=dt)
 
     def look(self):
         dg.materialize([self.digest], instance=self.instance, resources={"workshop": self.workshop})
@@ -119,9 +118,8 @@ def test_new_rows_make_the_training_side_out_of_date_and_nothing_else_does(shop)
 
     shop.write(2, ("b", "good day"))
     shop.look()
-    assert shop.status(StaleStatus.STALE) == {
-        name: [("traffic_digest", "has a new dependency data version")] for name in BEHIND
-    }
+    expected = {name: [("traffic_digest", "has a new dependency data version")] for name in BEHIND}
+    assert shop.status(StaleStatus.STALE) == expected
     shop.train()
     assert shop.status(StaleStatus.STALE) == {}
 

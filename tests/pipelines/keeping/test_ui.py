@@ -71,9 +71,8 @@ def wait_until_ready(server: subprocess.Popen, address: str) -> None:
 
 
 def ask(address: str, query: str) -> dict:
-    request = urllib.request.Request(
-        f"{address}/graphql", data=json.dumps({"query": query}).encode(), headers={"content-type": "application/json"}
-    )
+    data = json.dumps({"query": query}).encode()
+    request = urllib.request.Request(f"{address}/graphql", data=data, headers={"content-type": "application/json"})
     answer = json.loads(urllib.request.urlopen(request, timeout=60).read())
     assert "errors" not in answer, answer
     return answer["data"]

@@ -83,15 +83,13 @@ def test_a_channel_whose_variable_is_not_set_is_named(recipe, monkeypatch):
     monkeypatch.setenv("SLACK", "http://127.0.0.1:9")
     monkeypatch.delenv("HOOK", raising=False)
     (recipe.parent / "broken.yaml").write_text("workload: [")
-    assert list(untold_channels([recipe, recipe.parent / "broken.yaml"])) == [
-        "shop.yaml: nothing can be told through alerts.webhook: the environment variable HOOK is not set here"
-    ]
+    expected = ["shop.yaml: nothing can be told through alerts.webhook: the environment variable HOOK is not set here"]
+    assert list(untold_channels([recipe, recipe.parent / "broken.yaml"])) == expected
 
 
 def test_logs_go_into_a_folder(cli, recipe):
-    assert f"--logs {recipe}: a file is there; name a folder" in " ".join(
-        cli("up", recipe, "--logs", recipe, check=2).stderr.split()
-    )
+    expected = f"--logs {recipe}: a file is there; name a folder"
+    assert expected in " ".join(cli("up", recipe, "--logs", recipe, check=2).stderr.split())
 
 
 def test_a_broken_recipe_and_a_missing_one_start_nothing(cli, recipe, tmp_path):

@@ -96,9 +96,5 @@ def test_of_what_all_methods_share_the_fastest_measurement_counts(tmp_path, monk
     parts = {True: {"row_s": 2.0, "step_s": 3.0}, False: {"row_s": 1.0, "step_s": 5.0}}
     monkeypatch.setattr(workers, "cached_measurement", lambda kind, key, measure, form: parts[key[-1] > 0])
     monkeypatch.setattr(workers, "worker_memory", lambda *given: [])
-    assert dict(workers.measured(recipe, None)) == {
-        "rates lora row_s": 1.0,
-        "rates lora step_s": 3.0,
-        "rates full row_s": 1.0,
-        "rates full step_s": 5.0,
-    }
+    expected = {"rates lora row_s": 1.0, "rates lora step_s": 3.0, "rates full row_s": 1.0, "rates full step_s": 5.0}
+    assert dict(workers.measured(recipe, None)) == expected

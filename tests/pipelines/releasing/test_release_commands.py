@@ -158,9 +158,8 @@ def test_two_rollbacks_and_a_named_one(lake, call, make_release):
     assert isinstance(stuck.exception, CheckFailed) and "no previous release" in str(stuck.exception)
     assert isinstance(call("rollback", "tutor", "--to", c.name[:4]).exception, Misuse) and champion(lake) == a.name
     assert call("rollback", "tutor", "--to", c.name[:6]).exit_code == 0 and champion(lake) == c.name
-    assert query(lake, "select release from champions").to_pylist() == [
-        {"release": directory.name} for directory in (a, b, c, b, a, c)
-    ]
+    expected = [{"release": directory.name} for directory in (a, b, c, b, a, c)]
+    assert query(lake, "select release from champions").to_pylist() == expected
 
 
 def test_withdrawing_keeps_the_champion_and_is_undone_by_an_approval(lake, call, make_release):
@@ -171,10 +170,8 @@ def test_withdrawing_keeps_the_champion_and_is_undone_by_an_approval(lake, call,
     assert "millrace rollback tutor" in str(call("withdraw", c.name).exception)
     call("rollback", "tutor")
     assert champion(lake) == a.name
-    assert query(lake, "select standing, count(*) n from releases group by all order by all").to_pylist() == [
-        {"standing": "approved", "n": 1},
-        {"standing": "withdrawn", "n": 2},
-    ]
+    expected = [{"standing": "approved", "n": 1}, {"standing": "withdrawn", "n": 2}]
+    assert query(lake, "select standing, count(*) n from releases group by all order by all").to_pylist() == expected
 
 
 def test_a_gate_that_is_missed_is_shown_and_refused(lake, call, make_release):
@@ -234,10 +231,8 @@ def test_a_further_alias_names_an_approved_release_until_it_is_withdrawn_or_remo
         call("approve", directory.name)
     assert f"canary names release {a.name}" in call("promote", a.name, "--to", "canary").output
     assert Endpoint(lake, "tutor").read().named == {"canary": a.name} and champion(lake) == b.name
-    assert query(lake, "select aliases from releases order by is_champion").to_pylist() == [
-        {"aliases": ["canary"]},
-        {"aliases": []},
-    ]
+    expected = [{"aliases": ["canary"]}, {"aliases": []}]
+    assert query(lake, "select aliases from releases order by is_champion").to_pylist() == expected
     for name in ("champion", "Canary", "a/b", ""):
         assert "cannot be the name of an alias" in str(call("promote", a.name, "--to", name).exception)
     call("withdraw", a.name)

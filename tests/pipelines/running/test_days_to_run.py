@@ -18,9 +18,8 @@ def days_of(tmp_path, monkeypatch):
     """What a run would be about: days_of(unread=[...], materialized=[...])."""
     (tmp_path / "logs").mkdir()
     recipe = tmp_path / "shop.yaml"
-    recipe.write_text(
-        "workload: shop\nbase_model: tiny\nsources: {gateway: {uri: logs}}\nfirst_day: 2026-06-01\nlast_day: 2026-06-05\n"
-    )
+    said = "workload: shop\nbase_model: tiny\nsources: {gateway: {uri: logs}}\nfirst_day: 2026-06-01\nlast_day: 2026-06-05\n"
+    recipe.write_text(said)
     lake = LakeLayout.open(tmp_path / "lake")
 
     def found(unread, materialized, partition=None):

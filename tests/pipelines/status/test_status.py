@@ -204,9 +204,8 @@ def test_a_killed_run_is_said(lake):
     folder = lake.dagster_home / "history"
     folder.mkdir(parents=True)
     with sqlite3.connect(folder / "runs.db") as history:
-        history.execute(
-            "create table runs (id integer, run_id text, pipeline_name text, status text, start_time float, end_time float)"
-        )
+        said = "create table runs (id integer, run_id text, pipeline_name text, status text, start_time float, end_time float)"
+        history.execute(said)
         history.execute("create table run_tags (run_id text, key text, value text)")
         history.execute("insert into runs values (1, 'abcdef0123', 'train', 'STARTED', 1000.0, null)")
         history.execute("insert into run_tags values ('abcdef0123', 'millrace/process', '999999@5.00')")
@@ -219,9 +218,8 @@ def test_a_recipe_hears_of_its_own_runs(lake, tmp_path):
     folder = lake.dagster_home / "history"
     folder.mkdir(parents=True)
     with sqlite3.connect(folder / "runs.db") as history:
-        history.execute(
-            "create table runs (id integer, run_id text, pipeline_name text, status text, start_time float, end_time float)"
-        )
+        said = "create table runs (id integer, run_id text, pipeline_name text, status text, start_time float, end_time float)"
+        history.execute(said)
         history.execute("create table run_tags (run_id text, key text, value text)")
         history.execute("insert into runs values (1, 'abcdef0123', 'train', 'FAILURE', 900.0, 950.0)")
         history.execute("insert into run_tags values ('abcdef0123', ?, 'other/train')", (JOB_TAG,))

@@ -193,13 +193,9 @@ def test_the_story_of_an_interaction_an_object_and_a_line(console):
 
 
 def test_what_a_server_said(console):
-    measured = SimpleNamespace(
-        replies=[SimpleNamespace(text=NASTY)],
-        tokens=1,
-        tokens_per_second=1.0,
-        acceptance=None,
-        latency_s={"p50": 1.0, "p90": 1.0, "p99": 1.0},
-    )
+    replies = [SimpleNamespace(text=NASTY)]
+    latency_s = {"p50": 1.0, "p90": 1.0, "p99": 1.0}
+    measured = SimpleNamespace(replies=replies, tokens=1, tokens_per_second=1.0, acceptance=None, latency_s=latency_s)
     print_speeds([Level(NASTY, NASTY, 1, measured)], console)
     assert said(console).count(SHOWN) >= 2
 
