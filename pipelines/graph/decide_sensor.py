@@ -14,7 +14,7 @@ from typing import Any
 import dagster as dg
 
 from pipelines.contract import Recipe
-from pipelines.graph.job_definitions import TRAIN
+from pipelines.graph.schedules import TRAIN
 from resources.deciding import Decision, DecisionRun, Decisions, RecipeFacts, Work, decide, pulse, quiet_hold, settle_decision
 from resources.lake import LakeError, LakeLayout
 from resources.launching import postgres

@@ -14,22 +14,21 @@ from pydantic import BaseModel
 from assets.named_dataset import named_dataset, named_dataset_checks
 from assets.presentation import COMPARES
 from pipelines.contract import Recipe, load_recipe
-from pipelines.graph.alerts import alert_sensors
 from pipelines.graph.decide_sensor import deciding, unchanged_models
 from pipelines.graph.form_jobs import decision_jobs, request_jobs
-from pipelines.graph.job_definitions import TRAIN, jobs
-from pipelines.graph.release_watch import release_watch
 from pipelines.graph.schedules import (
     TRAFFIC_DIGEST,
+    TRAIN,
     behind_traffic,
     clear_after,
     daily_partitions,
     dashboard_after,
     freshness_of,
+    jobs,
     retention,
     schedules,
 )
-from pipelines.graph.sensors import new_logs
+from pipelines.graph.sensors import alert_sensors, new_logs, release_watch
 from pipelines.storage import lake_location
 from resources.artefacts import Registry, keep_seconds
 from resources.composing import local_tokenizers

@@ -1,10 +1,8 @@
-"""What runs by the clock (daily reading, training, retention), and after a run of the job `train` (clearing, the dashboard).
+"""The two jobs (`logs` by day, `train` once over all days), what runs by the clock, and after a run of `train`: clearing, only
+of a successful run's own assets, and the dashboard. An asset that traffic reaches also depends on `traffic_digest`, because
+Dagster leaves out a dependency on all partitions (1.13, `CachingStaleStatusResolver._get_partition_dependencies`)."""
 
-Reading and training are off until switched on, in the recipe (automation.retrain.enabled) or in the UI. Old unfinished
-artefacts are removed after a run, not before, so that a run continues its checkpoints first; only after a successful one, and
-after a run of a part of the graph only its own assets', since another run may still continue the others."""
-
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -13,14 +11,70 @@ import dagster as dg
 from croniter import croniter
 
 from pipelines.contract import Recipe
-from pipelines.graph.job_definitions import TRAIN
+from pipelines.storage import storage_sentence
 from resources.artefacts import remove_leftovers
+from resources.digests import PACKAGES
 from resources.erasing import RetentionSettings, remove_old_data
 from resources.lake import LakeLayout, Tables
-from resources.launching import relay
+from resources.launching import JOB_TAG, relay
 from resources.reporting import dashboard_path, write_dashboard
 from resources.sources import Ledger
 from resources.stages import logs_stages, stage
+
+TRAIN = "train"
+
+
+def jobs(
+    workload: str, disabled: Collection[str] = ()
+) -> "list[dg.unresolved_asset_job_definition.UnresolvedAssetJobDefinition]":
+    of_logs = dg.AssetSelection.assets(*([workload, name] for name in logs_stages(disabled)))
+    observed = dg.AssetSelection.assets([workload, "logs"])
+    return [
+        dg.define_asset_job(
+            "logs",
+            of_logs,
+            hooks={failure_in_one_sentence},
+            description="Reads new log files, cleans their rows and compares them with the reference window, one partition per "
+            "UTC day; any range of days is one run.",
+            tags={JOB_TAG: f"{workload}/logs"},
+        ),
+        dg.define_asset_job(
+            TRAIN,
+            dg.AssetSelection.all() - of_logs - observed,
+            hooks={failure_in_one_sentence},
+            description="From cleaned rows to a release candidate: datasets, models, drafter, evaluation, gates. Steps whose "
+            "inputs did not change are reused. Moves the endpoint where the release is approved.",
+            tags={JOB_TAG: f"{workload}/{TRAIN}"},
+        ),
+    ]
+
+
+@dg.failure_hook(name="failure_in_one_sentence")
+def failure_in_one_sentence(context: dg.HookContext) -> None:
+    """Logs the sentence as an error of the step."""
+    step = (context.step_key or "").split("__")[-1]
+    context.log.error(f"{step}: {sentence_of(context.op_exception)}")
+
+
+def sentence_of(error: BaseException | None) -> str:
+    """What a person needs to know of a step's error."""
+    if storage := storage_sentence(error, None):
+        return storage
+    chain = list(_chain(error))
+    for each in chain:
+        if isinstance(each, dg.Failure):
+            return each.description or "it failed without a reason"
+        if type(each).__module__.split(".")[0] in PACKAGES:
+            return " ".join(str(each).split())
+    kind = type(chain[0]).__name__ if chain else "an unknown error"
+    return f"{kind}, which is a bug of millrace or of what it uses: please report it with the traceback of this step"
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
 
 PAUSE = timedelta(days=31)
 """The longest time without traffic whose days are partitions; also the last days before today, for schedules."""

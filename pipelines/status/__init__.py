@@ -9,8 +9,8 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from pipelines.status.closing import print_closing
     from pipelines.status.decisions_text import decisions_json, print_decisions, print_requests
-    from pipelines.status.lake_status import status_of, workloads_of
+    from pipelines.status.lake_status import status_of
     from pipelines.status.status_text import print_status
-    from pipelines.status.workload_names import known_workload
+    from pipelines.status.workload_names import known_workload, workloads_of
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

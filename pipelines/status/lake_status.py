@@ -14,19 +14,11 @@ from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from model_ops.jobs import counted
+from pipelines.status.workload_names import workloads_of
 from pipelines.storage import last_run
 from resources.artefacts import StaleInput, Taint, current_manifests, stale_inputs, tainted
 from resources.digests import slice_digest
-from resources.endpoints import (
-    Endpoint,
-    EndpointError,
-    EndpointLogError,
-    approvals_of,
-    disagreements,
-    rollback_of,
-    superseded,
-    workloads_with_endpoints,
-)
+from resources.endpoints import Endpoint, EndpointError, EndpointLogError, approvals_of, disagreements, rollback_of, superseded
 from resources.lake import LakeLayout, Tables
 from resources.launching import RunRecord, runs, seconds_of_steps, steps_underway
 from resources.manifests import APPROVAL_PAGE, Input, Manifest, ManifestError, erased_in
@@ -178,13 +170,6 @@ def _is_redone(run: RunRecord, seen: list[RunRecord]) -> bool:
 def _run(run: RunRecord, steps: list[str]) -> RunStatus:
     alive = run.is_alive if run.is_in_progress else False
     return RunStatus(run.run_id, run.job, run.status, run.started_at, run.ended_at, run.process, alive, steps, run.is_copied)
-
-
-def workloads_of(lake: LakeLayout) -> list[str]:
-    """Every workload that has rows, artefacts or an endpoint."""
-    names = {path.name for kind in ("dataset", "model", "release") for path in lake.artefacts(kind).glob("*") if path.is_dir()}
-    names |= {path.name.partition("=")[2] for path in lake.table("interactions").glob("workload=*")}
-    return sorted(names | set(workloads_with_endpoints(lake)))
 
 
 def _workload(lake: LakeLayout, workload: str, recipe: Recipe | None, seen: list[RunRecord]) -> WorkloadStatus:

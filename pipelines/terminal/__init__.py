@@ -7,7 +7,6 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from pipelines.terminal.inspection_text import print_inspection
-    from pipelines.terminal.plain_console import folded, say
     from pipelines.terminal.printing import (
         MOST_ROWS,
         Rows,
@@ -33,8 +32,10 @@ if TYPE_CHECKING:
         app,
         console,
         errors,
+        folded,
         open_lake,
         print_line,
+        say,
         say_error,
     )
     from pipelines.terminal.tables import print_table, shortened, text_table

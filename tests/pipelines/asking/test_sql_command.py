@@ -15,9 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.commands import ask  # noqa: F401 - adds the command
-from pipelines.terminal.plain_console import PlainConsole
 from pipelines.terminal.printing import print_rows
-from pipelines.terminal.shared_options import app
+from pipelines.terminal.shared_options import PlainConsole, app
 from resources.catalog.build import rebuild
 from resources.catalog.catalog import CatalogError
 from resources.lake.lake import LakeLayout

@@ -13,8 +13,7 @@ import pytest
 from assets.questions import _OF_TABLES, about_endpoint, about_table
 from assets.stories import in_short
 from model_ops.evaluation.measurement import PAIRED
-from pipelines.graph.job_definitions import failure_in_one_sentence, sentence_of
-from pipelines.graph.schedules import longest_pause
+from pipelines.graph.schedules import failure_in_one_sentence, longest_pause, sentence_of
 from resources.catalog.build import rebuild
 from resources.catalog.catalog import query
 from resources.lake.lake import LakeLayout

@@ -10,10 +10,9 @@ from pipelines.asking.why_text import print_history
 from pipelines.demo.traffic import write_traffic
 from pipelines.releasing.measuring import Level, print_speeds
 from pipelines.terminal import shared_options as terminal
-from pipelines.terminal.plain_console import PlainConsole
 from pipelines.terminal.printing import print_lineage, print_rows
+from pipelines.terminal.shared_options import PlainConsole, say_error
 from pipelines.terminal.shared_options import console as the_console
-from pipelines.terminal.shared_options import say_error
 from pipelines.terminal.tables import MOST_CHARACTERS, fitted, print_table, shortened, text_table
 from resources.catalog.why import STEPS, RecordHistory
 
