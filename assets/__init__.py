@@ -1,1 +1,1 @@
-"""What exists: thin software-defined assets, one file per stage."""
+"""What exists: thin software-defined assets, one function per stage; `Stage.module` names the file."""

@@ -35,10 +35,8 @@ def calendar_of(context: dg.AssetExecutionContext) -> list[date]:
 def report_days(
     context: dg.AssetExecutionContext, workshop: Workshop, name: str, numbers: Mapping[date, Mapping[str, Any]]
 ) -> Iterator[dg.MaterializeResult]:
-    """One materialization per day, with that day's numbers and its current row count.
-
-    Days outside this run that got late rows are materialized too.
-    """
+    """One materialization per day, with that day's numbers and its current row count. Days outside this run that got late rows
+    are materialized too."""
     key = dg.AssetKey([workshop.workload, name])
     rows = workshop.tables.rows_by_day(name, workshop.workload)
     chosen = days_of(context)

@@ -21,10 +21,24 @@ from assets.questions import about_artefact, as_metadata
 from assets.stories import in_short
 from resources.catalog import columns_of, comment_on
 from resources.lake import workbench
+from resources.launching import relay
 from resources.manifests import Manifest, erased
 from resources.records import visible
 from resources.reporting import DiffError, column_statistics, compare_versions, files_relation, rows_without_texts
 from resources.workshop import Workshop
+
+
+def tell_shortages(context: dg.AssetExecutionContext, manifest: Manifest) -> None:
+    """One line: the wishes that the rows do not fulfil and, of a mixture, the rows that it has instead."""
+    if not manifest.metrics["notes"]:
+        return
+    name, sources = manifest.name.rpartition("/")[2], manifest.metrics.get("sources", {})
+    total = sum(sources.values())
+    instead = ", ".join(f"{source} {count:,} ({count / total:z.0%})" for source, count in sorted(sources.items()))
+    message = f"{name}: {'; '.join(manifest.metrics['notes'])}{'; its training rows are ' + instead if instead else ''}"
+    context.log.warning(message)
+    relay({"event": "note", "message": message})
+
 
 COMPARES = "compares"
 """Metadata of an asset check: the model whose measurement it compares. Without that stage the check is not in the graph."""
@@ -128,13 +142,10 @@ def numbers(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(value, Mapping):
             flat.update(numbers(value, f"{key}/"))
         elif isinstance(value, bool | int | float | str):
-            flat[key] = _rounded(value) if isinstance(value, float) else value
+            flat[key] = (
+                round(float(f"{value:.5g}"), 5) if isinstance(value, float) and math.isfinite(value) else value
+            )  # five digits
     return flat
-
-
-def _rounded(value: float) -> float:
-    """Five significant digits, at most five after the point: 7419.0, 4.0945, 0.00012."""
-    return round(float(f"{value:.5g}"), 5) if math.isfinite(value) else value
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue:

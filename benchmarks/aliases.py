@@ -79,8 +79,7 @@ def _raced(home: Path, lake: str, changes: int, processes: int) -> dict[str, Any
 def _change(home: Path, lake: str, worker: int, count: int, begin: Any, results: Any) -> None:
     """Makes its changes and sends (action, release, by, alias, what it was told) of each try."""
     os.environ["MILLRACE_MIRRORS"] = str(home / f"machine-{worker}")
-    from resources.endpoints.actor import Actor
-    from resources.endpoints.endpoint_log import EndpointLogError
+    from resources.endpoints.endpoint_log import Actor, EndpointLogError
     from resources.endpoints.endpoints import Endpoint, EndpointError
     from resources.lake.lake import LakeError, LakeLayout
     from resources.releases.release import ReleaseRef

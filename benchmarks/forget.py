@@ -32,7 +32,7 @@ from resources.curating.cleaning import clean
 from resources.curating.curation import CurationSettings
 from resources.curating.selection import curate
 from resources.digests.user_hash import keyed_hash
-from resources.endpoints.actor import Actor
+from resources.endpoints.endpoint_log import Actor
 from resources.erasing.erasure import forget
 from resources.erasing.journal import ask_for
 from resources.lake.lake import LakeLayout

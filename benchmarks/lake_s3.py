@@ -139,7 +139,7 @@ def _machine(mirrors: str, lake: str, name: str, races: int, together: Any, resu
 def _writer(place: Any, name: str, number: int) -> Any:
     """The write of one machine in one race; what comes before it is done."""
     from resources.artefacts.registry import Registry
-    from resources.endpoints.actor import Actor
+    from resources.endpoints.endpoint_log import Actor
     from resources.endpoints.endpoints import Endpoint
     from resources.lake.tables import Tables
     from resources.releases.release import ReleaseRef

@@ -35,7 +35,7 @@ from model_ops.models.model_directory import load_model, load_tokenizer, save_mo
 from model_ops.operations.tiny_base import new_model, train_tokenizer
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
 from model_ops.parallel.world import World
-from model_ops.preferences.mismatched_answers import mean_log_ratio, mismatched_answers
+from model_ops.preferences.held_out_preferences import mean_log_ratio, mismatched_answers
 from model_ops.preferences.preference import PreferenceLoss
 from model_ops.preferences.preference_batches import label_starts, preference_batch, shared_batches
 from model_ops.preferences.preference_documents import answer_masks, read_preferences

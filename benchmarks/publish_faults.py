@@ -58,8 +58,8 @@ def main() -> None:
 
 def _publish(lake: str, number: int) -> None:
     """Makes a release and approves it, as a run with `approval: automatic` does."""
-    from resources.endpoints.actor import Actor
     from resources.endpoints.approvals import approve
+    from resources.endpoints.endpoint_log import Actor
     from resources.endpoints.endpoints import Endpoint
     from resources.lake.lake import LakeLayout
     from resources.releases.release import ReleaseRef
@@ -131,8 +131,8 @@ class _Looks:
 
     def look(self) -> int | None:
         """The number of the champion's release, as a machine finds it that never saw the lake."""
+        from resources.endpoints.approvals import recheck
         from resources.endpoints.endpoints import Endpoint
-        from resources.endpoints.release_checks import recheck
         from resources.lake.lake import LakeLayout
         from resources.releases.release import read_release
 

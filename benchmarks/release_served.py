@@ -38,7 +38,7 @@ from model_ops.serving.server_process import running_server
 from resources.lake.lake import LakeLayout
 from resources.manifests.manifest import read_manifest
 from resources.releases.release import read_release
-from resources.releasing.packaging import package
+from resources.releasing.push import package
 from resources.signing.keys import SIGNING_KEY, TRUSTED_KEYS
 
 PASSES, STARTS_WITHIN_S, CONCURRENCY, TIE = 3, 900, 8, 0.25

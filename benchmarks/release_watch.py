@@ -20,8 +20,7 @@ import numpy as np
 
 from benchmarks.record import record
 from benchmarks.served_series import PROMOTED, sessions, windows
-from resources.monitoring.champions.bad_shares import compare_errors, compare_sessions
-from resources.monitoring.champions.served_acceptance import compare_acceptance, from_windows
+from resources.monitoring.champions.served_acceptance import compare_acceptance, compare_errors, compare_sessions, from_windows
 from resources.releases.settings import WatchSettings
 
 SETTINGS = WatchSettings()

@@ -33,8 +33,8 @@ from pipelines.running.submission import submit
 from pipelines.storage.locations import RECIPES
 from resources.artefacts.registry import Registry
 from resources.deciding.decisions import Decision, Decisions
-from resources.endpoints.actor import Actor
 from resources.endpoints.approvals import approve
+from resources.endpoints.endpoint_log import Actor
 from resources.lake.lake import LakeLayout
 from resources.launching.processes import child_environment
 from resources.launching.run_history import RunRecord, runs

@@ -27,7 +27,7 @@ import psutil
 from benchmarks.hostile_programs import CHEATS, EVIDENCE, PRELUDE, test_of
 from benchmarks.record import record
 from model_ops.tasks import isolation
-from model_ops.tasks.sandbox import run_tests
+from model_ops.tasks.unit_tests import run_tests
 
 SECONDS, LATE_SECONDS, MEMORY_MB = 1.0, 4.0, 256
 HARMLESS = 50

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from resources.monitoring.champions.blocks import MetricsWindow
+from resources.monitoring.champions.evidence import MetricsWindow
 
 PROMOTED = datetime(2026, 6, 8, 9, tzinfo=UTC)
 

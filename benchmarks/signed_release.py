@@ -10,8 +10,8 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from resources.endpoints.actor import Actor
 from resources.endpoints.approvals import approve
+from resources.endpoints.endpoint_log import Actor
 from resources.lake.lake import LakeLayout
 from resources.manifests.manifest import read_manifest
 from resources.releasing.attestations import attest

@@ -36,10 +36,9 @@ from benchmarks.stand_in_vllm import stand_in_vllm
 from benchmarks.vllm_environment import vllm_python
 from model_ops.speculators.registry import ARCHITECTURES
 from resources.artefacts.registry import Registry
-from resources.endpoints.actor import Actor
-from resources.endpoints.approvals import approve
+from resources.endpoints.approvals import approve, roll_back
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
-from resources.endpoints.rollback import roll_back
 from resources.lake.lake import LakeLayout
 from resources.launching.processes import child_environment, python_module
 from resources.manifests.manifest import Manifest, read_manifest

@@ -24,11 +24,10 @@ from pathlib import Path
 
 from benchmarks.record import record
 from benchmarks.signed_release import make_keys, signed_copy
-from resources.endpoints.approvals import approvals_of
-from resources.endpoints.release_checks import recheck
+from resources.endpoints.approvals import approvals_of, recheck
 from resources.lake.lake import LakeLayout
 from resources.releases.release import read_release
-from resources.releasing.packaging import package
+from resources.releasing.push import package
 from resources.signing.keys import SIGNING_KEY, TRUSTED_KEYS
 
 PLACES = {"beginning": 0.0, "middle": 0.5, "end": 1.0}

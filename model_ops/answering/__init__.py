@@ -1,8 +1,6 @@
 """Answers of a model to prompts: by the project's own generator, or by any server with the OpenAI API.
 
-It knows conversations, sampling parameters and requests; decoding itself is in `decoding`. Start with `answerers.py`, one
-interface over both ways. `endpoint.py` is the one client of servers that answer, `served.py` measures a server under load,
-`served_answers.py` reads answers that were logged or generated earlier.
+Start with `answerers.py`, one interface over both ways. `endpoint.py` is the one client of servers that answer.
 """
 
 from typing import TYPE_CHECKING
@@ -12,9 +10,7 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from model_ops.answering import answerers
     from model_ops.answering.answerers import CompletionTokens
-    from model_ops.answering.chat_reply import ChatReply
-    from model_ops.answering.endpoint import Endpoint
-    from model_ops.answering.limits import Budget, BudgetError, RateLimiter
+    from model_ops.answering.endpoint import Budget, BudgetError, ChatReply, Endpoint, RateLimiter
     from model_ops.answering.openai_api import MissingKeyError, OpenAiApi, key_in
     from model_ops.answering.sampling_parameters import GREEDY_BELOW, PENALTIES, Sampling, sampling_of, server_defaults
     from model_ops.answering.served import NEUTRAL, ServedMeasure, ServedModel, measure_served

@@ -53,9 +53,8 @@ class CompletionsEndpoint:
         self._endpoint.__exit__()
 
     def check(self) -> int | None:
-        """Most tokens of prompt and answer together (vLLM's max_model_len); None if the server does not say.
-
-        Raises ModelError if the server cannot be reached or does not serve the recipe's model."""
+        """Most tokens of prompt and answer together (vLLM's max_model_len); None if the server does not say. Raises ModelError
+        if the server cannot be reached or does not serve the recipe's model."""
         listed = self._asked("GET", "/models", None)
         served = {entry.get("id"): entry for entry in listed.get("data") or [] if isinstance(entry, dict)}
         names = list(served)
@@ -70,12 +69,9 @@ class CompletionsEndpoint:
     def answer(self, prompt: list[int], sampling: Sampling, max_tokens: int) -> CompletionTokens:
         """The target's answer to a prompt. Raises ModelError if the server refuses it or its reply is incomplete."""
         body: dict[str, Any] = {
-            **sampling.as_request(),
-            "model": self.settings.model,
-            "prompt": prompt,
-            "max_tokens": max_tokens,
+            **sampling.as_request(), "model": self.settings.model, "prompt": prompt, "max_tokens": max_tokens,
             "return_token_ids": True,
-        }
+        }  # fmt: skip
         reply = self._asked("POST", "/completions", body)
         try:
             choice = reply["choices"][0]
@@ -182,17 +178,10 @@ class OwnGenerator:
         self.runner = self.runner or load_runner(self.target)
         sampling = asked[0].sampling
         answers = decode(
-            self.runner,
-            [each.ids for each in asked],
-            [each.name for each in asked],
-            eos_ids=end_of_text_ids(self.target),
-            temperature=sampling.temperature,
-            truncation=sampling.truncation,
-            penalties=sampling.penalties,
-            seed=self.settings.seed,
-            max_new_tokens=self.settings.max_new_tokens,
-            batch_size=self.settings.batch_size,
-        )
+            self.runner, [each.ids for each in asked], [each.name for each in asked], eos_ids=end_of_text_ids(self.target),
+            temperature=sampling.temperature, truncation=sampling.truncation, penalties=sampling.penalties,
+            seed=self.settings.seed, max_new_tokens=self.settings.max_new_tokens, batch_size=self.settings.batch_size,
+        )  # fmt: skip
         replies = []
         for each, answer in zip(asked, answers, strict=True):
             limit = room_of(each, self.settings)

@@ -6,8 +6,7 @@
 
 A busy server, a broken connection and a reply that is no completion are tried again after growing pauses, or after the time in
 Retry-After, which holds back all threads; a reply that does not end, which may be billed, only once. A refused key, model or
-address ends the step. A server that stays silent is given up. Pace and cost are limited as `limits.py` says. The key comes from
-the environment only.
+address ends the step. The key comes from the environment only.
 """
 
 from __future__ import annotations
@@ -19,18 +18,209 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import urllib3
 
-from model_ops.answering.chat_reply import BUSY, NO_REPLY, ChatReply, Reply, read_chat
-from model_ops.answering.limits import Bill, Budget, RateLimiter
 from model_ops.answering.openai_api import MissingKeyError, OpenAiApi, key_in
-from model_ops.answering.settings import EndpointSettings
+from model_ops.answering.settings import EndpointSettings, PriceSettings
 from model_ops.jobs import ModelError
 from model_ops.machine import pause_after
+
+NO_REPLY, BUSY = "no reply", "busy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """What every reply of a server says."""
+
+    failure: str = ""
+    """Kind of failure; "" for a reply that can be used."""
+    reason: str = ""
+    """Of NO_REPLY the name of the error, of BUSY the HTTP status."""
+    retryable: bool = False
+    """Whether another attempt may succeed."""
+
+    @property
+    def unreachable(self) -> bool:
+        return self.failure in (NO_REPLY, BUSY)
+
+    @property
+    def why(self) -> str:
+        """The failure for a message, such as `no reply: NewConnectionError` or `HTTP 503`."""
+        return self.reason if self.failure == BUSY else ": ".join(filter(None, (self.failure, self.reason)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatReply(Reply):
+    """The answer to one request for a chat completion."""
+
+    message: dict[str, Any] | None = None
+    """The assistant's message in the form of datasets; None where there is a failure."""
+    text: str | None = None
+    """Text of the message, also of one that was cut; None without a text."""
+    finish_reason: str = ""
+    prompt_tokens: int = 0
+    answer_tokens: int = 0
+    cost: float = 0.0
+    """Of all attempts, in the currency of the prices."""
+    choice: dict[str, Any] = field(default_factory=dict)
+    """The choice as the server sent it, with its log-probabilities."""
+
+
+def read_chat(content: bytes) -> ChatReply:
+    """The completion in a reply's content."""
+    try:
+        reply = json.loads(content)
+    except (ValueError, RecursionError):
+        html = content.lstrip()[:200].lower().startswith((b"<!doctype", b"<html", b"<head", b"<?xml"))
+        return ChatReply(failure="HTML instead of JSON" if html else "not JSON", retryable=True)
+    usage = reply.get("usage") if isinstance(reply, dict) else None
+    prompt_tokens, answer_tokens = (_count(usage, name) for name in ("prompt_tokens", "completion_tokens"))
+
+    def failed(failure: str, finish_reason: str = "", text: str | None = None, retryable: bool = False) -> ChatReply:
+        return ChatReply(
+            failure=failure, retryable=retryable, text=text, finish_reason=finish_reason, prompt_tokens=prompt_tokens,
+            answer_tokens=answer_tokens,
+        )  # fmt: skip
+
+    try:
+        choice = reply["choices"][0]
+        said, reason = choice["message"], str(choice.get("finish_reason") or "stop")
+        text, calls = _text_of(said.get("content")), said.get("tool_calls") or []
+    except (KeyError, IndexError, TypeError, AttributeError):
+        return failed("no choices", retryable=not answer_tokens)
+    if not (text is None or isinstance(text, str)) or not isinstance(calls, list) or not all(map(_is_call, calls)):
+        return failed("no choices", reason, retryable=not answer_tokens)
+    if reason == "length":
+        return failed("cut by max_tokens", reason, text)
+    if reason == "content_filter":
+        return failed("filtered by the server", reason, text)
+    if not (text or "").strip() and not calls:
+        return failed("empty", reason, text)
+    thoughts = next((said[name] for name in ("reasoning_content", "reasoning") if isinstance(said.get(name), str)), "")
+    message: dict[str, Any] = {"role": "assistant", "content": text or ""}
+    if thoughts.strip():
+        message["reasoning_content"] = thoughts.strip()
+    if calls:
+        message["tool_calls"] = [
+            {
+                "id": call.get("id"),
+                "type": "function",
+                "function": {"name": call["function"]["name"], "arguments": call["function"].get("arguments") or "{}"},
+            }
+            for call in calls
+        ]
+    return ChatReply(
+        message=message, text=text, finish_reason=reason, prompt_tokens=prompt_tokens, answer_tokens=answer_tokens,
+        choice=choice,
+    )  # fmt: skip
+
+
+def _text_of(content: Any) -> Any:
+    """The text of a message's content, which some servers give as a list of parts; anything else as it is."""
+    parts = content if isinstance(content, list) else []
+    if parts and all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts):
+        return "".join(part["text"] for part in parts)
+    return content
+
+
+def _is_call(call: Any) -> bool:
+    return isinstance(call, dict) and isinstance(call.get("function"), dict) and isinstance(call["function"].get("name"), str)
+
+
+def _count(usage: Any, name: str) -> int:
+    count = usage.get(name) if isinstance(usage, dict) else None
+    return count if type(count) is int and count >= 0 else 0
+
+
+MILLION = 1_000_000
+
+
+class RateLimiter:
+    """Thread-safe. clock, sleep: seconds; tests give their own."""
+
+    def __init__(
+        self,
+        requests_per_minute: float | None = None,
+        tokens_per_minute: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ):
+        self._per_request_s = 60 / requests_per_minute if requests_per_minute else 0.0
+        self._per_token_s = 60 / tokens_per_minute if tokens_per_minute else 0.0
+        self._clock, self._sleep, self._lock = clock, sleep, threading.Lock()
+        self._next_request_s = self._next_tokens_s = self._held_until_s = float("-inf")
+
+    def wait(self, tokens: int) -> None:
+        """Blocks until a request of `tokens` may be sent, and counts it."""
+        while True:
+            with self._lock:
+                now_s = self._clock()
+                free_s = max(self._next_request_s, self._next_tokens_s, self._held_until_s)
+                if free_s <= now_s:
+                    self._next_request_s = now_s + self._per_request_s
+                    self._next_tokens_s = now_s + tokens * self._per_token_s
+                    return
+            self._sleep(min(free_s - now_s, 1.0))  # a correction may bring the time forward
+
+    def correct(self, tokens: int) -> None:
+        """Counts more tokens than were announced, or fewer where negative."""
+        with self._lock:
+            self._next_tokens_s += tokens * self._per_token_s
+
+    def hold(self, seconds: float) -> None:
+        """Lets no request go before `seconds` from now."""
+        with self._lock:
+            self._held_until_s = max(self._held_until_s, self._clock() + seconds)
+
+
+class BudgetError(Exception):
+    """The next request could pass the limit, and no request is on its way that could leave more of it."""
+
+
+class Bill:
+    """The cost of one request."""
+
+    def __init__(self, price: PriceSettings | None):
+        self._price = price
+        self.cost = 0.0
+
+    def usage(self, prompt_tokens: int, answer_tokens: int) -> None:
+        """Adds the tokens of a reply; a repeated request may have several."""
+        if self._price is not None:
+            self.cost += (prompt_tokens * self._price.input + answer_tokens * self._price.output) / MILLION
+
+
+class Budget:
+    """Thread-safe. spent: so far, in the prices' currency."""
+
+    def __init__(self, price: PriceSettings | None = None, max_cost: float | None = None, spent: float = 0.0):
+        self._price, self._most, self.spent = price, max_cost, spent
+        self._reserved, self._free = 0.0, threading.Condition()
+
+    @contextmanager
+    def reserved(self, prompt_bytes: int, max_tokens: int) -> Iterator[Bill]:
+        """Waits until the largest cost of a request fits. Raises BudgetError if it cannot."""
+        largest = Bill(self._price)
+        largest.usage(prompt_bytes, max_tokens)
+        with self._free:
+            while self._most is not None and self.spent + self._reserved + largest.cost > self._most:
+                if not self._reserved:
+                    raise BudgetError
+                self._free.wait()
+            self._reserved += largest.cost
+        bill = Bill(self._price)
+        try:
+            yield bill
+        finally:
+            with self._free:
+                self._reserved = max(0.0, self._reserved - largest.cost)
+                self.spent += bill.cost
+                self._free.notify_all()
+
 
 RETRYABLE = (408, 425, 429, 500, 502, 503, 504)
 """Retryable HTTP statuses."""
@@ -88,12 +278,9 @@ class Endpoint:
         except MissingKeyError as missing:
             raise error(f"{key}: {missing}") from missing
         self._api = OpenAiApi(
-            settings.base_url,
-            api_key=api_key,
-            connections=settings.concurrency,
-            timeout_s=settings.timeout_s,
+            settings.base_url, api_key=api_key, connections=settings.concurrency, timeout_s=settings.timeout_s,
             through_proxy=through_proxy,
-        )
+        )  # fmt: skip
 
     def __enter__(self) -> Endpoint:
         return self
@@ -127,9 +314,8 @@ class Endpoint:
                 pool.shutdown(cancel_futures=True)
 
     def chat(self, body: dict[str, Any]) -> ChatReply:
-        """The answer to a chat request; `model` is filled in. The usage of every attempt counts.
-
-        Raises `error` where the server refuses the key, the model or the address, and BudgetError as Budget does."""
+        """The answer to a chat request; `model` is filled in. The usage of every attempt counts. Raises `error` where the
+        server refuses the key, the model or the address, and BudgetError as Budget does."""
         body = {**body, "model": self.settings.model}
         size, most = len(json.dumps(body)), int(body.get("max_tokens") or 0)
         expected = size // BYTES_PER_TOKEN + most

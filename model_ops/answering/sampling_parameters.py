@@ -1,8 +1,6 @@
-"""Sampling parameters of a logged request.
+"""Sampling parameters of a logged request; what it leaves out is the server's default, the target's generation_config.json.
 
-Defaults are the server's: the target's generation_config.json (which vLLM and SGLang read), else temperature 1.0 and no
-truncation. `others` holds further parameters that change the distribution; they are sent to an endpoint, and the project's own
-generator supports only the penalties among them. Parameters that do not change it (seeds, streaming, log-probs) are left out.
+`others` holds parameters that change the distribution and are sent to an endpoint only, `penalties` among them done here too.
 """
 
 import json
@@ -14,25 +12,11 @@ from typing import Any
 from model_ops.decoding import NO_PENALTIES, NONE, Penalties, Truncation
 
 NEUTRAL: dict[str, Any] = {
-    "presence_penalty": 0,
-    "frequency_penalty": 0,
-    "repetition_penalty": 1,
-    "logit_bias": {},
-    "stop": [],
-    "stop_token_ids": [],
-    "bad_words": [],
-    "min_tokens": 0,
-    "ignore_eos": False,
-    "guided_json": None,
-    "guided_regex": None,
-    "guided_choice": None,
-    "guided_grammar": None,
-    "structured_outputs": None,
-    "use_beam_search": False,
-    "typical_p": 1,
-    "allowed_token_ids": [],
-    "length_penalty": 1,
-}
+    "presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1, "logit_bias": {}, "stop": [],
+    "stop_token_ids": [], "bad_words": [], "min_tokens": 0, "ignore_eos": False, "guided_json": None, "guided_regex": None,
+    "guided_choice": None, "guided_grammar": None, "structured_outputs": None, "use_beam_search": False, "typical_p": 1,
+    "allowed_token_ids": [], "length_penalty": 1,
+}  # fmt: skip
 """Parameters besides temperature and truncation that change sampling, each with its neutral value."""
 
 LIMITS = ("max_completion_tokens", "max_tokens", "max_new_tokens", "max_output_tokens")
@@ -82,13 +66,9 @@ class Sampling:
         generation_config.json."""
         truncation = self.truncation
         return {
-            "repetition_penalty": 1,
-            "top_k": truncation.top_k or -1,
-            "min_p": truncation.min_p,
-            **json.loads(self.others),
-            "temperature": self.temperature,
-            "top_p": truncation.top_p,
-        }
+            "repetition_penalty": 1, "top_k": truncation.top_k or -1, "min_p": truncation.min_p, **json.loads(self.others),
+            "temperature": self.temperature, "top_p": truncation.top_p,
+        }  # fmt: skip
 
     def as_json(self) -> str:
         """The parameters as JSON, for a row of answers."""
@@ -119,7 +99,11 @@ def sampling_of(params: str | dict[str, Any] | None, defaults: Sampling) -> Samp
         min_p=_or(_number(fields.get("min_p"), 0, 1), defaults.truncation.min_p),
     )
     others = {**json.loads(defaults.others), **{name: fields[name] for name in NEUTRAL if fields.get(name) is not None}}
-    others = {name: value for name, value in others.items() if not _neutral(name, value)}
+    others = {
+        name: value
+        for name, value in others.items()
+        if not (value == NEUTRAL[name] or (isinstance(NEUTRAL[name], list | dict) and not value))
+    }
     shape = fields.get("response_format")
     if isinstance(shape, dict) and shape.get("type") not in (None, "text"):
         others["response_format"] = shape
@@ -128,15 +112,9 @@ def sampling_of(params: str | dict[str, Any] | None, defaults: Sampling) -> Samp
     limits = [limit for name in LIMITS if (limit := _whole(fields.get(name), 0)) > 0]
     temperature = _or(_number(fields.get("temperature"), 0, 100), defaults.temperature)
     return Sampling(
-        temperature if temperature >= GREEDY_BELOW else 0.0,
-        truncation,
-        limits[0] if limits else defaults.max_tokens,
+        temperature if temperature >= GREEDY_BELOW else 0.0, truncation, limits[0] if limits else defaults.max_tokens,
         json.dumps(others, sort_keys=True),
-    )
-
-
-def _neutral(name: str, value: Any) -> bool:
-    return value == NEUTRAL[name] or (isinstance(NEUTRAL[name], list | dict) and not value)
+    )  # fmt: skip
 
 
 def _number(value: Any, least: float, most: float) -> float | None:

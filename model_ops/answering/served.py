@@ -1,9 +1,7 @@
 """Benchmarks a server with an OpenAI-compatible API: latency, tokens/s and draft acceptance. Imports no torch.
 
-A prompt is a list of messages (/v1/chat/completions) or of token ids (/v1/completions). Requests are sent in a closed
-loop: `concurrency` at a time, and the next one when one returns. Latency is the time from sending a request to its last token.
-Acceptance is the difference of vLLM's counters at /metrics before and after, so no one else may use the server meanwhile; it
-is None if the server has no such counters. Requests are not repeated, because retries would distort the figures.
+Requests are sent in a closed loop, `concurrency` at a time, and never repeated, which would distort the figures. Acceptance is
+the difference of vLLM's counters at /metrics, so no one else may use the server meanwhile; None without such counters.
 """
 
 from __future__ import annotations
@@ -226,10 +224,7 @@ def measure_served(
 ) -> ServedMeasure:
     """Sends all prompts, `concurrency` at a time. seed: request i is sampled with seed + i; None: the server chooses. check:
     called before each request, and may raise. more: further fields of every request; each: of request i, which go before them
-    and before `temperature`.
-
-    Raises ModelError if a request fails.
-    """
+    and before `temperature`. Raises ModelError if a request fails."""
     server.model  # noqa: B018  asked for once, before any clock runs
     offered = tools or [None] * len(prompts)
     before = server.acceptance()
@@ -267,9 +262,5 @@ def read_counters(metrics: str) -> ServedAcceptance | None:
             totals[name] += value
     if not any_counter:
         return None
-    return ServedAcceptance(
-        int(totals["drafts"]),
-        int(totals["draft_tokens"]),
-        int(totals["accepted_tokens"]),
-        [int(positions.get(position, 0)) for position in range(max(positions, default=-1) + 1)],
-    )
+    return ServedAcceptance(int(totals["drafts"]), int(totals["draft_tokens"]), int(totals["accepted_tokens"]),
+        [int(positions.get(position, 0)) for position in range(max(positions, default=-1) + 1)])  # fmt: skip

@@ -1,7 +1,5 @@
 """Answers that need not be generated again: those of the logs, and those of an earlier version of a drafter's dataset.
 
-served.parquet (resources/composing/served_answers.py): interaction_id, model, served_model_digest, params (JSON text),
-finish_reason, prompt_token_ids, completion_token_ids (null where personal data was redacted from the row).
 Token ids count as the target's own if the log names the digest of its weights, or a model name that the recipe lists in
 `served_as`.
 """
@@ -22,14 +20,8 @@ from model_ops.files import WeightNames, target_digest
 from model_ops.jobs import ModelError
 
 COLUMNS = (
-    "interaction_id",
-    "model",
-    "served_model_digest",
-    "params",
-    "finish_reason",
-    "prompt_token_ids",
-    "completion_token_ids",
-)
+    "interaction_id", "model", "served_model_digest", "params", "finish_reason", "prompt_token_ids", "completion_token_ids",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """Turns of logged conversations for the target to answer again, each with the history that a server would receive.
 
-Turns are answered in order, because in served traffic the history of a later turn holds the target's own answers. A logged
-answer stays in the history if it calls a tool (the next message is the result of that call), if curation dropped it (weight 0),
-or if the target's answer was cut short. The target's own chat template renders prompts with its generation prompt.
+The history of a later turn holds the target's own answers; a logged one stays if it calls a tool, if curation dropped it
+(weight 0), or if the target's answer was cut short.
 """
 
 from __future__ import annotations
@@ -46,9 +45,8 @@ class Dialogue:
         return self.row.row_id
 
     def prompt_ids(self, turn: int, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-        """Token ids before the answer of a turn (an index into `turns`).
-
-        Raises Unrenderable if the chat template refuses the messages, and ModelError without a template."""
+        """Token ids before the answer of a turn (an index into `turns`). Raises Unrenderable if the chat template refuses the
+        messages, and ModelError without a template."""
         if self.given_ids is not None:
             return self.given_ids
         place = self.turns[turn]
@@ -76,12 +74,9 @@ class Dialogue:
 
 
 def read_conversations(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase) -> list[Dialogue]:
-    """The conversations of a split with a turn to answer, in the file's order.
-
-    Turns are assistant messages with a message before them and a weight above 0, and the end of a conversation that has no
-    answer yet. The turn of a row of token ids begins at the first id with a loss.
-    Raises ModelError as `conversations.read_rows` does.
-    """
+    """The conversations of a split with a turn to answer, in the file's order. Turns are assistant messages with a message
+    before them and a weight above 0, and the end of a conversation that has no answer yet. The turn of a row of token ids
+    begins at the first id with a loss. Raises ModelError as `conversations.read_rows` does."""
     rows = read_rows(dataset, split)
     path = dataset / f"{split}.parquet"
     present = [name for name in LABELS if name in pq.read_schema(path).names]
@@ -105,24 +100,15 @@ def read_conversations(dataset: Path, split: Split, tokenizer: PreTrainedTokeniz
             # ids belong to the answers with a loss, in order, then to copies; any other number of ids cannot be assigned
             known: list[str | None] = ids[learnt - len(turns) : learnt] if ids and len(ids) >= learnt >= len(turns) else []
             dialogues.append(
-                Dialogue(
-                    row,
-                    str(label.get("session_id") or row.row_id),
-                    str(label.get("prompt_shape") or ""),
-                    str(label.get("workload") or ""),
-                    turns,
-                    known or [None] * len(turns),
-                    given,
-                )
-            )
+                Dialogue(row, str(label.get("session_id") or row.row_id), str(label.get("prompt_shape") or ""),
+                    str(label.get("workload") or ""), turns, known or [None] * len(turns), given)
+            )  # fmt: skip
     return dialogues
 
 
 def choose_conversations(conversations: Sequence[Dialogue], limit: int | None, seed: int) -> list[Dialogue]:
-    """A sample of conversations with at most `limit` turns in total, drawn by a hash: most of it stays when others come.
-
-    The last conversation is cut to its first turns if all of them would exceed the limit.
-    """
+    """A sample of conversations with at most `limit` turns in total, drawn by a hash: most of it stays when others come. The
+    last conversation is cut to its first turns if all of them would exceed the limit."""
     if limit is None or sum(len(each.turns) for each in conversations) <= limit:
         return list(conversations)
     order = sorted(conversations, key=lambda each: hashlib.sha256(f"{seed}/{each.row_id}".encode()).digest())

@@ -1,9 +1,7 @@
 """Answers to prompts: token ids in; sampled tokens, their log-probabilities and a grade out; kept across a kill.
 
-Start with `rollout.py`: an `Engine` samples tokens, a `RolloutMaker` makes graded attempts at prompts of them. `in_process.py`
-decodes with the weights in training, `mesh_engine.py` does in each process of a mesh, `vllm_engine.py` asks servers, and
-`engine_processes.py` samples while the model is in training. A killed run finds what was paid for in an `AnswerLog`;
-`answer_rows.py` is the schema of answers in a model's directory. Tokens are never decoded and encoded again.
+Start with `rollout.py`: an `Engine` samples tokens, a `RolloutMaker` makes graded attempts of them. A killed run finds what was
+paid for in an `AnswerLog`. Tokens are never decoded and encoded again.
 """
 
 from typing import TYPE_CHECKING
@@ -13,14 +11,27 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from model_ops.answers.answer_log import AnswerLog, Record, packed, unpacked
     from model_ops.answers.answer_rows import RESCORED_ROWS, ROLLOUT_ROWS, SAMPLED_ANSWER_ROWS
-    from model_ops.answers.engine_child import EngineStart
-    from model_ops.answers.engine_processes import EngineProcesses
-    from model_ops.answers.graded_answers import AnswerReader, GradedAnswers, sampled_text
-    from model_ops.answers.in_process import InProcessEngine, RolloutDrafting, copy_merged, decoding_twin
-    from model_ops.answers.mesh_engine import MeshEngine
-    from model_ops.answers.prompts import SampledPrompt, read_sampled_prompts
-    from model_ops.answers.rollout import NOT_SAMPLED, Engine, Rollout, RolloutMaker, Sampled, Tokens, last_of_attempts
-    from model_ops.answers.rollout_log import RolloutChunk, RolloutLog, RolloutOutcome
+    from model_ops.answers.engine_processes import EngineProcesses, EngineStart
+    from model_ops.answers.in_process import InProcessEngine, MeshEngine, RolloutDrafting, copy_merged, decoding_twin
+    from model_ops.answers.rollout import (
+        NOT_SAMPLED,
+        Engine,
+        Rollout,
+        RolloutMaker,
+        Sampled,
+        SampledPrompt,
+        Tokens,
+        last_of_attempts,
+        read_sampled_prompts,
+    )
+    from model_ops.answers.rollout_log import (
+        AnswerReader,
+        GradedAnswers,
+        RolloutChunk,
+        RolloutLog,
+        RolloutOutcome,
+        sampled_text,
+    )
     from model_ops.answers.vllm_engine import VllmEngine, VllmServer
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

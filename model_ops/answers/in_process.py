@@ -16,7 +16,7 @@ from model_ops.adapters import merged_weights
 from model_ops.answers.rollout import Sampled, SamplingSettings, Tokens
 from model_ops.decoding import Completion, Drafter, Runner, decode, decoding_dtype, new_runner, runs_fast
 from model_ops.families import attention_with_cache, stays_float32
-from model_ops.parallel import whole_tensor
+from model_ops.parallel import World, whole_tensor
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,10 @@ class InProcessEngine:
         """As Engine.sample. Raises ModelError for a prompt without room for an answer."""
         answers = self._decoded([prompt.tolist() for prompt in prompts], names, seed)
         return [
-            Sampled(
-                np.array(answer.tokens, np.int32),
-                np.array(answer.log_probs, np.float32),
-                self._version,
-                answer.finish_reason == "stop",
-            )
+            Sampled(np.array(answer.tokens, np.int32), np.array(answer.log_probs, np.float32), self._version,
+                answer.finish_reason == "stop")
             for answer in answers
-        ]
+        ]  # fmt: skip
 
     def _decoded(
         self,
@@ -87,22 +83,11 @@ class InProcessEngine:
     ) -> list[Completion]:
         """runner: in place of the engine's own. on_tokens, on_answer: as of `decode`."""
         drafting = self.drafting
-        return decode(
-            runner or self.runner,
-            prompts,
-            names,
-            eos_ids=self.eos_ids,
-            temperature=self.settings.temperature,
-            max_new_tokens=self.settings.max_new_tokens,
-            batch_size=self.settings.batch_size,
-            seed=seed,
-            log_probs=True,
+        return decode(runner or self.runner, prompts, names, eos_ids=self.eos_ids, temperature=self.settings.temperature,
+            max_new_tokens=self.settings.max_new_tokens, batch_size=self.settings.batch_size, seed=seed, log_probs=True,
             drafter=drafting.open(self.runner) if drafting else None,
-            num_speculative_tokens=drafting.most if drafting else 0,
-            draft_cost=drafting.cost if drafting else None,
-            on_tokens=on_tokens,
-            on_answer=on_answer,
-        )
+            num_speculative_tokens=drafting.most if drafting else 0, draft_cost=drafting.cost if drafting else None,
+            on_tokens=on_tokens, on_answer=on_answer)  # fmt: skip
 
 
 def decoding_twin(model: nn.Module) -> nn.Module:
@@ -127,3 +112,32 @@ def copy_merged(model: nn.Module, twin: nn.Module) -> None:
         left.pop(name).copy_(weight)
     for name, tensor in left.items():
         tensor.copy_(whole_tensor(own[name]))
+
+
+class MeshEngine:
+    """An Engine of the first process. engine: of each process, over its part of the model."""
+
+    def __init__(self, engine: InProcessEngine, world: World):
+        self.settings, self._engine, self._world = engine.settings, engine, world
+        world.parts.update(sync=engine.sync, sample=self._sample_share)
+
+    @property
+    def exact(self) -> bool:
+        return self._engine.exact
+
+    def sync(self, version: int) -> None:
+        """As Engine.sync."""
+        self._world.ask("sync", version)
+
+    def sample(self, prompts: Sequence[Tokens], names: Sequence[str], seed: int) -> list[Sampled]:
+        """As Engine.sample."""
+        shares = self._world.ask("sample", self.settings, prompts, names, seed)
+        return [shares[place % len(shares)][place // len(shares)] for place in range(len(names))]
+
+    def _sample_share(
+        self, settings: SamplingSettings, prompts: Sequence[Tokens], names: Sequence[str], seed: int
+    ) -> list[list[Sampled]]:
+        """The answers of every process."""
+        self._engine.settings = settings
+        mine = slice(self._world.rank, None, self._world.size)
+        return self._world.gather(self._engine.sample(prompts[mine], names[mine], seed) if names[mine] else [])

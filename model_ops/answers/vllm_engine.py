@@ -1,11 +1,8 @@
 """The engine that asks vLLM servers: token ids in, token ids out, with the sampler's log-probability of each.
 
-Weights pass by files that the servers read. Whole weights are reloaded; an adapter is loaded under a name that was never used,
-because a server that knows a name goes on with its old weights, and the one before the last is unloaded. The cache of prompts
-is salted by the sync, so that keys and values of other weights are never read.
-
-Routes and fields are those of vLLM 0.32 (vllm/entrypoints/serve/dev, vllm/entrypoints/openai/completion/protocol.py). The
-development routes ask for no key: servers belong on the loopback or a network of one's own.
+Weights pass by files that the servers read; an adapter is loaded under a name that was never used, because a server goes on
+with the weights of a name that it knows. The cache of prompts is salted by the sync, so keys and values of other weights are
+never read. Routes are those of vLLM 0.32 (vllm/entrypoints/serve/dev), which ask for no key: servers belong on the loopback.
 """
 
 import hashlib

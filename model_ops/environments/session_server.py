@@ -1,8 +1,7 @@
 """The address at which agents reach the policy, on this machine only, in the forms of session_apis.py.
 
-A request is answered by the policy in training with the training's own temperature: what samples otherwise is not what learns,
-so `temperature`, `top_p` and `seed` of a request count for nothing. What else would change the answer is refused
-(session_fields.py). A body comes with its length or in chunks, and is never compressed.
+The policy answers with the training's own temperature: what samples otherwise is not what learns, so `temperature`, `top_p` and
+`seed` of a request count for nothing, and what else would change the answer is refused.
 """
 
 from __future__ import annotations
@@ -77,7 +76,8 @@ class _Request(BaseHTTPRequestHandler):
         """Waits until the policy has answered."""
         api = next((api for path, api in APIS.items() if self.path.partition("?")[0].endswith(path)), None)
         try:
-            body, key = self._body(), self._key()
+            body = self._body()
+            key = (self.headers.get("x-api-key") or self.headers.get("Authorization") or "").removeprefix("Bearer ").strip()
             if api is None:
                 return self.send_error(404)
             session = self.sessions.session(key)
@@ -151,9 +151,6 @@ class _Request(BaseHTTPRequestHandler):
         if len(content) < count:
             raise SessionError("the request ends before its length")
         return content
-
-    def _key(self) -> str:
-        return (self.headers.get("x-api-key") or self.headers.get("Authorization") or "").removeprefix("Bearer ").strip()
 
     def _has_left(self) -> bool:
         """Whether the agent has closed its connection."""

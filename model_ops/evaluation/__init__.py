@@ -1,8 +1,6 @@
 """Measurements of a release: losses, recovery, acceptance of drafters, task scores, and the same models in a real server.
 
-Every number that a gate compares is a `Measurement` with its subject, unit and interval; pages also read the parts of
-report.json. Whether a release passes is not decided here. Start with `report.py`, which calls each part and writes report.json;
-`measurement.py` is the vocabulary. `smoke/` has the requests that a server must answer before it takes traffic.
+Start with `report.py`, which calls each part and writes report.json; `measurement.py` is the vocabulary that gates read.
 """
 
 from typing import TYPE_CHECKING
@@ -11,7 +9,6 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from model_ops.evaluation import measurement, row_tables
-    from model_ops.evaluation.drafting_measurements import drafter_gain_low, drafter_low, measured_draftings, replayed_draftings
     from model_ops.evaluation.measurement import (
         ALL_SUITES,
         AS_LOGGED,
@@ -23,16 +20,18 @@ if TYPE_CHECKING:
         TARGET,
         WITH_DRAFTER,
         Measurement,
+        drafter_gain_low,
+        drafter_low,
         find,
         in_a_server,
+        measured_draftings,
         measurements_of,
+        replayed_draftings,
     )
     from model_ops.evaluation.report import run
     from model_ops.evaluation.scored_pairs import ScoredPairs, missed_bounds, reward_report
     from model_ops.evaluation.settings import EvaluateSettings, EvaluationSettings
-    from model_ops.evaluation.smoke.answers import SmokeResult
-    from model_ops.evaluation.smoke.asking import SmokePrompt
-    from model_ops.evaluation.smoke.constraints import schema_of
-    from model_ops.evaluation.smoke.smoke_set import Scores, TriedServer, failed, run_smoke_set
+    from model_ops.evaluation.smoke.answers import SmokePrompt, SmokeResult
+    from model_ops.evaluation.smoke.smoke_set import Scores, TriedServer, failed, run_smoke_set, schema_of
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

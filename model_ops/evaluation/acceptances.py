@@ -1,9 +1,7 @@
 """Acceptance of every drafter over held-out prompts, at each temperature and as the traffic is sampled.
 
-n-gram and suffix lookups are measured at the draft length that suits them best on the validation split. They draft for free,
-but a server verifies every draft: tau grows with the length K until matches end, so `search` takes the shortest K that reaches
-NEARLY_BEST of the best tau. The drafter of the release that is served now (`champion_speculator`) is measured as the traffic is
-sampled, on the same prompts.
+Lookups draft for free, but a server verifies every draft: tau grows with the length K until matches end, so `search` takes, on
+the validation split, the shortest K that reaches NEARLY_BEST of the best tau.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,11 +14,10 @@ import pyarrow.parquet as pq
 from model_ops.answering import Sampling
 from model_ops.decoding import Drafter, ModelDrafter, Prompt, Runner, choose_prompts, load_runner, read_prompts
 from model_ops.drafting import AcceptanceRow, AcceptanceRun, baselines, measure, paired_gain, replay, summarize, tau_of
-from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.measurement import AS_LOGGED, CHAMPION, OVER_PROMPTS, Findings
 from model_ops.evaluation.own_answers import OwnModel
-from model_ops.evaluation.row_tables import ACCEPTANCE_ROWS
-from model_ops.evaluation.sampling_modes import Mode, modes
+from model_ops.evaluation.row_tables import ACCEPTANCE_ROWS, finished
+from model_ops.evaluation.served_forms import Mode, modes
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.files import bare
 from model_ops.jobs import Job, ModelError, Progress
@@ -221,31 +218,19 @@ def _answered(job: Job, settings: EvaluateSettings, model: OwnModel, room: int) 
 def _measured(
     job: Job, settings: EvaluateSettings, model: OwnModel, drafters: dict[str, Drafter], lengths: Mapping[str, int], mode: Mode
 ) -> AcceptanceRun:
-    """All groups of a mode. tokens/s and identical texts are means over the groups, weighted by their prompts.
-
-    lengths: number of drafted tokens of drafters for which it differs from the settings'.
-    """
+    """All groups of a mode. tokens/s and identical texts are means over the groups, weighted by their prompts. lengths: number
+    of drafted tokens of drafters for which it differs from the settings'."""
     total = sum(len(group) for _, group in mode.groups)
     together = AcceptanceRun([], {}, {})
     for number, (sampling, group) in enumerate(mode.groups):
 
         def run(sampling: Sampling = sampling, group: Sequence[Prompt] = group) -> dict[str, Any]:
             return asdict(
-                measure(
-                    model.runner,
-                    drafters,
-                    group,
-                    eos_ids=model.eos_ids,
-                    temperature=sampling.temperature,
-                    truncation=sampling.truncation,
-                    penalties=sampling.penalties,
-                    max_new_tokens=settings.max_new_tokens,
-                    lengths=lengths,
-                    num_speculative_tokens=settings.num_speculative_tokens,
-                    batch_size=settings.batch_size,
-                    seed=settings.seed,
-                )
-            )
+                measure(model.runner, drafters, group, eos_ids=model.eos_ids, temperature=sampling.temperature,
+                    truncation=sampling.truncation, penalties=sampling.penalties, max_new_tokens=settings.max_new_tokens,
+                    lengths=lengths, num_speculative_tokens=settings.num_speculative_tokens, batch_size=settings.batch_size,
+                    seed=settings.seed)
+            )  # fmt: skip
 
         part = finished(job, f"acceptance-{mode.key}-{number}", run)
         together.rows.extend(replace(AcceptanceRow(**row), sampling=mode.label) for row in part["rows"])
@@ -270,13 +255,8 @@ def _summarise(
     by_name = {name: [row for row in rows if row.drafter == name] for name in names}
     taus = {}
     for name, of_it in by_name.items():
-        summary = {
-            "drafter": name,
-            "temperature": mode.temperature,
-            "sampling": mode.label,
-            "num_speculative_tokens": of_it[0].num_speculative_tokens,
-            **summarize(of_it),
-        }
+        summary = {"drafter": name, "temperature": mode.temperature, "sampling": mode.label,
+            "num_speculative_tokens": of_it[0].num_speculative_tokens, **summarize(of_it)}  # fmt: skip
         result.summaries.append(summary)
         taus[name] = summary["tau"]
         if name != "none":

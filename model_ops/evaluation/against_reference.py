@@ -1,12 +1,8 @@
-"""The effect of quantization: the served model's distributions against those of its unquantized form, long contexts, and which
-block costs most.
+"""The served model against its unquantized form: distributions, long contexts, and which block costs most.
 
 divergence: KL(reference || target) in nats per answer token, over the reference's TOP_K likeliest tokens and one bucket for all
-others, which is at most the divergence over the vocabulary. agreement: the share of answer tokens at which both have the same
-likeliest token. The recovery of a model on rows of ordinary length can hide what rounding does to long ones (arXiv 2505.20276),
-so test rows are joined to contexts as long as `max_length` allows, and only the second half of each counts.
-
-One model is in memory at a time; both, where blocks are measured.
+others. Rows of ordinary length can hide what rounding does to long ones (arXiv 2505.20276), so test rows are joined to contexts
+as long as `max_length` allows, and only the second half of each counts.
 """
 
 import math
@@ -20,9 +16,9 @@ import numpy as np
 from torch import nn
 
 from model_ops.documents import Document, RowLoss, held_out_loss, mean_loss, read_documents
-from model_ops.evaluation.finished_parts import finished
+from model_ops.evaluation.likelihoods import loss_increase_interval, recovery_interval
 from model_ops.evaluation.measurement import LONG_CONTEXT, PAIRED, Findings
-from model_ops.evaluation.recovery_interval import loss_increase_interval, recovery_interval
+from model_ops.evaluation.row_tables import finished
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.token_scores import scored_model
 from model_ops.families import layer_list

@@ -1,14 +1,9 @@
 """The models of a release in a real server: whether it loads them, whether it says what own layers compute, tokens/s.
 
-served_distance: |log-probability in the server - by own layers| of each answer token of held-out rows, given the logged text
-before it. served_agreement: of the server's greedy tokens after held-out prompts, the share that own layers rank first given
-the same text before, or at most TIE_NATS behind the first: servers compute in 16 bits, where such tokens tie. tokens/s: greedy
-answers of a fixed length to the same prompts, which the server has read before; the median of several passes. The served model
-is measured with each drafting that a release may choose (`evaluation.server.drafting`), greedily and sampled as logged; where
-the best number of drafted tokens differs between concurrencies, with K by batch size too.
-
-A model that the server does not load is a result (`not_measured`), on which a gate of the release decides. A server that is not
-installed is a mistake in the recipe, and raises ModelError before anything is measured.
+served_distance: |log-probability in the server - by own layers| of each answer token of held-out rows. served_agreement: the
+share of the server's greedy tokens that own layers rank first or at most TIE_NATS behind: servers compute in 16 bits, where
+such tokens tie. tokens/s: the median of several passes of greedy answers of a fixed length. A model that the server does not
+load is a result (`not_measured`); a server that is not installed raises ModelError before anything is measured.
 """
 
 import re
@@ -23,8 +18,7 @@ from torch import nn
 
 from model_ops.documents import Document, RowLoss, mean_loss
 from model_ops.drafting import NO_DRAFTING, Drafting, varying
-from model_ops.evaluation.drafting_measurements import measured_draftings
-from model_ops.evaluation.finished_parts import finished
+from model_ops.evaluation.likelihoods import loss_increase_interval
 from model_ops.evaluation.measurement import (
     GREEDY,
     OWN_LAYERS,
@@ -36,8 +30,9 @@ from model_ops.evaluation.measurement import (
     Findings,
     What,
     in_a_server,
+    measured_draftings,
 )
-from model_ops.evaluation.recovery_interval import loss_increase_interval
+from model_ops.evaluation.row_tables import finished
 from model_ops.evaluation.served_forms import Form, drafter_serving, drafting_form, drafting_forms, forms, held_out_texts, serve
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.token_scores import Answers, TokenScores, first_differences, scored_model, token_scores
@@ -231,12 +226,8 @@ def _differences(alone: Answers, drafted: Answers, model: nn.Module) -> dict[str
     result = first_differences(model, alone, drafted)
     ties = sum(each.is_tie for each in result)
     prompts = len(alone.keys() & drafted.keys())
-    return {
-        "prompts": prompts,
-        "identical": prompts - len(result),
-        "ties": ties,
-        "others": [asdict(each) for each in result if not each.is_tie],
-    }
+    return {"prompts": prompts, "identical": prompts - len(result), "ties": ties,
+        "others": [asdict(each) for each in result if not each.is_tie]}  # fmt: skip
 
 
 def _distances(texts: list[Document], asked: dict[str, list[float]], own: dict[str, TokenScores]) -> dict[str, list[float]]:

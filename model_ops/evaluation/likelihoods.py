@@ -1,29 +1,71 @@
 """Held-out loss of every model of an evaluation, and the served model compared with the others on the same rows.
 
-Compared are target and reference (recovery), target and base, target and champion, and the pairs of the settings. Models with
-another tokenizer or template split a row into other tokens: then the difference of the row's losses is divided by the tokens
-of the first model, over rows that neither model cut.
+Models with another tokenizer or template split a row into other tokens: then the difference of the row's losses is divided by
+the tokens of the first model, over rows that neither model cut.
 """
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from model_ops.documents import Document, RowLoss, held_out_loss, mean_loss, read_documents
-from model_ops.evaluation.finished_parts import finished
+from model_ops.drafting import LARGEST_EXPONENT, moves, student, variance
 from model_ops.evaluation.measurement import PAIRED, Findings
-from model_ops.evaluation.recovery_interval import loss_increase_interval, recovery_interval
-from model_ops.evaluation.row_tables import LIKELIHOOD_ROWS
+from model_ops.evaluation.row_tables import LIKELIHOOD_ROWS, finished
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.token_scores import scored_model
 from model_ops.files import bare
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import load_tokenizer
+
+
+def recovery_interval(reference: Sequence[RowLoss], served: Sequence[RowLoss]) -> tuple[float, float] | None:
+    """95 % interval of recovery over rows paired by id, in any order; None for a single row. Raises ModelError if the models
+    have no row in common."""
+    ends = loss_increase_interval(reference, served)
+    return None if ends is None else (math.exp(-ends[1]), math.exp(min(-ends[0], LARGEST_EXPONENT)))
+
+
+def loss_increase_interval(first: Sequence[RowLoss], second: Sequence[RowLoss]) -> tuple[float, float] | None:
+    """95 % interval of second's loss - first's loss, in nats per token, over rows paired by id; None for a single row.
+    Student's t of the rows' differences, weighted by tokens. Raises ModelError if the models have no row in common."""
+    of_first = {row.row_id: row for row in first}
+    pairs = [(of_first[row.row_id], row) for row in second if row.row_id in of_first]
+    if not pairs:
+        raise ModelError(
+            "two models have no test row in common, so their losses cannot be compared: evaluate both on the same dataset"
+        )
+    sums = np.array([[before.nll_sum, before.tokens, after.nll_sum, after.tokens] for before, after in pairs])
+    scored = sums[(sums[:, 1] > 0) & (sums[:, 3] > 0)]
+    if len(scored) < 2:
+        return None
+    nll, tokens, second_nll, second_tokens = scored.T
+    middle = float(second_nll.sum() / second_tokens.sum() - nll.sum() / tokens.sum())
+    reach = student(len(scored) - 1) * math.sqrt(variance(moves(second_tokens, second_nll) - moves(tokens, nll)))
+    return middle - reach, middle + reach
+
+
+def mean_interval(scores: Sequence[float], least: float, most: float) -> tuple[float, float] | None:
+    """The interval of the mean of scores between `least` and `most`, one per item; None for fewer than two items."""
+    values = np.asarray(scores, dtype=np.float64)
+    count = len(values)
+    if count < 2:
+        return None
+    mean = float(values.mean())
+    if np.ptp(values) == 0:
+        low, high = mean - 3 / count, mean + 3 / count
+    else:
+        reach = student(count - 1) * float(values.std(ddof=1)) / math.sqrt(count)
+        low, high = mean - reach, mean + reach
+    return max(least, float(low)), min(most, float(high))
+
 
 OF_DRAFTERS = ("speculator", "champion_speculator", "draft_model")
 NOT_SCORED = ("dataset", "answers", "served", "tasks", "preferences", "prompts", *OF_DRAFTERS)
@@ -64,14 +106,10 @@ def likelihoods(job: Job, settings: EvaluateSettings, progress: Progress) -> Lik
             result.same_directory[role] = name
     _write(losses, job.output / "likelihood.parquet")
     result.models = {
-        name: {
-            "loss": mean_loss(rows),
-            "perplexity": math.exp(mean_loss(rows)),
-            "rows": len(rows),
-            "tokens": sum(row.tokens for row in rows),
-        }
+        name: {"loss": mean_loss(rows), "perplexity": math.exp(mean_loss(rows)), "rows": len(rows),
+            "tokens": sum(row.tokens for row in rows)}
         for name, rows in losses.items()
-    }
+    }  # fmt: skip
     for role, name in result.same_directory.items():
         result.measure("loss", result.models[name]["loss"], None, result.models[name]["rows"], "rows", NATS, of=role)
     for of, against in [*(("target", other) for other in ("reference", "base", "champion")), *settings.compared]:

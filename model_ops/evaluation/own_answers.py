@@ -1,8 +1,4 @@
-"""Answers of one model by the project's own decoder: to prompts, and to evaluation items.
-
-A thought before `</think>` is no part of an answer to an item. An item has no answer if its prompt does not fit or the template
-refuses it.
-"""
+"""Answers of one model by the project's own decoder: to prompts, and, without thoughts (`</think>`), to items."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -54,18 +50,10 @@ class OwnModel:
     ) -> dict[str, Completion]:
         """The answers by name; a name decides the random numbers of its answer."""
         answers = decode(
-            self.runner,
-            list(prompts.values()),
-            list(prompts),
-            eos_ids=self.eos_ids,
-            temperature=sampling.temperature,
-            truncation=sampling.truncation,
-            penalties=sampling.penalties,
-            max_new_tokens=max_new_tokens,
-            batch_size=batch_size,
-            seed=seed,
-            on_batch=on_batch,
-        )
+            self.runner, list(prompts.values()), list(prompts), eos_ids=self.eos_ids, temperature=sampling.temperature,
+            truncation=sampling.truncation, penalties=sampling.penalties, max_new_tokens=max_new_tokens,
+            batch_size=batch_size, seed=seed, on_batch=on_batch,
+        )  # fmt: skip
         return dict(zip(prompts, answers, strict=True))
 
     def text(self, answer: Completion) -> str:
@@ -91,10 +79,8 @@ def answer_items(
     key: str,
 ) -> Answers:
     """A greedy answer to each item and `settings.samples` sampled ones, by the server's default parameters. Those that the log
-    has under `key` are not sampled again; a model of which the log has all is not loaded.
-
-    Raises ModelError if the model cannot be decoded, or answers no item.
-    """
+    has under `key` are not sampled again; a model of which the log has all is not loaded. Raises ModelError if the model cannot
+    be decoded, or answers no item."""
     model = OwnModel(directory)
     room = (log.find(f"{key} room") or {}).get("tokens") or model.room
     log.add({"key": f"{key} room", "tokens": room})

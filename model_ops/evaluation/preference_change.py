@@ -1,14 +1,9 @@
 """What preference training changed on held-out pairs: the served model beside its parent, the model that it began with.
 
-Of every held-out pair the log-probability of both answers by both models: preference_accuracy, the share of pairs whose chosen
-answer gained more than the rejected one (DPO's implicit reward, arXiv 2305.18290, section 4), with an interval over sessions,
-because pairs of one session are alike. Of the answers of both models to
-some of these prompts: win_rate by the judge of `evaluation.tasks`, length_ratio, and divergence_from_parent, the mean of
-log p(target) - log p(parent) over tokens that the target sampled, an unbiased estimate of KL(target || parent).
-
-preference_pairs.jsonl has the pairs of these prompts that changed most, SHOWN from either end, worst first: row_id, change (by
-how many nats the chosen answer gained on the rejected one), reason, prompt (its last messages, cut), the answers chosen,
-rejected, target and parent. A file of text: an erasure cleans its lines.
+preference_accuracy is the share of pairs whose chosen answer gained more than the rejected one (DPO's implicit reward, arXiv
+2305.18290, section 4), over sessions, because pairs of one session are alike; divergence_from_parent the mean of log p(target)
+- log p(parent) over tokens that the target sampled, an unbiased estimate of KL(target || parent). preference_pairs.jsonl has
+the SHOWN pairs that changed most, from either end. A file of text: an erasure cleans its lines.
 """
 
 import json
@@ -26,11 +21,10 @@ from jaxtyping import Float
 from model_ops.answering import Sampling
 from model_ops.documents import Document, RowLoss, held_out_loss, mean_loss
 from model_ops.drafting import moves, student, variance
-from model_ops.evaluation.finished_parts import finished
-from model_ops.evaluation.likelihoods import NATS
+from model_ops.evaluation.likelihoods import NATS, loss_increase_interval, mean_interval
 from model_ops.evaluation.measurement import GREEDY, HELD_OUT_PAIRS, NO_JUDGE, Ends, Findings, at_temperature
 from model_ops.evaluation.own_answers import OwnModel
-from model_ops.evaluation.recovery_interval import loss_increase_interval, mean_interval
+from model_ops.evaluation.row_tables import finished
 from model_ops.evaluation.scored_pairs import mean_and_reach
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.side_by_side import CHARACTERS, MESSAGES, text_of
@@ -148,13 +142,11 @@ class _Asked:
             lambda: {
                 row.row_id: -row.nll_sum
                 for row in held_out_loss(
-                    scored_model(self.job.inputs[role]),
-                    list(documents.values()),
-                    progress=self.progress,
+                    scored_model(self.job.inputs[role]), list(documents.values()), progress=self.progress,
                     phase=f"held-out pairs: {role}",
                 )
             },
-        )
+        )  # fmt: skip
         return {key: logs[document.row_id] for key, document in documents.items()}
 
     def answers(self, role: str, prompts: Mapping[str, list[int]], temperature: float) -> dict[str, dict[str, Any]]:

@@ -1,21 +1,13 @@
-"""Operation `evaluate`: held-out loss of each model, recovery of the quantized one, acceptance of the drafters, scores on
-evaluation items.
+"""Operation `evaluate`: held-out loss of each model, recovery of the quantized one, acceptance of drafters, scores on items.
 
     {"operation": "evaluate", "inputs": {"dataset": SFT_DATASET, "base": .., "sft": .., "student": .., "quantized": ..,
      "target": SERVED, "reference": ITS_UNQUANTIZED_FORM, "champion": SERVED_NOW, "speculator": HEAD,
      "champion_speculator": HEAD_SERVED_NOW, "draft_model": SMALL_MODEL, "answers": .., "served": .., "tasks": EVAL_SUITE,
-     "preferences": PREFERENCE_DATASET},
-     "output": DIR, "settings": {...}}
+     "preferences": PREFERENCE_DATASET}, "output": DIR, "settings": {...}}
 
-Only dataset and target are required. Two settings, which a run fills from its recipe, a job must give by itself: `compared`,
-pairs of roles whose held-out losses are compared, such as [["sft", "base"]]; and `parents`, for the inputs preferences and
-prompts the role that training on them started from, such as {"preferences": "sft"}, without which they measure no change. A
-directory with two names is measured once. With the setting `server`, the models are also loaded in a real server
-(model_ops.evaluation.in_server), which writes to server.log. Reads dataset/test.parquet. Writes report.json (typed
-measurements, what was not measured and why, details), speed.json (tokens/s, which depend on the machine), likelihood.parquet
-(one line per row and model), acceptance.parquet (one line per prompt, drafter and sampling), task_scores.parquet (one line per
-item and model), side_by_side.jsonl, preference_pairs.jsonl, and passed_answers.jsonl. Acceptance is measured with this
-project's decoder and chain drafts. Finished parts are saved under output/.work, so a killed run measures nothing twice.
+Only dataset and target are required. A job gives two settings that a run fills from its recipe: `compared`, pairs of roles such
+as [["sft", "base"]], and `parents`, the role that a training started from, such as {"preferences": "sft"}. Writes report.json,
+speed.json (what depends on the machine), one file of rows for each part, and finished parts under output/.work.
 """
 
 import json

@@ -1,9 +1,7 @@
 """What reinforcement fine-tuning changed on held-out prompts: the served model beside the model that it began with.
 
-rft_gain is the difference of the shares of prompts whose greedy answer passes what its row verifies itself with, whatever
-rewarded the training. Where the training's grader has the same verifier, an answer that only pleases it passes here too: the
-SHOWN passed answers that say least about their prompt are kept to be read, with row_id, prompt, answer,
-gain and given. Prompts are those of the test split, or of the validation split where that has none.
+rft_gain is the difference of the shares of prompts whose greedy answer passes what its row verifies itself with. An answer that
+only pleases a verifier which the training had passes here too: the SHOWN passed answers that say least are kept to be read.
 """
 
 import json
@@ -20,10 +18,10 @@ import pyarrow.parquet as pq
 from model_ops.answering import Sampling
 from model_ops.answers import AnswerReader, read_sampled_prompts
 from model_ops.documents import Document, held_out_loss
-from model_ops.evaluation.finished_parts import finished
+from model_ops.evaluation.likelihoods import mean_interval
 from model_ops.evaluation.measurement import GREEDY, HELD_OUT_PROMPTS, OVER_PROMPTS, Findings
 from model_ops.evaluation.own_answers import OwnModel
-from model_ops.evaluation.recovery_interval import mean_interval
+from model_ops.evaluation.row_tables import finished
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.side_by_side import text_of
 from model_ops.evaluation.token_scores import scored_model
@@ -133,12 +131,8 @@ def _keep_passed(
     except ModelError as error:
         result.not_measured["what passed answers say about their prompts"] = str(error)
         return
-    result.summary = {
-        "passed": len(passed),
-        "scored": len(scores),
-        "is_trained_on": VERIFIER in settings.rft_graders,
-        "least": [[row_id, gain] for row_id, gain, _ in scores[:SHOWN]],
-    }
+    result.summary = {"passed": len(passed), "scored": len(scores), "is_trained_on": VERIFIER in settings.rft_graders,
+        "least": [[row_id, gain] for row_id, gain, _ in scores[:SHOWN]]}  # fmt: skip
     lines = [
         {"row_id": row_id, "prompt": passed[row_id][0], "answer": passed[row_id][1], "gain": gain, "given": given}
         for row_id, gain, given in scores[:SHOWN]
@@ -149,8 +143,7 @@ def _keep_passed(
 def _answers(
     inputs: Mapping[str, Path], role: str, split: Split, settings: EvaluateSettings, progress: Progress
 ) -> dict[str, list[Any]]:
-    """By prompt: the grade of the model's greedy answer (None without one), the prompt's last message, the answer. Raises
-    ModelError where no prompt leaves room for one."""
+    """By prompt: the grade of the model's greedy answer (None without one), the prompt's last message, the answer."""
     model = OwnModel(inputs[role])
     room = model.runner.max_positions - settings.max_new_tokens
     prompts = read_sampled_prompts(inputs["prompts"], model.tokenizer, room, split)[0][:MOST_PROMPTS]

@@ -1,31 +1,27 @@
 """One form of a release's model in a real server: how it is started, what it is asked, what it answers.
 
-Forms are the unquantized model, the model to be served, that model with its drafter, if the server runs such drafters, and that
-model with each other drafting that a release may choose. Each is started with the words of the release's scripts and
-`evaluation.server.arguments`.
-
-The 99th percentile of 64 requests is nearly the slowest of them: one slow request on a busy machine, and not the tail. So at
-least ABOVE requests lie above the quantile that `tail_s` takes, and it is at least the median: of 500 requests and more it is
-the 99th percentile, of 64 the 92nd, of 8 the median.
+The 99th percentile of 64 requests is nearly the slowest of them, and not the tail. So at least ABOVE requests lie above the
+quantile that `tail_s` takes, and it is at least the median: of 500 requests the 99th percentile, of 64 the 92nd, of 8 the
+median.
 """
 
 import json
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from model_ops.answering import NEUTRAL, Sampling, ServedModel, measure_served
+from model_ops.answering import NEUTRAL, PENALTIES, Sampling, ServedAnswers, ServedModel, measure_served, server_defaults
 from model_ops.decoding import Prompt, choose_prompts, read_prompts
 from model_ops.documents import Document, read_documents
 from model_ops.drafting import LOOKUPS, NO_DRAFTING, Drafting, tau_of, with_drafter
-from model_ops.evaluation.measurement import REFERENCE, TARGET, WITH_DRAFTER
-from model_ops.evaluation.sampling_modes import modes
+from model_ops.evaluation.measurement import AS_LOGGED, REFERENCE, TARGET, WITH_DRAFTER, at_temperature
 from model_ops.evaluation.settings import EvaluateSettings, ServerSettings
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import load_tokenizer, read_config
@@ -41,6 +37,56 @@ from model_ops.serving import (
 )
 from model_ops.speculators import DrafterServing, architecture_of
 from model_ops.training import first_documents
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One way to sample answers."""
+
+    label: str
+    """Value of a Measurement's `sampling`."""
+    key: str
+    """Part of a metric's name."""
+    temperature: float | None
+    """None if requests had several."""
+    groups: list[tuple[Sampling, list[Prompt]]]
+    same_as: str | None = None
+    """Label of a mode with the same answers, measured before."""
+    left_out: dict[str, int] = field(default_factory=dict)
+    """Prompts by parameter of their request that the decoder does not apply."""
+
+
+def modes(target: Path, served: Path | None, prompts: Sequence[Prompt], temperatures: Sequence[float]) -> list[Mode]:
+    """The modes of an evaluation; `as logged` is the last one. served: the dataset served_answers, if there is one. Raises
+    ModelError if `served` cannot be read."""
+    fixed = [
+        Mode(at_temperature(each), f"t{each:g}", each, [(Sampling(temperature=each), list(prompts))]) for each in temperatures
+    ]
+    groups, left_out = _as_logged(target, served, prompts)
+    same = next((mode.label for mode in fixed if [sampling for sampling, _ in groups] == [mode.groups[0][0]]), None)
+    alone = groups[0][0].temperature if len({sampling.temperature for sampling, _ in groups}) == 1 else None
+    return [*fixed, Mode(AS_LOGGED, "as_logged", alone, groups, same, left_out)]
+
+
+def _as_logged(
+    target: Path, served: Path | None, prompts: Sequence[Prompt]
+) -> tuple[list[tuple[Sampling, list[Prompt]]], dict[str, int]]:
+    log = None if served is None else ServedAnswers.read(served / "served.parquet", target)
+    defaults, left_out = server_defaults(target), Counter[str]()
+    groups: dict[Sampling, list[Prompt]] = {}
+    for prompt in prompts:
+        sampling = defaults if log is None else log.sampling(prompt.interaction_id)
+        left_out.update(sampling.unsupported_names)
+        groups.setdefault(_decoded(sampling), []).append(prompt)
+    return sorted(groups.items(), key=lambda group: repr(group[0])), dict(sorted(left_out.items()))
+
+
+def _decoded(sampling: Sampling) -> Sampling:
+    """The parameters that the decoder applies. Truncation does nothing to greedy answers."""
+    others = {name: value for name, value in json.loads(sampling.others).items() if name.removesuffix("_penalty") in PENALTIES}
+    decoded = replace(sampling, max_tokens=None, others=json.dumps(others, sort_keys=True))
+    return replace(decoded, truncation=Sampling().truncation) if decoded.temperature == 0 else decoded
+
 
 NAME = "served"
 """How requests call the model."""
@@ -113,15 +159,8 @@ def _form(
     name: str, directory: Path, settings: EvaluateSettings, drafting: Drafting = NO_DRAFTING, job: Job | None = None
 ) -> Form:
     drafter = job.inputs.get("speculator") if job is not None else None
-    words = words_of(
-        settings.asked_server.kind,
-        str(directory),
-        NAME,
-        str(drafter) if drafter else None,
-        drafter_serving(job) if job is not None else None,
-        settings.num_speculative_tokens,
-        drafting,
-    )
+    words = words_of(settings.asked_server.kind, str(directory), NAME, str(drafter) if drafter else None,
+        drafter_serving(job) if job is not None else None, settings.num_speculative_tokens, drafting)  # fmt: skip
     return Form(name, directory, [*words, *settings.asked_server.arguments], drafting)
 
 
@@ -139,10 +178,8 @@ def held_out_texts(job: Job, settings: EvaluateSettings) -> list[Document]:
 
 
 def serve(job: Job, settings: EvaluateSettings, form: Form, texts: Sequence[Document], progress: Progress) -> dict[str, Any]:
-    """Serves a form and asks it. Log-probabilities are asked of the target alone.
-
-    Raises ServerFailed and NotRunnable as `running_server` does, and ModelError for a server that answers wrongly or ends.
-    """
+    """Serves a form and asks it. Log-probabilities are asked of the target alone. Raises ServerFailed and NotRunnable as
+    `running_server` does, and ModelError for a server that answers wrongly or ends."""
     asked = settings.asked_server
     chosen = dtype_words(asked.kind, form.directory, form.words)
     if chosen:
@@ -213,11 +250,8 @@ def _asked(
         logprobs[text.row_id] = client.log_probabilities(text.input_ids.tolist())
     progress.report(phase, 2, 4, "parts")
     shared: dict[str, Any] = {
-        "max_tokens": asked.max_new_tokens,
-        "temperature": 0.0,
-        "check": progress.stop_if_requested,
-        **NEUTRAL,
-    }
+        "max_tokens": asked.max_new_tokens, "temperature": 0.0, "check": progress.stop_if_requested, **NEUTRAL,
+    }  # fmt: skip
     greedy = measure_served(client, [prompt.ids for prompt in prompts], concurrency=max(asked.concurrencies), **shared)
     progress.report(phase, 3, 4, "parts")
     rates, tau = _rates(asked, client, prompts, [{}] * len(prompts), shared)
@@ -252,25 +286,16 @@ def _rates(
     for concurrency in asked.concurrencies:
         several = [[(number * concurrency + place) % len(prompts) for place in range(concurrency)] for number in range(PASSES)]
         runs = [
-            measure_served(
-                client,
-                [prompts[place].ids for place in places],
-                concurrency=concurrency,
-                ignore_eos=True,
-                each=[fields[place] for place in places],
-                **shared,
-            )
+            measure_served(client, [prompts[place].ids for place in places], concurrency=concurrency, ignore_eos=True,
+                each=[fields[place] for place in places], **shared)
             for places in several
-        ]
+        ]  # fmt: skip
         speeds = [each.tokens_per_second for each in runs]
         latencies = [reply.latency_s for each in runs for reply in each.replies]
         rates[str(concurrency)] = {
-            "median": median(speeds),
-            "lowest": min(speeds),
-            "highest": max(speeds),
-            "p50_s": median(latencies),
+            "median": median(speeds), "lowest": min(speeds), "highest": max(speeds), "p50_s": median(latencies),
             "p99_s": tail_s(latencies),
-        }
+        }  # fmt: skip
         counted = [each.acceptance for each in runs if each.acceptance is not None]
         drafts, accepted = drafts + sum(each.drafts for each in counted), accepted + sum(each.accepted for each in counted)
     return rates, tau_of(drafts, accepted) if drafts else None

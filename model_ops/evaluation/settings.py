@@ -9,10 +9,8 @@ from model_ops.graders import AnswerJudgeSettings
 from model_ops.jobs import ModelError, Seed, Settings
 from model_ops.serving import ServerKind
 
-CHOSEN_WORDS = (
-    "--host", "--port", "--model", "--model-path", "--served-model-name", "--api-key", "--trust-remote-code",
-    "--speculative-config", "--speculative-draft-model-path",
-)  # fmt: skip
+CHOSEN_WORDS = ("--host", "--port", "--model", "--model-path", "--served-model-name", "--api-key", "--trust-remote-code",
+    "--speculative-config", "--speculative-draft-model-path")  # fmt: skip
 """Options of a server that the evaluation chooses, or that it never gives."""
 
 

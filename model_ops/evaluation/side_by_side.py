@@ -1,12 +1,8 @@
-"""The served model beside the champion, or, before there is one, beside its base: losses on held-out rows, and all answers to
-the rows where it does worst.
+"""The served model beside the champion, or, before there is one, beside its base: losses and answers on held-out rows.
 
-side_by_side.jsonl has up to MOST rows, worst first, and after them up to MOST gains over a champion, one line each: row_id,
-kind (regression or gain), change, losses, tokens, ts, prompt (its last messages, cut), the answers logged, target, and champion
-or base (greedy), and marks: what anyone can see is wrong with an answer. change is the harm: by how many nats per token the
-target finds the logged answer less likely than the other model does; without another model, how unlikely it finds it. Rows
-whose answer is EMPTY or LOOPS, and the other model's is not, come first. A champion is compared on its last week of held-out
-rows, a base on all. A file of text: an erasure cleans its lines.
+side_by_side.jsonl has up to MOST rows, worst first, and after them up to MOST gains over a champion. `change` is the harm: by
+how many nats per token the target finds the logged answer less likely than the other model does. Rows whose answer is EMPTY or
+LOOPS, and the other model's is not, come first. A file of text: an erasure cleans its lines.
 """
 
 import json
@@ -21,10 +17,10 @@ from model_ops.answering import Sampling
 from model_ops.decoding import Completion, read_prompts
 from model_ops.documents import RowLoss, mean_loss
 from model_ops.drafting import is_looping
-from model_ops.evaluation.finished_parts import finished
+from model_ops.evaluation.likelihoods import loss_increase_interval
 from model_ops.evaluation.measurement import CHAMPION, LEAST_GAIN, Findings
 from model_ops.evaluation.own_answers import OwnModel
-from model_ops.evaluation.recovery_interval import loss_increase_interval
+from model_ops.evaluation.row_tables import finished
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.files import write_text
 from model_ops.jobs import Job, ModelError, Progress
@@ -103,13 +99,8 @@ def side_by_side(job: Job, settings: EvaluateSettings, same_directory: dict[str,
 
 def _summary(pairs: list[_Changed], other: str | None, since: datetime | None) -> dict[str, Any]:
     after = [pair.target for pair in pairs]
-    summary = {
-        "against": other,
-        "rows": len(pairs),
-        "days": DAYS,
-        "since": since.isoformat() if since else None,
-        "loss_target": mean_loss(after),
-    }
+    summary = {"against": other, "rows": len(pairs), "days": DAYS, "since": since.isoformat() if since else None,
+        "loss_target": mean_loss(after)}  # fmt: skip
     if other is None:
         return summary
     before = [pair.other for pair in pairs if pair.other]
@@ -165,14 +156,8 @@ def _answers(
         if prompt.row_id in wanted and 0 < len(prompt.ids) <= model.room
     }
     progress.stop_if_requested()
-    answers = model.answers(
-        prompts,
-        Sampling(temperature=0.0),
-        settings.max_new_tokens,
-        settings.batch_size,
-        settings.seed,
-        lambda done: progress.report(f"answers side by side: {role}", done, len(prompts), "answers"),
-    )
+    answers = model.answers(prompts, Sampling(temperature=0.0), settings.max_new_tokens, settings.batch_size, settings.seed,
+        lambda done: progress.report(f"answers side by side: {role}", done, len(prompts), "answers"))  # fmt: skip
     texts = {name: model.text(answer) for name, answer in answers.items()}
     return {name: {"text": texts[name], "mark": _mark(answer, texts[name])} for name, answer in answers.items()}
 

@@ -1,9 +1,7 @@
 """Scores of the served model, its unquantized form, its base and the champion on the items of `evals`, and their differences.
 
-A suite, a model or a judge that cannot be measured is named in `not_measured` with the reason, and the others go on.
-
-`AccuracyRatios` are how much of the unquantized model's score the served model keeps, as a ratio on the same items. Its 95 %
-interval is Student's t over pairs of scores. If no item differs, the rule of three bounds how many could.
+`AccuracyRatios` are how much of the unquantized model's score the served model keeps on the same items: Student's t over pairs
+of scores, and the rule of three if no item differs.
 """
 
 import hashlib
@@ -19,11 +17,10 @@ import pyarrow.parquet as pq
 
 from model_ops.answers import AnswerLog
 from model_ops.drafting import error_of, moves, student, variance
-from model_ops.evaluation.finished_parts import finished, part_key
+from model_ops.evaluation.likelihoods import mean_interval
 from model_ops.evaluation.measurement import ALL_SUITES, Findings, What
 from model_ops.evaluation.own_answers import Answers, answer_items, key_of
-from model_ops.evaluation.recovery_interval import mean_interval
-from model_ops.evaluation.row_tables import TASK_ROWS
+from model_ops.evaluation.row_tables import TASK_ROWS, finished, part_key
 from model_ops.evaluation.settings import EvaluateSettings, TaskSettings
 from model_ops.files import bare
 from model_ops.graders import PairwiseJudge
@@ -72,7 +69,7 @@ def task_scores(job: Job, settings: EvaluateSettings, progress: Progress) -> Tas
             scored = _judged if items[0].kind == "judge" else _scored
             rows += finished(
                 job,
-                f"scores-{_file_name(suite)}",
+                "scores-" + "".join(letter if letter.isalnum() else "-" for letter in suite),
                 lambda scored=scored, items=items: scored(items, answers, settings.tasks, progress),
             )
         except ModelError as error:
@@ -105,16 +102,9 @@ def _all_answers(
         elif first == role:
             try:
                 answers[role] = answer_items(
-                    job.inputs[role],
-                    items,
-                    settings.tasks,
-                    settings.batch_size,
-                    settings.seed,
-                    progress,
-                    f"tasks: {role}",
-                    log,
-                    f"{key} {role}",
-                )
+                    job.inputs[role], items, settings.tasks, settings.batch_size, settings.seed, progress, f"tasks: {role}",
+                    log, f"{key} {role}",
+                )  # fmt: skip
             except ModelError as error:
                 result.not_measured[f"tasks of {role}"] = str(error)
     return answers
@@ -171,14 +161,8 @@ def _judged(
 
 
 def _row(item: AnyItem, model: str, against: str, sampling: str, score: float) -> dict[str, Any]:
-    return {
-        "suite": item.suite,
-        "item_id": item.item_id,
-        "model": model,
-        "against": against,
-        "sampling": sampling,
-        "score": score,
-    }
+    return {"suite": item.suite, "item_id": item.item_id, "model": model, "against": against, "sampling": sampling,
+        "score": score}  # fmt: skip
 
 
 def _isolation() -> str:
@@ -190,9 +174,8 @@ def _isolation() -> str:
 
 
 def _measure(result: TaskScores, suite: str, rows: list[dict[str, Any]], same: set[str]) -> None:
-    """Adds each model's mean score, and the target's gain over each other model on the items that both answered.
-
-    same: roles with the target's own weights, whose gain is 0 without any uncertainty."""
+    """Adds each model's mean score, and the target's gain over each other model on the items that both answered. same: roles
+    with the target's own weights, whose gain is 0 without any uncertainty."""
     scores: dict[tuple[str, str, str], dict[str, float]] = {}
     for row in rows:
         scores.setdefault((row["model"], row["against"], row["sampling"]), {})[row["item_id"]] = row["score"]
@@ -230,16 +213,10 @@ def _measure_ratios(result: TaskScores, rows: list[dict[str, Any]]) -> None:
             result.measure("accuracy_kept", ratio.value, (ratio.low, ratio.high), ratio.items, "items", "ratio", **about)
 
 
-def _file_name(suite: str) -> str:
-    return "".join(letter if letter.isalnum() else "-" for letter in suite)
-
-
 @dataclass(frozen=True)
 class AccuracyRatio:
-    """Score of the served model over that of its unquantized form, with its interval.
-
-    None instead of an interval for a single item, and where the unquantized form's score is that of a single item.
-    """
+    """Score of the served model over that of its unquantized form, with its interval. None instead of an interval for a single
+    item, and where the unquantized form's score is that of a single item."""
 
     value: float
     low: float | None

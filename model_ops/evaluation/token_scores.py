@@ -1,10 +1,8 @@
 """Scores each target token with a model, and finds where greedy answers with and without drafting first differ.
 
-Verification is exact, so greedy answers differ only where rounding decides: a server computes in bfloat16, in other products
-for one token than for several. A bfloat16 has 8 significant bits, so its neighbour is 2^(e - 7) away for values from 2^e to
-2^(e + 1), and rounding moves each of two logits by at most half of that. Logits of own layers, in float32, that are at most
-TIE_STEPS such steps apart tie: one step for the rounding of the two logits themselves, one for that of the states they are made
-of. After the first difference, texts go their own ways, so only the first one of an answer says anything.
+A server computes in bfloat16: of 8 significant bits, so its neighbour is 2^(e - 7) away for values from 2^e to 2^(e + 1).
+Logits of own layers, in float32, that are at most TIE_STEPS such steps apart tie: one step for the rounding of the two logits,
+one for that of the states they are made of. Only the first difference of an answer says anything.
 """
 
 import math
@@ -130,10 +128,8 @@ def difference_at(one: Sequence[int], other: Sequence[int]) -> int | None:
 
 
 def first_differences(model: nn.Module, alone: Answers, drafted: Answers) -> list[FirstDifference]:
-    """The differences between two sets of answers to the same prompts, by row id; rows of one set alone are left out.
-
-    model: own layers, loaded with attention="packed".
-    """
+    """The differences between two sets of answers to the same prompts, by row id; rows of one set alone are left out. model:
+    own layers, loaded with attention="packed"."""
     differences, documents = [], []
     for row_id in sorted(alone.keys() & drafted.keys()):
         (prompt, one), (_, other) = alone[row_id], drafted[row_id]

@@ -1,9 +1,6 @@
 """Graders say how good a model's answers to a prompt are: a function of a user's file, a check of model_ops/tasks, a judge.
 
-A grader gets the answers to one prompt together and gives each a number, the parts that it was made of, or the reason why there
-is none. An answer that a grader cannot grade is never 0: it is counted, named by its row, and left out. Start with `grader.py`;
-`functions.py` runs functions in processes that can be killed, `built_in.py` has the checks by name, `judge.py` asks a
-model at a server. What is learnt from the grades is decided elsewhere.
+An answer that a grader cannot grade is never 0: it is counted, named by its row, and left out. Start with `grader.py`.
 """
 
 from typing import TYPE_CHECKING
@@ -12,9 +9,8 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from model_ops.graders import function_child
-    from model_ops.graders.built_in import check_all
     from model_ops.graders.functions import Child, heard
-    from model_ops.graders.grade import AskedGroup, Failures, Grade, GradedAnswer
+    from model_ops.graders.grade import AskedGroup, Failures, Grade, GradedAnswer, check_all
     from model_ops.graders.grader import Grader
     from model_ops.graders.judge import PairwiseJudge, last_object
     from model_ops.graders.settings import AnswerJudgeSettings, GraderPart, GraderSettings

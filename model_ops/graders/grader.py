@@ -18,9 +18,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Protocol
 
-from model_ops.graders.built_in import check_all, truth
 from model_ops.graders.functions import FunctionWorkers
-from model_ops.graders.grade import AskedGroup, Failures, Grade, combined_group
+from model_ops.graders.grade import AskedGroup, Failures, Grade, check_all, combined_group, truth
 from model_ops.graders.judge import Judge, PairwiseJudge, graded_by_rubric, ranked
 from model_ops.graders.openai_grader import OpenAiGrader
 from model_ops.graders.settings import GraderPart, GraderSettings

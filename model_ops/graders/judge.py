@@ -1,8 +1,8 @@
 """A judge: a model at a server that compares answers in pairs, checks them against criteria, or puts them into an order.
 
-What it sees of users is material between marks, never an instruction. Judges prefer places (arXiv 2306.05685), of criteria too
-(arXiv 2602.02219): so pairs are asked in both orders, criteria stand in another order for each answer, and answers to be ranked
-stand in a random order and in its reverse.
+What it sees of users is material between marks, never an instruction. Judges prefer places (arXiv 2306.05685, of criteria arXiv
+2602.02219): so pairs are asked in both orders, criteria in another order for each answer, and ranked answers in a random order
+and its reverse.
 """
 
 import json
@@ -108,10 +108,8 @@ class PairwiseJudge(Judge):
         self._counting = Lock()
 
     def compare_all(self, pairs: list[tuple[JudgedItem, str, str]]) -> list[float | None]:
-        """`compare` for each (item, own answer, other answer), several at a time.
-
-        Raises ModelError if the server refuses, or replies usably to too few items.
-        """
+        """`compare` for each (item, own answer, other answer), several at a time. Raises ModelError if the server refuses, or
+        replies usably to too few items."""
         preferred = self.each(lambda pair: self.compare(*pair), pairs)
         self._refuse_a_place()
         return preferred

@@ -1,10 +1,8 @@
 """Grades answers by a grader in OpenAI's JSON form, read from a file: grader: grader.json in a recipe.
 
-string_check (eq, ne, like, ilike), text_similarity, python (in the sandbox), score_model (asked at the part's `judge`) and
-multi are known. `item` is the row's columns, `sample` the answer: output_text, output_json, output_tools. A row that lacks
-what a template names has no grade; an answer that lacks it, as one that is no JSON, has 0. What cannot be had here is refused
-when the file is read. The formula of `multi` is read as a tree of numbers, names, arithmetic and FUNCTIONS, and never
-evaluated as Python.
+A row that lacks what a template names has no grade; an answer that lacks it, as one that is no JSON, has 0. What cannot be had
+here is refused when the file is read. The formula of `multi` is read as a tree of numbers, names, arithmetic and FUNCTIONS, and
+never evaluated as Python.
 """
 
 from __future__ import annotations
@@ -82,10 +80,6 @@ def _rouge_l(text: str, reference: str) -> float:
     return _f1(common_subsequence(own, wanted), len(own), len(wanted))
 
 
-def _fuzzy_match(text: str, reference: str) -> float:
-    return _f1(common_subsequence(text, reference), len(text), len(reference))
-
-
 def _bleu(text: str, reference: str) -> float:
     own, wanted = text.split(), reference.split()
     if not own or not wanted:
@@ -107,12 +101,8 @@ def _gleu(text: str, reference: str) -> float:
 
 
 METRICS: dict[str, Callable[[str, str], float]] = {
-    "fuzzy_match": _fuzzy_match,
-    "bleu": _bleu,
-    "gleu": _gleu,
-    **{f"rouge_{size}": _rouge(size) for size in range(1, 6)},
-    "rouge_l": _rouge_l,
-}
+    "fuzzy_match": lambda text, reference: _f1(common_subsequence(text, reference), len(text), len(reference)),
+    "bleu": _bleu, "gleu": _gleu, **{f"rouge_{size}": _rouge(size) for size in range(1, 6)}, "rouge_l": _rouge_l}  # fmt: skip
 """Name -> (text, reference) -> similarity."""
 
 
@@ -124,18 +114,11 @@ LARGEST_SOURCE = 256 << 10
 """Bytes; as OpenAI's limits are."""
 SCORE = 'Reply with one JSON object and nothing else, in which `result` is the score, a number: {"result": 0.5}'
 ARITHMETIC: dict[type, Callable[..., float]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: math.pow,
-    ast.USub: operator.neg,
-    ast.UAdd: operator.pos,
-}
-FUNCTIONS: dict[str, Callable[..., float]] = {
-    "min": min, "max": max, "abs": abs,
-    "floor": math.floor, "ceil": math.ceil, "exp": math.exp, "sqrt": math.sqrt, "log": math.log,
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.Pow: math.pow,
+    ast.USub: operator.neg, ast.UAdd: operator.pos,
 }  # fmt: skip
+FUNCTIONS: dict[str, Callable[..., float]] = {"min": min, "max": max, "abs": abs,
+    "floor": math.floor, "ceil": math.ceil, "exp": math.exp, "sqrt": math.sqrt, "log": math.log}  # fmt: skip
 """Of formulas."""
 
 
@@ -256,13 +239,8 @@ class OpenAiGrader:
         return grade
 
 
-GRADERS = {
-    "string_check": OpenAiGrader._string_check,
-    "text_similarity": OpenAiGrader._text_similarity,
-    "python": OpenAiGrader._python,
-    "score_model": OpenAiGrader._score_model,
-    "multi": None,
-}
+GRADERS = {"string_check": OpenAiGrader._string_check, "text_similarity": OpenAiGrader._text_similarity,
+    "python": OpenAiGrader._python, "score_model": OpenAiGrader._score_model, "multi": None}  # fmt: skip
 
 
 def namespace(group: AskedGroup, answer: GradedAnswer) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -1,9 +1,7 @@
 """The operations of a worker: one module for each, with its settings in a second module that imports no torch.
 
-Each module has `run(job, progress)`, which reads the job's inputs, calls the rooms below, writes the output directory and
-returns metrics. How to train, decode or quantize is not decided here. Start with `table.py`, the list of operations and
-their settings, then read `sft.py`, the shortest one that trains. `merging/` averages models of one shape; `trials/` runs
-every operation on a tiny model of each family.
+Each has `run(job, progress)`, which reads the job's inputs, calls the rooms below, writes the output directory and returns
+metrics. Start with `table.py`, then read `sft.py`, the shortest one that trains.
 """
 
 from typing import TYPE_CHECKING
@@ -12,10 +10,9 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from model_ops.operations import measure_lengths_settings
-    from model_ops.operations.answer_rows import ANSWER_ROWS
     from model_ops.operations.distill_settings import StudentSettings
     from model_ops.operations.import_base_settings import ImportBaseSettings
-    from model_ops.operations.limit_rows import LIMIT_ROWS
+    from model_ops.operations.limit_rows import ANSWER_ROWS, LIMIT_ROWS
     from model_ops.operations.merging.settings import BASE, LAKE_MODELS, PREFERRED, REINFORCED, TRAINED, MergeSettings
     from model_ops.operations.preference_settings import PreferenceTuningSettings
     from model_ops.operations.quantize import checked_source

@@ -1,10 +1,8 @@
 """Operation `distill`: initialises a student from its teacher's layers or as a model of its own, and distils the teacher.
 
-Job inputs: `teacher` (a model directory), `dataset`, optionally `served` (token ids of logged answers). The student begins as
-some layers of the teacher (model_ops.pruning), or as the model in `base`, with its own tokenizer. Training minimises a
-divergence of student and teacher at assistant tokens (model_ops.objectives.distillation), mixed with cross-entropy by
-`label_weight`; 1 is plain SFT of the same student on the same rows in the same order, the baseline. Under torchrun
-(settings.mesh) the first process reads the teacher, and both models are sharded over the mesh in the same way.
+Job inputs: `teacher` (a model directory), `dataset`, optionally `served` (token ids of logged answers). Training minimises a
+divergence of student and teacher at assistant tokens, mixed with cross-entropy by `label_weight`; 1 is plain SFT, the baseline.
+Under torchrun (settings.mesh) the first process reads the teacher, and both models are sharded over the mesh in the same way.
 """
 
 from pathlib import Path
@@ -56,12 +54,8 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     place = job.input("teacher")
     world = World.start(settings.mesh)
     settings = concrete(settings, world.device)
-    widths = widths_of(
-        AutoConfig.from_pretrained(place, local_files_only=True, trust_remote_code=False),
-        settings.mlp_width,
-        settings.heads,
-        settings.hidden_size,
-    )
+    widths = widths_of(AutoConfig.from_pretrained(place, local_files_only=True, trust_remote_code=False), settings.mlp_width,
+        settings.heads, settings.hidden_size)  # fmt: skip
     own = None if settings.base is None else student_base(Path(settings.base), job.output / ".work" / "base", world, progress)
     reported = None
     if settings.teacher == "answers":
@@ -110,19 +104,8 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     checks = plan_validation(len(plan), packed.settings)
     held_out = first_documents(chats.validation, checks.tokens)
     validate = validation_of(student, held_out, settings.precision, world)
-    result = train(
-        student,
-        plan,
-        loss,
-        settings,
-        job.output / ".work",
-        progress,
-        "distill",
-        validate=validate,
-        validate_every=checks.every,
-        world=world,
-        validate_first=True,
-    )
+    result = train(student, plan, loss, settings, job.output / ".work", progress, "distill", validate=validate,
+        validate_every=checks.every, world=world, validate_first=True)  # fmt: skip
     add_end_of_text(student, ends)
     save_model(student, chats.tokenizer, job.output)
     saved = validated_as_saved(student, validate, result, world, progress, "distill")
@@ -152,10 +135,8 @@ def halve_frozen(teacher: PreTrainedModel, precision: str, world: World) -> None
 
 
 def student_base(base: Path, work: Path, world: World, progress: Progress) -> Path:
-    """The directory to load the student from: the base's own, or that of its bfloat16 weights if it is quantized.
-
-    Raises ModelError for a base that cannot be trained, or that is quantized on a mesh.
-    """
+    """The directory to load the student from: the base's own, or that of its bfloat16 weights if it is quantized. Raises
+    ModelError for a base that cannot be trained, or that is quantized on a mesh."""
     refuse_unusable_base(base)
     if read_config(base).get("quantization_config") is None:
         check_base(base)
@@ -224,16 +205,9 @@ def cached(
         progress.stop_if_requested()
 
     return TeacherCache.write(
-        folder,
-        teacher,
-        chats.documents,
-        settings.top_k,
-        settings.temperature,
-        settings.precision,
-        after_batch=after_batch,
-        vocabulary=vocabulary,
-        drawn=settings.drawn_tokens,
-    )
+        folder, teacher, chats.documents, settings.top_k, settings.temperature, settings.precision, after_batch=after_batch,
+        vocabulary=vocabulary, drawn=settings.drawn_tokens,
+    )  # fmt: skip
 
 
 def divergences_of(settings: StudentSettings) -> tuple[Divergence, Divergence | None]:

@@ -1,11 +1,8 @@
 """Operation `embed`: text embeddings, the normalised mean of a model's last hidden states over a text's tokens.
 
-    {"operation": "embed", "inputs": {"model": "...", "texts": "..."}, "output": "...", "settings": {"max_length": 512}}
-
-Reads texts.parquet (column `text`) in the directory `texts`; writes embeddings.npy, float32 [rows, hidden], in the rows'
-order. Any Hugging Face model with hidden states works; an embedding model is best. A text without words, or of more than
-max_length tokens, becomes a vector of zeros, which is similar to nothing: a truncated text must not drop rows as duplicates,
-because two texts with the same beginning may differ in meaning.
+Reads texts.parquet (column `text`) in the input `texts`; writes embeddings.npy, float32 [rows, hidden], in the rows' order. A
+text without words, or of more than max_length tokens, becomes a vector of zeros, which is similar to nothing: a truncated text
+must not drop rows as duplicates, because two texts with the same beginning may differ in meaning.
 """
 
 from pathlib import Path

@@ -2,16 +2,11 @@
 
     {"operation": "generate", "inputs": {"target": MODEL, "dataset": DATASET, "served": SERVED}, "output": DIR, ...}
 
-Every row of train.parquet and validation.parquet is a conversation. The target answers each of its turns, with its own earlier
-answers in the history (`model_ops.answering.turns`). If SERVED/served.parquet (optional) shows that these weights generated the
-logged answer, its logged token ids are used; otherwise the target answers again with the request's sampling parameters
-(temperature, top-p, ...), unless the settings override them.
-
-The output has the same two files with the columns row_id, turn, session_id, prompt_shape, workload, interaction_id, origin
-('served' or 'generated'), prompt_token_ids, answer_token_ids (with the end-of-text token if the target gave it), finish_reason,
-temperature, sampling (JSON text). Their metadata holds the digests of the target and its vocabulary.
-The input `previous` (optional) is an earlier output: its answers to the same prompts by the same target are taken again.
-Answers are kept under output/.work as chunks are finished, so a killed run answers no prompt twice.
+The target answers each turn of train.parquet and validation.parquet, with its own earlier answers in the history. Where
+SERVED/served.parquet (optional) shows that these weights generated the logged answer, its token ids are used; otherwise the
+target answers with the request's sampling parameters, unless the settings override them. The output has the same two files with
+ANSWER_ROWS; their metadata holds the digests of the target and its vocabulary. The input `previous` (optional) is an earlier
+output: its answers to the same prompts by the same target are taken again. A killed run answers no prompt twice.
 """
 
 import hashlib
@@ -43,7 +38,7 @@ from model_ops.answers import AnswerLog
 from model_ops.files import bare, renamed_when_complete, target_digest, vocabulary_digest, weight_file_stamps
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import end_of_text_ids, load_tokenizer, read_config
-from model_ops.operations.answer_rows import ANSWER_ROWS
+from model_ops.operations.limit_rows import ANSWER_ROWS
 from model_ops.rendering import Unrenderable
 
 TEMPERATURES_SHOWN = 16
@@ -254,20 +249,11 @@ class _Session:
         finish_reason: str,
     ) -> dict[str, Any]:
         self.counts.temperatures[f"{sampling.temperature:g}"] += 1
-        return {
-            "row_id": conversation.row_id,
-            "turn": turn,
-            "session_id": conversation.session_id,
-            "prompt_shape": conversation.prompt_shape,
-            "workload": conversation.workload,
-            "interaction_id": conversation.interaction_ids[turn],
-            "origin": origin,
-            "prompt_token_ids": prompt,
-            "answer_token_ids": answer,
-            "finish_reason": finish_reason,
-            "temperature": sampling.temperature,
-            "sampling": sampling.as_json(),
-        }
+        return {"row_id": conversation.row_id, "turn": turn, "session_id": conversation.session_id,
+            "prompt_shape": conversation.prompt_shape, "workload": conversation.workload,
+            "interaction_id": conversation.interaction_ids[turn], "origin": origin, "prompt_token_ids": prompt,
+            "answer_token_ids": answer, "finish_reason": finish_reason, "temperature": sampling.temperature,
+            "sampling": sampling.as_json()}  # fmt: skip
 
     def _within_vocabulary(self, conversation: Dialogue, tokens: list[int]) -> None:
         strange = [token for token in tokens if not 0 <= token < self.vocabulary]
@@ -295,12 +281,8 @@ def _measures(name: str, table: pa.Table) -> dict[str, Any]:
     lengths = [len(answer) for answer in table["answer_token_ids"].to_pylist()]
     stopped = sum(reason == "stop" for reason in table["finish_reason"].to_pylist())
     served = sum(origin == "served" for origin in table["origin"].to_pylist())
-    return {
-        f"{name}_rows": len(lengths),
-        f"{name}_served_rows": served,
-        f"{name}_answer_tokens": sum(lengths),
-        f"{name}_stopped_share": stopped / max(1, len(lengths)),
-    }
+    return {f"{name}_rows": len(lengths), f"{name}_served_rows": served, f"{name}_answer_tokens": sum(lengths),
+        f"{name}_stopped_share": stopped / max(1, len(lengths))}  # fmt: skip
 
 
 def _write(table: pa.Table, path: Path) -> None:

@@ -1,7 +1,5 @@
 """Operation `import_base`: imports a base model from a Hugging Face directory or from the Hugging Face Hub.
 
-    {"operation": "import_base", "output": "...", "settings": {"model": "Qwen/Qwen3-0.6B"}}
-
 Only safetensors, JSON, Jinja and tokenizer files are imported, never code or pickles, and every tensor is checked against the
 config. An adapter in PEFT's format is merged into its base, quantized weights become bfloat16, and multi-token-prediction
 layers (`model_ops.families.mtp_tensors`) go to mtp/. HF_HUB_OFFLINE and HF_ENDPOINT are respected.

@@ -1,10 +1,7 @@
 """Operation `measure_lengths`: how many rows of a dataset each limit on length costs, before anything is trained on them.
 
-    {"operation": "measure_lengths", "inputs": {"model": BASE, "dataset": SFT_DATASET}, "output": DIR, "settings": {...}}
-
-Tokenizes the dataset with the base model's own tokenizer and chat template, and compares every row with the model's positions,
-the stages' max_length, and the room that an answer needs. Writes limits.parquet (LIMIT_ROWS), lengths.json with a sentence for
-each later stage that could not work at all, and rendered.html and rendered.md with some rows as they are rendered.
+Writes limits.parquet (LIMIT_ROWS), lengths.json with a sentence for each later stage that could not work at all, and
+rendered.html and rendered.md with some rows as the input `model` reads them.
 """
 
 import json
@@ -134,16 +131,9 @@ def compare_training(
     drops = limit.overflow == "drop"
     lost = longer if drops else first >= limit.max_length if limit.overflow == "truncate" else np.zeros(len(lengths), bool)
     findings.costs.append(
-        Cost(
-            name,
-            split,
-            f"{name}.max_length",
-            limit.max_length,
-            len(lengths),
-            0 if drops else int((longer & ~lost).sum()),
-            int(lost.sum()),
-        )
-    )
+        Cost(name, split, f"{name}.max_length", limit.max_length, len(lengths), 0 if drops else int((longer & ~lost).sum()),
+            int(lost.sum()))
+    )  # fmt: skip
     if split == "train" and not len(lengths):
         findings.problems.append(f"{name}: no training row has an answer to learn from; look at the dataset's rows and weights")
     elif split == "train" and lost.all():
@@ -193,16 +183,9 @@ def compare_evaluation(
     first = _first_targets(documents)
     lost, longer = first >= limit.max_length, documents.lengths > limit.max_length
     findings.costs.append(
-        Cost(
-            "evaluation",
-            "test",
-            "evaluation.max_length",
-            limit.max_length,
-            len(first),
-            int((longer & ~lost).sum()),
-            int(lost.sum()),
-        )
-    )
+        Cost("evaluation", "test", "evaluation.max_length", limit.max_length, len(first), int((longer & ~lost).sum()),
+            int(lost.sum()))
+    )  # fmt: skip
     if not len(first):
         findings.problems.append(
             "evaluation: no test row has an answer to measure; raise datasets.sft.test_share or add sessions"

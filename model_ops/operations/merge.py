@@ -1,11 +1,8 @@
 """Operation `merge`: models of one shape in, their weighted mean (a model soup) out, with weights given or searched.
 
-    python -m model_ops.worker job.json      # {"operation": "merge", "inputs": {"model": DIR, "base": DIR}, "output": DIR, ...}
-
 Job inputs: `model` (the model of the stage before), `base`, `preferred` and `fine_tuned` (earlier models, left out where they
-are the same), and for a search `dataset`. The merge has the dtype, config and tokenizer of `model`. A search writes every
-candidate of the grid to a scratch directory and measures its loss on held-out rows; losses are on disk after each candidate, so
-a stopped search continues. Ties go to the earlier candidate.
+are the same), and for a search `dataset`. The merge has the dtype, config and tokenizer of `model`. Losses of a search are on
+disk after each candidate, so a stopped search continues. Ties go to the earlier candidate.
 """
 
 import itertools
@@ -29,10 +26,8 @@ SEARCH_LENGTH = 2_048
 
 
 def run(job: Job, progress: Progress) -> dict[str, Any]:
-    """Merges the models into job.output; metrics: weights, bytes, and with a search the losses of all candidates.
-
-    Raises ModelError, before anything is written, if the models differ in shape, settings or tokenizer.
-    """
+    """Merges the models into job.output; metrics: weights, bytes, and with a search the losses of all candidates. Raises
+    ModelError, before anything is written, if the models differ in shape, settings or tokenizer."""
     settings = job.settings_as(MergeSettings)
     source = job.input("model")
     preferred = job.inputs.get("preferred", source)

@@ -1,14 +1,9 @@
-"""Operation `preference`: trains a model on preferences, by the losses of model_ops.preferences.preference_losses.
+"""Operation `preference`: trains a model on preferences, by the losses of model_ops.preferences.preference.
 
-Job inputs: `model` (a model directory), `dataset` (a preference dataset: train.parquet with pairs, unpaired_train.parquet with
-single answers, and the same for validation). Output as that of `sft`: the model with its tokenizer and chat template, and
-metrics.jsonl. With `on_policy` the model learns from pairs of its own answers to prompts of the dataset, or of the input
-`prompts` (a dataset rl_prompts; `dataset` may then be left out), graded by the input `reward_model` where the grader asks for
-one, and sampled.parquet has a row for each answer.
-
-The reference is the model before this training. It computes the log-probability of every label once, before the first step;
-the file of these numbers is all that is left of it (model_ops.preferences.reference_log_probs). Validation measures the loss,
-and the accuracy and the margin of held-out pairs.
+Job inputs: `model` (a model directory), `dataset` (train.parquet with pairs, unpaired_train.parquet with single answers, and
+the same for validation). With `on_policy` the model learns from pairs of its own answers to prompts of the dataset, or of the
+input `prompts` (rl_prompts), graded by the input `reward_model` where the grader asks for one, and sampled.parquet has a row
+for each answer. The reference computes the log-probability of every label once, before the first step.
 """
 
 from contextlib import ExitStack
@@ -104,19 +99,8 @@ def _run(job: Job, progress: Progress, graders: ExitStack) -> dict[str, float | 
         ReferenceLogProbs(job.output / ".work", base, settings.precision).give(readers, model, world, progress)
     progress.event("note", message=f"preference: {FALLING}")
     with without_dropout(model, progress, "preference"):
-        result = train(
-            model,
-            source,
-            loss,
-            settings,
-            job.output / ".work",
-            progress,
-            "preference",
-            validate=validate,
-            validate_every=checks.every,
-            world=world,
-            validate_first=True,
-        )
+        result = train(model, source, loss, settings, job.output / ".work", progress, "preference", validate=validate,
+            validate_every=checks.every, world=world, validate_first=True)  # fmt: skip
     add_end_of_text(model, end_of_turn_ids(tokenizer))
     numbers |= save_tuned(model, tokenizer, base, settings, job.output)
     numbers |= validated_as_saved(model, validate, result, world, progress, "preference")

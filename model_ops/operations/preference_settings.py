@@ -14,12 +14,9 @@ OF_ANSWERS = ("kto", "bco", "apo_zero_unpaired")
 """Losses that judge an answer by itself."""
 LOSSES = (*OF_PAIRS, *OF_ANSWERS, "sft")
 READ_BY: dict[str, tuple[str, ...]] = {
-    "margin": ("simpo",),
-    "label_noise": ("robust_dpo",),
-    "nll_weight": ("orpo",),
-    "desirable_weight": ("kto",),
+    "margin": ("simpo",), "label_noise": ("robust_dpo",), "nll_weight": ("orpo",), "desirable_weight": ("kto",),
     "undesirable_weight": ("kto",),
-}
+}  # fmt: skip
 """Key of a loss -> the losses that read it; `beta` is read by all but sft."""
 INSTEAD_OF = {
     "dpo_norm": "ipo or simpo, which count by token",
@@ -103,29 +100,18 @@ class PreferenceTuningSettings(TuningSettings):
                 TrainingSettings.PRESETS.items(), (1.0, 1.0, 2.0), (5e-6, 5e-6, 1e-6), strict=True
             )
         },
-        "smollm3": {
-            "loss": {"apo_zero": 1.0},
-            "beta": 0.05,
-            "epochs": 1.0,
-            "learning_rate": 1e-6,
-            "warmup_share": 0.1,
-            "gradient_clip": 0.2,
-            "tokens_per_step": 131_072,
-            "max_length": 24_576,
-        },
-    }
+        "smollm3": {"loss": {"apo_zero": 1.0}, "beta": 0.05, "epochs": 1.0, "learning_rate": 1e-6, "warmup_share": 0.1,
+            "gradient_clip": 0.2, "tokens_per_step": 131_072, "max_length": 24_576},
+    }  # fmt: skip
     """Rates of `quick` and `balanced` are for data of some hundred pairs, those of the others for many steps."""
     COMMON: ClassVar[dict[str, Any]] = {**TuningSettings.COMMON, "loss": {"dpo": 1.0}, "most_epochs": 3.0}
     ADAPTERS_LEARN_FASTER: ClassVar[float] = 20.0
     LEAST_STEPS: ClassVar[int] = 30
     FEW_STEPS: ClassVar[int] = 10
     STAY_OPEN: ClassVar[dict[str, str]] = {
-        **TuningSettings.STAY_OPEN,
-        "beta": "each loss has its own",
-        "rows": "the losses say which",
-        "on_policy": "the dataset's rows",
-        **dict.fromkeys(READ_BY, "each loss has its own"),
-    }
+        **TuningSettings.STAY_OPEN, "beta": "each loss has its own", "rows": "the losses say which",
+        "on_policy": "the dataset's rows", **dict.fromkeys(READ_BY, "each loss has its own"),
+    }  # fmt: skip
 
     @model_validator(mode="after")
     def _losses_agree(self):
@@ -171,6 +157,6 @@ class PreferenceTuningSettings(TuningSettings):
 
     @property
     def given(self) -> dict[str, float]:
-        """Keywords of the losses that are set (model_ops.preferences.preference_losses)."""
+        """Keywords of the losses that are set (model_ops.preferences.preference)."""
         names = {"noise" if key == "label_noise" else key: getattr(self.resolved(), key) for key in ("beta", *READ_BY)}
         return {name: value for name, value in names.items() if value is not None}

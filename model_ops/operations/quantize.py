@@ -1,14 +1,9 @@
 """Operation `quantize`: a model in, the same model with quantized weights out, in the compressed-tensors layout servers load.
 
-    python -m model_ops.worker job.json      # {"operation": "quantize", "inputs": {"model": DIR}, "output": DIR, ...}
-
 The scheme (`model_ops.quantization`) encodes one weight at a time, so memory holds one tensor, not the model. With any method
 but rtn the codes are chosen for what layers read in calibration rows (`model_ops.calibration`), while memory holds one block at
 a time; AWQ and SmoothQuant change norms and biases, too. Under torchrun (settings.mesh) processes share the rows and the
-matrices of a block, and the first one writes the directory. With `distil` the matrices are trained first.
-
-Encoded are the Linear layers of the blocks and experts that are stored as matrices of their own. All else stays as it is and is
-on the list of exceptions in config.json, which the compressed-tensors library writes.
+matrices of a block, and the first one writes the directory. All that is no Linear layer or matrix of an expert stays as it is.
 """
 
 import itertools
@@ -146,13 +141,9 @@ def calibrate(
     if settings.kv_cache:
         cache_layers(layers.matrices)
     documents = calibration_documents(
-        job.inputs["dataset"],
-        source,
-        settings.calibration_rows,
-        settings.calibration_length,
-        settings.seed,
+        job.inputs["dataset"], source, settings.calibration_rows, settings.calibration_length, settings.seed,
         job.inputs.get("served"),
-    )
+    )  # fmt: skip
     if len(documents) < settings.calibration_rows:
         progress.event(
             "note",
@@ -243,14 +234,9 @@ def quantize_directory(
     groups = _targets(schemes, layers)
     announce(groups, output, ignored, bool(scales))
     before = sum(path.stat().st_size for path in source.glob("*.safetensors"))
-    return {
-        "bytes_before": before,
-        "bytes_after": written,
-        "size_share": written / before,
-        "float_share": float_share(headers, schemes),
-        "tensors_quantized": len(errors),
-        "largest_relative_error": max(errors, default=0.0),
-    }
+    return {"bytes_before": before, "bytes_after": written, "size_share": written / before,
+        "float_share": float_share(headers, schemes), "tensors_quantized": len(errors),
+        "largest_relative_error": max(errors, default=0.0)}  # fmt: skip
 
 
 def float_share(headers: Mapping[str, TensorHeader], schemes: Schemes) -> float:
@@ -292,12 +278,8 @@ def _named(listed: Sequence[str], layers: BlockLayers) -> list[str]:
 def _ignored(schemes: Schemes, layers: BlockLayers) -> list[str]:
     """What is not quantized, by the names of checkpoints; experts that a checkpoint stores as one weight also as servers name
     them, one by one."""
-    return [
-        "lm_head",
-        *layers.floats,
-        *_named([layer for layer in layers.matrices if layer not in schemes], layers),
-        *(f"re:{re.escape(module)}\\..*" for module in layers.float_experts),
-    ]
+    return ["lm_head", *layers.floats, *_named([layer for layer in layers.matrices if layer not in schemes], layers),
+        *(f"re:{re.escape(module)}\\..*" for module in layers.float_experts)]  # fmt: skip
 
 
 def _read(source: Path) -> tuple[dict[str, Any], dict[str, TensorHeader], BlockLayers]:
@@ -338,7 +320,8 @@ def _output_layout(source: Path, headers: dict[str, TensorHeader], layers: Block
                     f"{source}: {name} is {header.dtype} {list(header.shape)}, not a float matrix, and cannot be quantized"
                 )
             try:
-                stored = _stored(schemes.get(_layer(name)), header)
+                scheme = schemes.get(_layer(name))  # None: it stays as it is
+                stored = {"weight": (header.dtype, header.shape)} if scheme is None else scheme.stored(*header.shape)
             except ModelError as error:
                 raise ModelError(f"{source}: {name}: {error}") from error
             layout |= {_stored_as(name, part): form for part, form in stored.items()}
@@ -362,11 +345,6 @@ def _output_layout(source: Path, headers: dict[str, TensorHeader], layers: Block
                     "scheme fp8"
                 )
     return layout
-
-
-def _stored(scheme: Scheme | None, header: TensorHeader) -> Layout:
-    """The tensors that a layer is stored as. None: it stays as it is."""
-    return {"weight": (header.dtype, header.shape)} if scheme is None else scheme.stored(*header.shape)
 
 
 def _weight(header: TensorHeader) -> Tensor:

@@ -1,9 +1,8 @@
 """Operation `reward_model`: trains a model that scores answers, on pairs of a chosen and a rejected answer to one prompt.
 
-Job inputs: `model` (a model directory), `dataset` (a preference dataset: train.parquet, optionally validation.parquet, by which
-scores are calibrated, and test.parquet, on which they are measured).
-Output: a sequence classifier of transformers with one label (also with adapters, which are merged), its tokenizer, reward.json
-(model_ops.rewards.reward_record) and metrics.jsonl. With method lora or qlora adapter/ holds adapter and head in PEFT's format.
+Job inputs: `model`, `dataset` (train.parquet, optionally validation.parquet, by which scores are calibrated, and test.parquet,
+on which they are measured). Output: a sequence classifier with one label, its tokenizer, reward.json (reward_record) and
+metrics.jsonl; with method lora or qlora adapter/ holds adapter and head in PEFT's format.
 """
 
 from dataclasses import replace
@@ -83,19 +82,8 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     held_out = first_documents(held, checks.tokens)
     validate = validation_of_pairs(model, to_batches(held_out, kind=RewardBatch), settings.precision, world)
     with without_dropout(model, progress, "reward_model"):
-        result = train(
-            model,
-            plan,
-            RewardLoss(settings.centring),
-            settings,
-            job.output / ".work",
-            progress,
-            "reward_model",
-            validate=validate,
-            validate_every=checks.every,
-            world=world,
-            validate_first=True,
-        )
+        result = train(model, plan, RewardLoss(settings.centring), settings, job.output / ".work", progress, "reward_model",
+            validate=validate, validate_every=checks.every, world=world, validate_first=True)  # fmt: skip
     numbers |= save_tuned(model, scorers_tokenizer(tokenizer, model.config.vocab_size), base, settings, job.output, headed)
     numbers |= validated_as_saved(model, validate, result, world, progress, "reward_model")
     record = _measured(model, settings, world, pairs, validation, test)
@@ -107,15 +95,8 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
 
 
 COUNTED = (
-    "pairs",
-    "equal_answers",
-    "other_prompt",
-    "too_long",
-    "no_answer",
-    "unrenderable_rows",
-    "row_tokens",
-    "shared_tokens",
-)
+    "pairs", "equal_answers", "other_prompt", "too_long", "no_answer", "unrenderable_rows", "row_tokens", "shared_tokens",
+)  # fmt: skip
 """Counts of the training rows that the metrics show."""
 
 
@@ -166,14 +147,8 @@ def _measured(
     chosen, rejected = pairs.lengths().T
     report = reward_report(scored(test), scored(validation), float((chosen > rejected).mean()))
     missed = missed_bounds(report, settings.gate.accuracy, settings.gate.above_longer)
-    return RewardRecord(
-        temperature=report["temperature"],
-        mean=report["mean"] or 0.0,
-        deviation=report["deviation"] or 1.0,
-        may_grade=not missed,
-        missed=missed,
-        held_out=report,
-    )
+    return RewardRecord(temperature=report["temperature"], mean=report["mean"] or 0.0, deviation=report["deviation"] or 1.0,
+        may_grade=not missed, missed=missed, held_out=report)  # fmt: skip
 
 
 def _scores(model: PreTrainedModel, pairs: _Pairs, precision: Precision, world: World) -> Float[np.ndarray, "pairs 2"]:

@@ -1,12 +1,8 @@
 """Operation `rft`: reinforcement fine-tuning of a model on its own answers to prompts, as a grader judges them.
 
 Job inputs: `model` (a model directory), `prompts` (a dataset rl_prompts), `reward_model` where the grader asks for one. Output
-as that of `sft`: the model with its tokenizer and chat template, and metrics.jsonl; rollouts.parquet has a row for each answer.
-
-With `environment` or `agent` an answer is an attempt of several turns, which that grades. On a mesh the first process asks,
-grades, keeps and measures; the others sample their share and learn theirs. Held-out prompts (the validation split, or the test
-split where that is empty) are answered before the first step, during the training and after the last step; the metrics name the
-first ones `before_`.
+as that of `sft`, and rollouts.parquet with a row for each answer. On a mesh the first process asks, grades and measures; the
+others sample and learn their share. Held-out prompts are answered before the first step (metrics `before_`), during and after.
 """
 
 import json

@@ -1,13 +1,8 @@
 """Operation `sample_answers`: a model's answers to prompts, as messages that others learn.
 
-    {"operation": "sample_answers", "inputs": {"model": MODEL, "prompts": DIR}, "output": DIR, "settings": {"temperature": 0.7}}
-
 DIR/prompts.parquet has the columns key (names the answer, and seeds its random numbers), messages, tools and request (JSON
-text) and ts. The output's answers.parquet has key, message (JSON, null with a failure), failure, finish_reason, prompt_tokens
-and answer_tokens. Parameters that the settings leave out are the model's own (generation_config.json), as a server takes them.
-
-A model may be quantized: in a scheme of model_ops.quantization it computes as it is, in another that is known it becomes
-bfloat16 first. Answers are kept in output/.work as chunks are finished, so a killed run computes none twice.
+text) and ts; the output's answers.parquet has SCHEMA. Parameters that the settings leave out are the model's own. A quantized
+model computes as it is, or becomes bfloat16 first. Answers are kept in output/.work, so a killed run computes none twice.
 """
 
 import json
@@ -34,16 +29,8 @@ from model_ops.tasks import UnusableAnswer, message_of
 
 CHUNK_BATCHES = 4
 """Batches in a chunk; a killed run loses at most one chunk."""
-SCHEMA = pa.schema(
-    [
-        ("key", pa.string()),
-        ("message", pa.string()),
-        ("failure", pa.string()),
-        ("finish_reason", pa.string()),
-        ("prompt_tokens", pa.int64()),
-        ("answer_tokens", pa.int64()),
-    ]
-)
+SCHEMA = pa.schema([("key", pa.string()), ("message", pa.string()), ("failure", pa.string()), ("finish_reason", pa.string()),
+    ("prompt_tokens", pa.int64()), ("answer_tokens", pa.int64())])  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,8 @@
 """Operation `sft`: supervised fine-tuning with a loss on assistant tokens only, on packed rows of separate documents.
 
-Job inputs: `model` (a model directory), `dataset` (train.parquet, optionally validation.parquet),
-optionally `served` (token ids of logged answers); to continue an earlier model, `previous` (that model) and `learnt` (the
-dataset that it was trained on).
-Output: the fine-tuned model with its tokenizer and chat template, and metrics.jsonl. With method lora or qlora the weights are
-merged, and adapter/ holds the adapter in PEFT's format (model_ops.training.tuning).
+Job inputs: `model` (a model directory), `dataset` (train.parquet, optionally validation.parquet), optionally `served` (token
+ids of logged answers); to continue an earlier model, `previous` (that model) and `learnt` (the dataset that it was trained on).
+With method lora or qlora the weights are merged, and adapter/ holds the adapter in PEFT's format (model_ops.training.tuning).
 """
 
 from functools import partial
@@ -36,18 +34,9 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     held_out = first_documents(chats.validation, checks.tokens)
     validate = validation_of(model, held_out, settings.precision, world)
     result = train(
-        model,
-        plan,
-        loss,
-        settings,
-        job.output / ".work",
-        progress,
-        "sft",
-        validate=validate,
-        validate_every=checks.every,
-        world=world,
-        validate_first=True,
-    )
+        model, plan, loss, settings, job.output / ".work", progress, "sft", validate=validate, validate_every=checks.every,
+        world=world, validate_first=True,
+    )  # fmt: skip
     add_end_of_text(model, end_of_turn_ids(chats.tokenizer))
     numbers |= save_tuned(model, chats.tokenizer, base, settings, job.output)
     numbers |= validated_as_saved(model, validate, result, world, progress, "sft")

@@ -23,21 +23,10 @@ from model_ops.reinforcement import RftSettings
 from model_ops.speculators import AnySpeculatorSettings
 
 OPERATIONS: dict[str, Any] = {
-    "tiny_base": TinyBaseSettings,
-    "import_base": ImportBaseSettings,
-    "measure_lengths": LengthSettings,
-    "sft": SftSettings,
-    "preference": PreferenceTuningSettings,
-    "reward_model": RewardModelSettings,
-    "rft": RftSettings,
-    "rescore": RescoreSettings,
-    "merge": MergeSettings,
-    "distill": StudentSettings,
-    "quantize": QuantizeSettings,
-    "generate": GenerateSettings,
-    "sample_answers": SampleSettings,
-    "speculator": AnySpeculatorSettings,
-    "evaluate": EvaluateSettings,
-    "embed": EmbedSettings,
-}
+    "tiny_base": TinyBaseSettings, "import_base": ImportBaseSettings, "measure_lengths": LengthSettings, "sft": SftSettings,
+    "preference": PreferenceTuningSettings, "reward_model": RewardModelSettings, "rft": RftSettings,
+    "rescore": RescoreSettings, "merge": MergeSettings, "distill": StudentSettings, "quantize": QuantizeSettings,
+    "generate": GenerateSettings, "sample_answers": SampleSettings, "speculator": AnySpeculatorSettings,
+    "evaluate": EvaluateSettings, "embed": EmbedSettings,
+}  # fmt: skip
 """Operation -> its settings: a Settings model, or a union of them."""

@@ -1,10 +1,8 @@
 """Operation `tiny_base`: trains a byte-level BPE tokenizer and a small Qwen3 model on Python's standard library.
 
-    {"operation": "tiny_base", "output": "...", "settings": {"preset": "quick"}}
-
 The text is `standard_library.modules("base")`, source files that the demo's logs never use. One file in twenty is held out, by
-a hash of its name; metrics give the held-out loss of the model and of a unigram model. The chat template is chatml.jinja in
-this folder. Settings and Python version determine tokenizer and weights.
+a hash of its name. The chat template is chatml.jinja in this folder. Settings and Python version determine tokenizer and
+weights.
 """
 
 import hashlib
@@ -14,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from model_ops.documents import Document, PackedPlan, held_out_loss, mean_loss
@@ -23,8 +22,28 @@ from model_ops.machine import concrete
 from model_ops.models import save_model, training_device
 from model_ops.objectives import next_token_loss
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
-from model_ops.operations.tiny_tokenizer import END_OF_TEXT, train_tokenizer
 from model_ops.training import plan_validation, train
+
+END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+
+
+def train_tokenizer(texts: list[str], settings: TinyBaseSettings) -> PreTrainedTokenizerFast:
+    """Trains a byte-level BPE tokenizer, which can encode any text. Ids 0 to 2 are the special tokens."""
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.train_from_iterator(
+        texts,
+        trainers.BpeTrainer(vocab_size=settings.vocab_size, special_tokens=[END_OF_TEXT, TURN_START, TURN_END],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False),
+    )  # fmt: skip
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token=TURN_END, pad_token=END_OF_TEXT, additional_special_tokens=[TURN_START],
+        model_max_length=settings.max_position_embeddings, clean_up_tokenization_spaces=False,
+    )  # fmt: skip
+    tokenizer.chat_template = (Path(__file__).parent / "chatml.jinja").read_text()
+    return tokenizer
+
 
 HELD_OUT_ONE_IN = 20
 VALIDATION_TOKENS = 24_000
@@ -99,12 +118,9 @@ def spread(documents: list[Document], tokens: int) -> list[Document]:
 
 
 def new_model(settings: TinyBaseSettings, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
-    """A model with seeded initial weights in float32 and a tied head.
-
-    The standard deviation is 0.7 / sqrt(hidden): the usual 0.02 suits models ten times as wide, and at hidden 128, 100 steps
-    of 2,048 tokens reach a loss of 6.2 with it and 5.5 with 0.7 / sqrt(hidden). Output projections of attention and MLP are
-    divided by sqrt(2 layers), as in GPT-2.
-    """
+    """A model with seeded initial weights in float32 and a tied head. The standard deviation is 0.7 / sqrt(hidden): the usual
+    0.02 suits models ten times as wide, and at hidden 128, 100 steps of 2,048 tokens reach a loss of 6.2 with it and 5.5 with
+    0.7 / sqrt(hidden). Output projections of attention and MLP are divided by sqrt(2 layers), as in GPT-2."""
     torch.manual_seed(settings.seed)
     model = Qwen3ForCausalLM(
         Qwen3Config(

@@ -53,7 +53,7 @@ class PreferenceBatch(Batch):
     members: tuple[int, ...] = ()
     """Indices of the documents."""
     z0: float = 0.0
-    """How far the model is from the reference (model_ops.preferences.mismatched_answers)."""
+    """How far the model is from the reference (model_ops.preferences.held_out_preferences)."""
 
     def silenced(self) -> Self:
         """As Batch.silenced, without members."""
@@ -97,19 +97,14 @@ def preference_batch(
         desirable += [True, False] if is_pair else [bool(preferences.verdicts[member])]
         others += [first + 1, first] if is_pair else [NO_ANSWER]
         rows += [member] * len(masks)
-    return replace(
-        to_batch(documents, PreferenceBatch),
-        desirable=torch.tensor(desirable, dtype=torch.bool),
-        others=torch.tensor(others, dtype=torch.int64),
-        answer_tokens=torch.tensor(tokens, dtype=torch.int64),
+    return replace(to_batch(documents, PreferenceBatch), desirable=torch.tensor(desirable, dtype=torch.bool),
+        others=torch.tensor(others, dtype=torch.int64), answer_tokens=torch.tensor(tokens, dtype=torch.int64),
         answer_weights=torch.from_numpy(preferences.weights[rows]),
-        confidence=torch.from_numpy(preferences.confidence[rows]),
-        members=tuple(members),
-    )
+        confidence=torch.from_numpy(preferences.confidence[rows]), members=tuple(members))  # fmt: skip
 
 
 class ReferenceReader(Protocol):
-    """What needs a reference's log-probabilities (model_ops.preferences.reference_log_probs)."""
+    """What needs a reference's log-probabilities (model_ops.preferences.sampled_pairs)."""
 
     def asks(self) -> dict[str, Asked]:
         """Rows by name. Every process asks for the same."""

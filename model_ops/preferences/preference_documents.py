@@ -68,12 +68,9 @@ def read_preferences(
     shares: bool,
     positions: int | None = None,
 ) -> Preferences:
-    """The split's pairs, then its single answers.
-
-    shares: whether the rejected answer continues the chosen one's prompt. positions: of the model, for each answer with its
-    prompt. Raises ModelError if a file cannot be read, or if the template refuses more rows than the dataset's settings of
-    rendering allow.
-    """
+    """The split's pairs, then its single answers. shares: whether the rejected answer continues the chosen one's prompt.
+    positions: of the model, for each answer with its prompt. Raises ModelError if a file cannot be read, or if the template
+    refuses more rows than the dataset's settings of rendering allow."""
     rendering, counts, refused = RenderingSettings.read(dataset), Counter[str](), RefusedRows()
     known: list[tuple[int, float, float, float, str]] = []
 
@@ -168,13 +165,8 @@ def _row(record: dict[str, Any], side: str, path: Path) -> Row:
     try:
         prompt, answer = json.loads(record["prompt"]), json.loads(record[side])
         tools, request = (json.loads(record[name]) if record.get(name) else None for name in ("tools", "request"))
-        return Row(
-            record["row_id"],
-            [*({**message, "weight": 0} for message in prompt), {**answer[0], "weight": 1}],
-            tools,
-            request=request,
-            ts=record.get("ts"),
-        )
+        return Row(record["row_id"], [*({**message, "weight": 0} for message in prompt), {**answer[0], "weight": 1}], tools,
+            request=request, ts=record.get("ts"))  # fmt: skip
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise ModelError(
             f"{path}: prompt, tools, request or {side} of row {record['row_id']} are not JSON text of messages"

@@ -1,9 +1,7 @@
-"""Rounds of a model's own answers: it answers the next prompts, a grader says how good each answer is, best and worst are a
-pair.
+"""Rounds of a model's own answers: it answers the next prompts, a grader grades, best and worst answer are a pair.
 
-The best answer is one that ends, because a cut one would teach to go on without end; the worst may be a cut one. Prompts whose
-answers are all as good (ties), of which none ends, or of which fewer than two have a grade give no pair and are counted. A
-round that gives fewer pairs than steps asks further prompts, MOST_CHUNKS times in all.
+The best answer is one that ends, because a cut one would teach to go on without end; the worst may be a cut one. A round that
+gives fewer pairs than steps asks further prompts, MOST_CHUNKS times in all.
 """
 
 from collections import Counter

@@ -6,12 +6,67 @@ import math
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PlainValidator, WithJsonSchema, field_validator, model_validator
 
+from model_ops.answering import plain_address
 from model_ops.files import LocalPath
 from model_ops.graders import GraderSettings
-from model_ops.reinforcement.engine_settings import EngineName, RolloutServerSettings
+from model_ops.jobs import Settings
 from model_ops.training import TrainingSettings, TuningSettings
+
+ENGINES = ("in_process", "vllm")
+
+
+def _engine(given: Any) -> str | list[str]:
+    """A word, or addresses."""
+    if given in ENGINES:
+        return given
+    addresses = [given] if isinstance(given, str) else given
+    if (
+        not isinstance(addresses, list)
+        or not addresses
+        or not all(isinstance(each, str) and "://" in each for each in addresses)
+    ):
+        raise ValueError("it is in_process, vllm, or the address of a vLLM server, such as http://localhost:8000, or several")
+    return [plain_address(each) for each in addresses]
+
+
+ADDRESS = {"type": "string", "pattern": "://"}
+EngineName = Annotated[
+    str | list[str],
+    PlainValidator(_engine),
+    WithJsonSchema({"anyOf": [{"enum": [*ENGINES]}, ADDRESS, {"type": "array", "items": ADDRESS, "minItems": 1}]}),
+]
+"""Where answers are sampled: here, in a server that is started here, or in servers at addresses."""
+CHOSEN_WORDS = ("--host", "--port", "--model", "--served-model-name", "--api-key", "--trust-remote-code", "--logprobs-mode",
+    "--generation-config", "--speculative-config")  # fmt: skip
+"""Options of vLLM that the training chooses, or that it never gives."""
+
+
+class RolloutServerSettings(Settings):
+    """The vLLM server that `engine: vllm` starts on this machine."""
+
+    python: Annotated[str, LocalPath("program", "a Python interpreter, such as ./venvs/vllm/bin/python")] | None = Field(
+        None,
+        min_length=1,
+        description="Python interpreter of an environment that has vLLM, such as ./venvs/vllm/bin/python. Left out: the "
+        "environment of millrace, or else the command `vllm` on PATH",
+    )
+    arguments: list[str] = Field(
+        default_factory=list,
+        description='Further arguments of the server, such as ["--gpu-memory-utilization", "0.4"] where it shares a device '
+        "with the training",
+    )
+    start_s: float = Field(900, gt=0, le=86_400, description="Most seconds until the server can be asked")
+
+    @field_validator("arguments")
+    @classmethod
+    def _leaves_what_is_chosen(cls, value: list[str]) -> list[str]:
+        for word in value:
+            if (name := word.partition("=")[0].replace("_", "-")) in CHOSEN_WORDS:
+                raise ValueError(f"it holds {name}, which the training chooses itself or never gives; take it out")
+        return value
+
 
 PolicyLossName = Literal["grpo", "dr_grpo", "rloo", "gspo", "cispo", "dppo", "kimi_k2"]
 Advantage = Literal["group", "centred", "leave_one_out", "reinforce_plus"]
@@ -21,21 +76,15 @@ FILE_AND_NAME = r".*\.py:[^\W\d]\w*$"
 TASKSETS = "verifiers"
 """The agent that plays tasksets of that library."""
 OF_LOSS: dict[str, tuple[Advantage, Aggregation]] = {
-    "grpo": ("group", "token"),
-    "dr_grpo": ("centred", "constant"),
-    "rloo": ("leave_one_out", "rollout"),
-    "gspo": ("group", "rollout"),
-    "cispo": ("group", "token"),
-    "dppo": ("centred", "token"),
+    "grpo": ("group", "token"), "dr_grpo": ("centred", "constant"), "rloo": ("leave_one_out", "rollout"),
+    "gspo": ("group", "rollout"), "cispo": ("group", "token"), "dppo": ("centred", "token"),
     "kimi_k2": ("centred", "rollout"),
-}
+}  # fmt: skip
 """Advantage and aggregation of each loss, as its source has them; the mean over tokens of grpo is that of DAPO."""
 READ_BY: dict[str, tuple[str, ...]] = {
-    "clip_low": ("grpo", "dr_grpo", "rloo", "gspo", "dppo"),
-    "clip_high": ("grpo", "dr_grpo", "rloo", "gspo", "dppo"),
-    "cap": ("cispo",),
-    "tau": ("kimi_k2",),
-}
+    "clip_low": ("grpo", "dr_grpo", "rloo", "gspo", "dppo"), "clip_high": ("grpo", "dr_grpo", "rloo", "gspo", "dppo"),
+    "cap": ("cispo",), "tau": ("kimi_k2",),
+}  # fmt: skip
 """Key of a loss -> the losses that read it."""
 
 
@@ -195,12 +244,8 @@ class RftSettings(TuningSettings):
         description="Answers that max_new_tokens cuts: mask leaves them out, because a cut says nothing of their quality; "
         "penalty lowers the grade of the last overlong_tokens before the limit; none learns them as graded",
     )
-    overlong_tokens: int | None = Field(
-        None,
-        ge=1,
-        le=1_000_000,
-        description="penalty: tokens over which the grade falls by 1. Left out: a fifth of max_new_tokens",
-    )
+    overlong_tokens: int | None = Field(None, ge=1, le=1_000_000,
+        description="penalty: tokens over which the grade falls by 1. Left out: a fifth of max_new_tokens")  # fmt: skip
     passing_grade: float = Field(
         1.0,
         ge=-1e6,
@@ -234,23 +279,13 @@ class RftSettings(TuningSettings):
     ADAPTERS_LEARN_FASTER: ClassVar[float] = 40.0
     LEAST_STEPS: ClassVar[int] = 40
     STAY_OPEN: ClassVar[dict[str, str]] = {
-        **TuningSettings.STAY_OPEN,
-        **dict.fromkeys(READ_BY, "each loss has its own"),
-        "advantage": "each loss has its own",
-        "aggregation": "each loss has its own",
-        "correction": "none, or tis with max_staleness",
-        "overlong_tokens": "a fifth of max_new_tokens",
-        "temperature_end": "temperature",
-        "max_new_tokens_start": "max_new_tokens",
-        "held_out_grader": "the rows' own, or grader",
-        "environment": "none",
-        "agent": "none",
-        "python": "that of millrace",
-        "grader": "the environment or the agent",
-        "drafter": "none",
-        "server": "the defaults of its keys",
-        "seconds": "10, of an agent 300",
-    }
+        **TuningSettings.STAY_OPEN, **dict.fromkeys(READ_BY, "each loss has its own"), "advantage": "each loss has its own",
+        "aggregation": "each loss has its own", "correction": "none, or tis with max_staleness",
+        "overlong_tokens": "a fifth of max_new_tokens", "temperature_end": "temperature",
+        "max_new_tokens_start": "max_new_tokens", "held_out_grader": "the rows' own, or grader", "environment": "none",
+        "agent": "none", "python": "that of millrace", "grader": "the environment or the agent", "drafter": "none",
+        "server": "the defaults of its keys", "seconds": "10, of an agent 300",
+    }  # fmt: skip
 
     @model_validator(mode="after")
     def _keys_agree(self):
@@ -305,12 +340,8 @@ class RftSettings(TuningSettings):
         """The settings of a round: temperature and longest answer on a line from the first step (place 0) to the last one
         (1)."""
         begin, end = self.max_new_tokens_start or self.max_new_tokens, self.temperature_end or self.temperature
-        return self.model_copy(
-            update={
-                "temperature": self.temperature + place * (end - self.temperature),
-                "max_new_tokens": round(begin + place * (self.max_new_tokens - begin)),
-            }
-        )
+        return self.model_copy(update={"temperature": self.temperature + place * (end - self.temperature),
+            "max_new_tokens": round(begin + place * (self.max_new_tokens - begin))})  # fmt: skip
 
     @property
     def prompts_a_step(self) -> int:
@@ -331,7 +362,7 @@ class RftSettings(TuningSettings):
 
     @property
     def given(self) -> dict[str, float]:
-        """Keywords of the loss that are set (model_ops.reinforcement.policy_losses)."""
+        """Keywords of the loss that are set (model_ops.reinforcement.policy_loss)."""
         return {key: value for key in READ_BY if (value := getattr(self, key)) is not None}
 
     @property

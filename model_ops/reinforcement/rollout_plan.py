@@ -1,11 +1,7 @@
 """Steps that learn from rollouts of the model in training: a StatefulSource of RolloutBatch.
 
-Step i learns from its share of round i // sync_steps. The asker (round_asker.py, or with `max_staleness` asynchronous_asker.py)
-has a round's prompts answered; rollout_groups.py says what it teaches: a group whose grades are all equal is left out, and so
-is a rollout without a grade, and with `overlong: mask` a cut one. The canary (canary.py) refuses answers of other weights.
-
-The state is the log: a run that continues finds the rounds there. Checkpoints hold what the watch (rollout_watch.py) and the
-canary saw. On a mesh the first process has the log and plans each round; each process learns its share of the micro-batches.
+Step i learns from its share of round i // sync_steps. The state is the log: a run that continues finds the rounds there, and
+checkpoints hold what watch and canary saw. On a mesh the first process has the log and plans each round.
 """
 
 import math
@@ -19,10 +15,9 @@ from torch import nn
 
 from model_ops.answers import Engine, Rollout, RolloutLog, RolloutMaker, RolloutOutcome, Sampled, SampledPrompt
 from model_ops.documents import MICRO_BATCH_TOKENS, Document
-from model_ops.graders import Grade
+from model_ops.graders import Grade, GraderSettings
 from model_ops.jobs import ModelError, Progress
 from model_ops.parallel import World
-from model_ops.reinforcement.asynchronous_asker import AsynchronousAsker
 from model_ops.reinforcement.canary import PolicyReader, RoundCanary
 from model_ops.reinforcement.policy_loss import PolicyLoss
 from model_ops.reinforcement.rft_settings import RftSettings
@@ -36,9 +31,92 @@ from model_ops.reinforcement.rollout_batches import (
     rollout_batches,
 )
 from model_ops.reinforcement.rollout_groups import Group, LearntGroup, learnt_ages, learnt_groups, round_numbers
-from model_ops.reinforcement.rollout_watch import RolloutWatch
-from model_ops.reinforcement.round_asker import RoundAsker
+from model_ops.reinforcement.round_asker import AsynchronousAsker, RoundAsker
 from model_ops.training import StartWeights
+
+SILENT_ROUNDS, MOSTLY = 5, 0.9
+"""A warning after so many rounds in a row in which at least this share of groups taught nothing."""
+LEAST_ENTROPY = 0.05
+"""Nats by token. A model of 10 million weights at 0.04 had 92 % equal groups and learnt nothing ever after."""
+GREATEST_GROWTH = 3.0
+
+
+def teach_nothing(taught: int, groups: int) -> bool:
+    """Whether a round of so many groups, of which `taught` taught something, counts as one that taught nothing."""
+    return groups - taught >= MOSTLY * groups
+
+
+class RolloutWatch:
+    """cuts_are_masked: whether cut answers are left out. Its state is part of the plan's."""
+
+    def __init__(self, progress: Progress, cuts_are_masked: bool):
+        self._progress, self._cuts_are_masked = progress, cuts_are_masked
+        self._silent, self._first_entropy, self._has_warned = 0, math.nan, False
+
+    def state(self) -> dict[str, Any]:
+        first = None if math.isnan(self._first_entropy) else self._first_entropy
+        return {"silent": self._silent, "first_entropy": first, "told": self._has_warned}
+
+    def resume(self, state: dict[str, Any]) -> None:
+        self._silent, self._has_warned = state["silent"], state["told"]
+        self._first_entropy = math.nan if state["first_entropy"] is None else state["first_entropy"]
+
+    def see(self, groups: Sequence[Sequence[Rollout]], taught: int) -> None:
+        """Takes a round. taught: groups from which something is learnt."""
+        each = [rollout for group in groups for rollout in group]
+        self._see_silence(each, taught, len(groups))
+        self._see_entropy(each)
+
+    def _see_silence(self, each: Sequence[Rollout], taught: int, groups: int) -> None:
+        self._silent = self._silent + 1 if teach_nothing(taught, groups) else 0
+        if self._silent and self._silent % SILENT_ROUNDS == 0:
+            cut = sum(not rollout.ended for rollout in each) / max(1, len(each))
+            why = (
+                f"{cut:z.0%} of answers are cut: raise max_new_tokens, or set overlong: penalty"
+                if cut > MOSTLY and self._cuts_are_masked
+                else "the answers to a prompt are all as good: choose prompts that the model solves sometimes, raise answers "
+                "or temperature, or end the training"
+            )
+            taught_last = f"{taught} of {groups} prompts in the last"
+            self._warn(f"{self._silent} rounds in a row taught almost nothing ({taught_last}); {why}")
+
+    def _see_entropy(self, each: Sequence[Rollout]) -> None:
+        logs = np.concatenate([np.zeros(0, np.float32), *(rollout.log_probs[rollout.sampled] for rollout in each)])
+        logs = logs[np.isfinite(logs)]
+        if self._has_warned or not len(logs):
+            return
+        entropy = -float(logs.mean(dtype=np.float64))
+        if math.isnan(self._first_entropy):
+            self._first_entropy = entropy
+        if entropy < LEAST_ENTROPY:
+            self._has_warned = True
+            self._warn(
+                f"the entropy fell to {entropy:.3f} nats by token, below {LEAST_ENTROPY:g}: the answers to a prompt become one "
+                "and the same, and nothing more is learnt; lower learning_rate, or raise clip_high or temperature"
+            )
+        elif entropy > GREATEST_GROWTH * max(self._first_entropy, LEAST_ENTROPY):
+            self._has_warned = True
+            self._warn(
+                f"the entropy grew from {self._first_entropy:.3f} to {entropy:.3f} nats by token: answers become noise; lower "
+                "learning_rate, or set kl above 0"
+            )
+
+    def _warn(self, said: str) -> None:
+        self._progress.event("warning", message=f"rft: {said}")
+
+
+def variance_shares(grades: Sequence[Grade], settings: GraderSettings) -> dict[str, float]:
+    """The share of each part in the variance of the grades, by a grader that adds its parts: covariance of the weighted part
+    with the grade over the grade's variance, which add up to 1 (a part's share may be below 0). Of answers that have a grade
+    and all parts; {} where fewer than two parts are added, or the grades are all equal."""
+    names = list(settings.parts)
+    whole = [grade for grade in grades if grade.value is not None and set(names) <= grade.parts.keys()]
+    if len(names) < 2 or settings.combine != "sum" or len(whole) < 2:
+        return {}
+    values = np.array([[settings.parts[name].weight * grade.parts[name] for name in names] for grade in whole])
+    apart, total = values - values.mean(0), values.sum(1) - values.sum(1).mean()
+    variance = float(total @ total)
+    return {name: float(apart[:, place] @ total) / variance for place, name in enumerate(names)} if variance > 0 else {}
 
 
 class RolloutPlan:

@@ -1,8 +1,6 @@
 """Rows as a server renders them: the prompt from the chat template, what a model learns after it, and the token ids of both.
 
-A model is taught exactly what a server would send it and parse from it, and exact served ids win over rendered text. Start
-with `chat_template.py`, then `turns.py` (what is learnt after a prompt) and `tokens.py`. `picture.py` draws the page of
-`millrace show`. Packing into batches is in `documents`.
+Start with `chat_template.py`, then `turns.py` (what is learnt after a prompt) and `tokens.py`. Exact served ids win over text.
 """
 
 from typing import TYPE_CHECKING
@@ -10,15 +8,21 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from model_ops.rendering import server_messages, thought_marks
-    from model_ops.rendering.chat_template import ChatTemplate, Unrenderable
-    from model_ops.rendering.contexts import RenderedRow, rendered_rows
-    from model_ops.rendering.end_of_turn import special_tokens
+    from model_ops.rendering import server_messages
+    from model_ops.rendering.chat_template import ChatTemplate, Unrenderable, special_tokens
+    from model_ops.rendering.contexts import ReasoningBudget, RenderedRow, rendered_rows
     from model_ops.rendering.endpoint_tokens import PADDED, EndpointTokens
     from model_ops.rendering.picture import Picture
-    from model_ops.rendering.reasoning_budget import ReasoningBudget
-    from model_ops.rendering.row import LEARNT_REQUEST, ROWS_AT_ONCE, Row, Split, iterate_rows, read_rows, request_of
-    from model_ops.rendering.settings import RenderingSettings
+    from model_ops.rendering.row import (
+        LEARNT_REQUEST,
+        ROWS_AT_ONCE,
+        RenderingSettings,
+        Row,
+        Split,
+        iterate_rows,
+        read_rows,
+        request_of,
+    )
     from model_ops.rendering.tokens import Context, ServedTokens, TurnEncoder, end_of_turn_ids
     from model_ops.rendering.turns import learnt_turns
 

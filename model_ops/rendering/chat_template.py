@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -23,22 +24,109 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from model_ops.jobs import ModelError
-from model_ops.rendering.end_of_turn import EndOfTurn, end_of_turn, special_tokens
 from model_ops.rendering.row import Row
-from model_ops.rendering.server_messages import Arguments, server_messages, with_reasoning
-from model_ops.rendering.thought_marks import MARKS
+from model_ops.rendering.server_messages import MARKS, Arguments, server_messages, with_reasoning
+
+
+@dataclass(frozen=True)
+class EndOfTurn:
+    """How a chat template ends an answer."""
+
+    cut: str
+    """Text to remove from the end of an answer."""
+    added: str
+    """Text to append, unless a special token ends the answer."""
+    specials: tuple[str, ...]
+
+    def applied(self, answer: str, eos: str | None) -> str:
+        """The answer up to its end of turn. A server stops at the first eos, so nothing after it is learnt."""
+        if self.cut and answer.endswith(self.cut):
+            answer = answer[: -len(self.cut)]
+        if eos and eos in answer:
+            answer = answer[: answer.index(eos) + len(eos)]
+        bare = answer.rstrip()
+        if bare.endswith(self.specials):
+            return bare
+        return (answer if self.added[:1].isspace() else answer.rstrip("\n")) + (self.added or eos or "")
+
+    def removed(self, answer: str, eos: str | None) -> str:
+        """The answer without its end of turn: of an answer that was cut, the model has said no more."""
+        whole = self.applied(answer, eos)
+        last = next(
+            (
+                end
+                for end in sorted((self.added, eos or "", *self.specials), key=len, reverse=True)
+                if end and whole.endswith(end)
+            ),
+            "",
+        )
+        return whole.removesuffix(last)
+
+
+def end_of_turn(question: str, alone: str, followed: str, specials: Sequence[str]) -> EndOfTurn:
+    """The end of an answer. question: the rendering of a question, without generation prompt if the template can leave it out.
+    alone: question and answer. followed: question, answer, and a next message. specials: the special tokens."""
+    tokens = tuple(specials)
+    shared = _shared(alone, followed)
+    if shared == len(alone):
+        if alone.rstrip().endswith(tokens):
+            return EndOfTurn("", "", tokens)
+        first = _first_special(followed[shared:], tokens)
+        return EndOfTurn("", followed[shared : shared + first] if first else "", tokens)
+    always = _generation_prompt(question, alone, tokens)
+    if always:
+        return EndOfTurn(always, "", tokens)
+    end = alone[:shared]
+    while end and not end.rstrip().endswith(tokens) and _inside_special(alone, len(end), tokens):
+        end = end[:-1]
+    if end.rstrip().endswith(tokens) and not alone[len(end.rstrip()) :].startswith(tokens):
+        return EndOfTurn(alone[len(end.rstrip()) :], "", tokens)
+    return EndOfTurn("", "", tokens)
+
+
+def special_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """All special tokens: those with a role (bos, eos, ...) and those only marked as special, such as <|eot_id|> in Llama 3's
+    base models."""
+    added = tokenizer.added_tokens_decoder.values()
+    return list(dict.fromkeys([*tokenizer.all_special_tokens, *(token.content for token in added if token.special)]))
+
+
+def _shared(one: str, other: str) -> int:
+    """Length of the common beginning."""
+    return next(
+        (place for place, (left, right) in enumerate(zip(one, other, strict=False)) if left != right), min(len(one), len(other))
+    )
+
+
+def _first_special(text: str, specials: tuple[str, ...]) -> int:
+    """Index after the first special token of a text, if only white space precedes it; else 0."""
+    begin = len(text) - len(text.lstrip())
+    longest = max((len(token) for token in specials if text.startswith(token, begin)), default=0)
+    return begin + longest if longest else 0
+
+
+def _inside_special(text: str, place: int, specials: tuple[str, ...]) -> bool:
+    """Whether a special token lies around this place, or white space before it."""
+    if text[place - 1 : place].isspace():
+        return True
+    return any(text.startswith(token, start) for token in specials for start in range(max(0, place - len(token) + 1), place))
+
+
+def _generation_prompt(question: str, alone: str, specials: tuple[str, ...]) -> str:
+    """The generation prompt that a template adds to every rendering; empty if it adds none."""
+    after = question.rpartition("QUESTION")[2]
+    first = _first_special(after, specials)
+    prompt = after[first:]
+    return prompt if first and prompt.strip() and alone.endswith(prompt) else ""
+
 
 DATE_OF_ROWS_WITHOUT_TIME = datetime(2025, 1, 1, tzinfo=UTC)
 """A fixed date, so that the same dataset gives the same tokens on every day."""
 
 DATE_CALL = re.compile(r"strftime_now\(\s*(['\"])(?P<format>.*?)\1\s*\)")
 
-RESERVED = frozenset(
-    {
-        "messages", "tools", "conversations", "conversation", "chat_template", "tokenize", "add_generation_prompt",
-        "continue_final_message", "return_assistant_tokens_mask", "millrace_dates",
-}
-)  # fmt: skip
+RESERVED = frozenset({"messages", "tools", "conversations", "conversation", "chat_template", "tokenize",
+    "add_generation_prompt", "continue_final_message", "return_assistant_tokens_mask", "millrace_dates"})  # fmt: skip
 """Names that a logged request cannot set in the template."""
 
 CONTINUES = "continue_final_message"
@@ -179,17 +267,13 @@ class ChatTemplate:
             server_messages(messages, self.arguments, False, False), [PROBE_TOOL] if has_tools else None, {}, generation_prompt
         )
 
-    def _has_developer(self, has_tools: bool) -> bool:
-        """Whether the template knows the role `developer`, as vLLM finds out."""
-        return re.search("""(["'])developer\\1""", self._source(has_tools)) is not None
-
     def _texts(self) -> list[str]:
         template = self.tokenizer.chat_template
         return list(template.values()) if isinstance(template, dict) else [template]
 
     def _rendered(self, row: Row, messages: Sequence[dict[str, Any]], generation_prompt: bool, continued: bool = False) -> str:
         try:
-            has_developer = self._has_developer(bool(row.tools))
+            has_developer = re.search("""(["'])developer\\1""", self._source(bool(row.tools))) is not None  # as vLLM finds out
             served = server_messages(messages, self.arguments, has_developer, self.takes_parts)
             if not (generation_prompt or continued) and not isinstance(messages[-1].get("content"), list):
                 served[-1:] = server_messages(messages[-1:], self.arguments, has_developer, False)  # as the model says it
@@ -223,14 +307,9 @@ class ChatTemplate:
             call["format"]: (ts or DATE_OF_ROWS_WITHOUT_TIME).strftime(call["format"]) for call in DATE_CALL.finditer(source)
         }
         rendered, _ = render_jinja_template(
-            conversations=[messages],
-            tools=tools or None,
-            chat_template=source,
-            add_generation_prompt=generation_prompt,
-            continue_final_message=continued,
-            **{**self.tokenizer.special_tokens_map, **variables},
-            millrace_dates=dates,
-        )
+            conversations=[messages], tools=tools or None, chat_template=source, add_generation_prompt=generation_prompt,
+            continue_final_message=continued, **{**self.tokenizer.special_tokens_map, **variables}, millrace_dates=dates,
+        )  # fmt: skip
         return rendered[0]
 
     def _source(self, has_tools: bool) -> str:

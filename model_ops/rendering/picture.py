@@ -20,8 +20,7 @@ from transformers import PreTrainedTokenizerBase
 
 from model_ops.jobs import ModelError
 from model_ops.rendering.contexts import RenderedRow, rendered_rows
-from model_ops.rendering.row import Row, Split, iterate_rows
-from model_ops.rendering.settings import RenderingSettings
+from model_ops.rendering.row import RenderingSettings, Row, Split, iterate_rows
 from model_ops.rendering.tokens import Context, ServedTokens
 
 ROWS_LOOKED_AT = 2_000
@@ -83,10 +82,8 @@ class Picture:
         row_id: str | None = None,
         served: ServedTokens | None = None,
     ) -> Picture:
-        """The first `count` rows of a split that are taught and as many that are left out; or the row `row_id` alone.
-
-        Raises ModelError for an unknown row id, and as `rendered_rows` does.
-        """
+        """The first `count` rows of a split that are taught and as many that are left out; or the row `row_id` alone. Raises
+        ModelError for an unknown row id, and as `rendered_rows` does."""
         rows: Iterator[Row] = iterate_rows(dataset, split)
         rows = (row for row in rows if row.row_id == row_id) if row_id is not None else islice(rows, ROWS_LOOKED_AT)
         shown: list[ShownRow] = []
@@ -103,25 +100,13 @@ class Picture:
             pictures[bool(reason)] += 1
             if pictures[bool(reason)] <= count:
                 shown.append(
-                    ShownRow(
-                        rendered.row.row_id,
-                        [runs(tokenizer, context) for context in rendered.contexts],
-                        reason,
-                        rendered.served_answers,
-                    )
-                )
+                    ShownRow(rendered.row.row_id, [runs(tokenizer, context) for context in rendered.contexts], reason,
+                        rendered.served_answers)
+                )  # fmt: skip
         if row_id is not None and not shown:
             raise ModelError(f"{split} of {dataset} has no row {row_id}; `millrace why {row_id}` tells what became of it")
-        return cls(
-            str(dataset),
-            split,
-            shown,
-            counts["rows"],
-            counts["contexts"],
-            counts["tokens"],
-            counts["learnt"],
-            dict(dropped.most_common()),
-        )
+        return cls(str(dataset), split, shown, counts["rows"], counts["contexts"], counts["tokens"], counts["learnt"],
+            dict(dropped.most_common()))  # fmt: skip
 
     def markdown(self, rows: int = 3, characters: int = 1_500) -> str:
         """The first rows as Markdown, learnt text between « and ». Of a longer text the beginning and the end are shown."""

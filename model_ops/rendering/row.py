@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import Field, ValidationError
 
-from model_ops.jobs import ModelError
+from model_ops.files import write_text
+from model_ops.jobs import ModelError, Settings
 
 Split = Literal["train", "validation", "test"]
 
@@ -97,17 +99,9 @@ def _rows_of(table: pa.RecordBatch, path: Path) -> Iterator[Row]:
     columns = [table[name].to_pylist() if name in table.schema.names else [None] * len(table) for name in COLUMNS]
     for row_id, messages, tools, text, token_ids, labels, request, ts, interaction_ids in zip(*columns, strict=True):
         try:
-            row = Row(
-                str(row_id),
-                json.loads(messages),
-                json.loads(tools) if tools else None,
-                text,
-                token_ids,
-                labels,
-                json.loads(request) if request else None,
-                ts if isinstance(ts, datetime) else None,
-                tuple(interaction_ids or ()),
-            )
+            row = Row(str(row_id), json.loads(messages), json.loads(tools) if tools else None, text, token_ids, labels,
+                json.loads(request) if request else None, ts if isinstance(ts, datetime) else None,
+                tuple(interaction_ids or ()))  # fmt: skip
         except (ValueError, TypeError) as error:
             raise ModelError(f"{path}: messages, tools or request of row {row_id} are not JSON text") from error
         if not isinstance(row.messages, list) or not all(isinstance(message, dict) for message in row.messages):
@@ -115,3 +109,39 @@ def _rows_of(table: pa.RecordBatch, path: Path) -> Iterator[Row]:
         if row.request is not None and not isinstance(row.request, dict):
             raise ModelError(f"{path}: request of row {row_id} is not an object")
         yield row
+
+
+FILE = "rendering.json"
+
+
+class RenderingSettings(Settings):
+    """How answers become tokens to learn."""
+
+    thinking: Literal["keep", "strip", "empty"] = Field(
+        "keep",
+        description="Reasoning before an answer. keep: learnt where the row has it; an answer without it is learnt as "
+        "the chat template writes one. strip: no reasoning is learnt. empty: as keep, and an answer without reasoning is "
+        "learnt with an empty block of reasoning before it, if the template has such a block",
+    )
+    most_unrenderable: float = Field(
+        0.1,
+        ge=0,
+        le=1,
+        description="Largest share of rows that the chat template may refuse. Such rows are left out and "
+        "counted by reason; a stage with a larger share of them stops",
+    )
+
+    @classmethod
+    def read(cls, dataset: Path) -> Self:
+        """The settings of a dataset. Raises ModelError if the file is damaged."""
+        path = Path(dataset) / FILE
+        try:
+            return cls.model_validate_json(path.read_text())
+        except FileNotFoundError:
+            return cls()
+        except (ValidationError, UnicodeDecodeError) as error:
+            raise ModelError(f"{path} does not hold the settings of rendering; build the dataset again") from error
+
+    def write(self, dataset: Path) -> None:
+        """Writes the settings beside the dataset's rows."""
+        write_text(Path(dataset) / FILE, self.model_dump_json(indent=2) + "\n")

@@ -1,18 +1,79 @@
-"""Messages in the form in which a server hands them to a chat template.
+"""Messages in the form in which a server hands them to a chat template, and the marks of a thought in an answer.
 
     server_messages(messages, arguments="object", has_developer=False, takes_parts=False)
 
-vLLM (vllm/renderers/chat_utils.py, 0.32) and SGLang do this before they render: the arguments of tool calls become objects, an
-absent content becomes an empty text, unknown keys are left out, and parts of text are joined where the template takes only
-text. Where it takes parts, vLLM gives it plain texts as parts, too, which some templates render otherwise (Gemma 4 adds a space
-to a system message). Where a template knows no role `developer`, vLLM (renderers/hf.py) makes developer messages system
-messages and joins all system messages of such a request into one at its beginning. Calls in OpenAI's older form
-(function_call, role `function`) become tool calls.
+As vLLM 0.32 (vllm/renderers/chat_utils.py) and SGLang do: arguments of tool calls become objects, absent content an empty text,
+unknown keys go, and parts of text are joined where the template takes only text; where it takes parts, plain texts become
+parts. Where a template knows no role `developer`, vLLM (renderers/hf.py) joins these and all system messages into one at the
+beginning.
 """
 
 import json
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
+
+MARKS = (
+    ("<think>", "</think>"), ("<thinking>", "</thinking>"), ("<thought>", "</thought>"), ("<reasoning>", "</reasoning>"),
+    ("<seed:think>", "</seed:think>"), ("<mm:think>", "</mm:think>"), ("[THINK]", "[/THINK]"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"), ("<|channel>thought", "<channel|>"),
+    ("<|inner_prefix|>", "<|inner_suffix|>"),
+)  # fmt: skip
+"""(begin, end) in the chat templates of public models."""
+
+
+@dataclass(frozen=True)
+class PromptBlock:
+    """A block of reasoning at the end of a prompt."""
+
+    start: int
+    """Position of its first character."""
+    is_open: bool
+    begin: str
+    end: str
+    """begin, end: its marks."""
+    space: str = ""
+    """The white space after the beginning mark of an open block."""
+
+
+def block_at_end(prompt: str) -> PromptBlock | None:
+    """The block of reasoning with which a prompt ends; None if it ends otherwise."""
+    text = prompt.rstrip()
+    for begin, end in MARKS:
+        if text.endswith(begin):
+            return PromptBlock(len(text) - len(begin), True, begin, end, prompt[len(text) :])
+        if text.endswith(end):
+            inside = text[: -len(end)].rstrip()
+            return PromptBlock(len(inside) - len(begin) if inside.endswith(begin) else len(text) - len(end), False, begin, end)
+    return None
+
+
+def without_block(text: str) -> str:
+    """The text without a block of reasoning, or the end mark of one, at its beginning."""
+    bare = text.lstrip()
+    for begin, end in MARKS:
+        if bare.startswith(begin) and end in bare:
+            return bare.partition(end)[2].lstrip()
+        if bare.startswith(end):
+            return bare[len(end) :].lstrip()
+    return text
+
+
+def opens_block(text: str) -> bool:
+    """Whether a text begins with a block of reasoning that it does not end."""
+    bare = text.lstrip()
+    return any(bare.startswith(begin) and end not in bare for begin, end in MARKS)
+
+
+def empty_block(text: str) -> tuple[int, int] | None:
+    """(first character inside, first character of the end mark) of an empty block of reasoning at the beginning of a text."""
+    for begin, end in MARKS:
+        block = re.match(rf"\s*{re.escape(begin)}(\s*){re.escape(end)}", text)
+        if block:
+            return block.span(1)
+    return None
+
 
 THOUGHTS = ("reasoning", "reasoning_content", "thinking")
 """Keys of a message that hold its reasoning, in order of preference. Templates read different ones, so all are filled."""
@@ -30,12 +91,9 @@ Arguments = Literal["object", "text"]
 def server_messages(
     messages: Sequence[dict[str, Any]], arguments: Arguments, has_developer: bool, takes_parts: bool
 ) -> list[dict[str, Any]]:
-    """The messages as a template receives them.
-
-    arguments: the form of tool calls' arguments. has_developer: whether the template knows the role `developer`.
-    takes_parts: whether the template takes a list of parts as content. Raises ValueError for a part that is not text, where the
-    template takes only text.
-    """
+    """The messages as a template receives them. arguments: the form of tool calls' arguments. has_developer: whether the
+    template knows the role `developer`. takes_parts: whether the template takes a list of parts as content. Raises ValueError
+    for a part that is not text, where the template takes only text."""
     rendered = [_message(message, arguments, has_developer, takes_parts) for message in messages]
     renamed = not has_developer and any(message.get("role") == "developer" for message in messages)
     return _with_one_system(rendered) if renamed else rendered
@@ -78,12 +136,8 @@ def called_functions(message: dict[str, Any]) -> list[str]:
 
 def unreadable_arguments(messages: Sequence[dict[str, Any]]) -> int:
     """Number of tool calls whose arguments are not a JSON object. They stay text."""
-    return sum(
-        not isinstance(_read(function.get("arguments")), dict)
-        for message in messages
-        for call in _calls(message)
-        if (function := call["function"])
-    )
+    return sum(not isinstance(_read(function.get("arguments")),
+        dict) for message in messages for call in _calls(message) if (function := call["function"]))  # fmt: skip
 
 
 def _message(message: dict[str, Any], arguments: Arguments, has_developer: bool, takes_parts: bool) -> dict[str, Any]:
@@ -147,13 +201,8 @@ def _calls(message: dict[str, Any]) -> list[dict[str, Any]]:
             raise ValueError("a tool call is not an object")
         function = call.get("function")
         function = function if isinstance(function, dict) else call
-        calls.append(
-            {
-                "type": "function",
-                **{name: call[name] for name in ("id", "type") if isinstance(call.get(name), str)},
-                "function": {name: value for name, value in function.items() if name in ("name", "arguments")},
-            }
-        )
+        calls.append({"type": "function", **{name: call[name] for name in ("id", "type") if isinstance(call.get(name), str)},
+            "function": {name: value for name, value in function.items() if name in ("name", "arguments")}})  # fmt: skip
     return calls
 
 

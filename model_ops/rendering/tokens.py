@@ -28,8 +28,7 @@ from jaxtyping import Bool, Int
 from transformers import PreTrainedTokenizerBase
 
 from model_ops.jobs import ModelError
-from model_ops.rendering.chat_template import ChatTemplate, Unrenderable
-from model_ops.rendering.end_of_turn import special_tokens
+from model_ops.rendering.chat_template import ChatTemplate, Unrenderable, special_tokens
 from model_ops.rendering.row import Row
 from model_ops.rendering.turns import LearntTurn, learnt_turns
 
@@ -111,10 +110,8 @@ class TurnEncoder:
         return begins
 
     def _answer(self, turn: LearntTurn, tail: Ids, whole: Ids) -> Ids:
-        """Tokens of an answer.
-
-        tail: tokens of the prompt from its last special token on. whole: tokens of that text with the answer.
-        """
+        """Tokens of an answer. tail: tokens of the prompt from its last special token on. whole: tokens of that text with the
+        answer."""
         if len(whole) >= len(tail) and np.array_equal(whole[: len(tail)], tail):
             return whole[len(tail) :]
         mark = self.specials[0] if self.specials else ""
@@ -143,8 +140,7 @@ class TurnEncoder:
         return ids
 
     def _encode(self, texts: Sequence[str]) -> list[Any]:
-        """Encodes texts without special tokens at their ends. The post-processor is skipped, because one that trims offsets
-        would give tokens of spaces an empty range."""
+        """Encodes texts without special tokens at their ends."""
         processor, self.backend.post_processor = self.backend.post_processor, None
         try:
             return self.backend.encode_batch(list(texts), add_special_tokens=False)
@@ -175,14 +171,8 @@ def _ids(encoding: Any) -> Ids:
 TOOLS = [
     {"type": "function", "function": {"name": "look", "description": "d", "parameters": {"type": "object", "properties": {}}}}
 ]
-ENDED = (
-    {"role": "assistant", "content": "b"},
-    {
-        "role": "assistant",
-        "content": "",
-        "tool_calls": [{"id": "call12345", "type": "function", "function": {"name": "look", "arguments": "{}"}}],
-    },
-)
+ENDED = ({"role": "assistant", "content": "b"}, {"role": "assistant", "content": "",
+    "tool_calls": [{"id": "call12345", "type": "function", "function": {"name": "look", "arguments": "{}"}}]})  # fmt: skip
 """Answers whose ends of turn are looked for."""
 
 

@@ -18,13 +18,16 @@ from model_ops.rendering.row import Row, request_of
 from model_ops.rendering.server_messages import (
     LEARNT_CUT,
     LEARNT_REASONING,
+    block_at_end,
     called_functions,
+    empty_block,
+    opens_block,
     reasoning_of,
     says_nothing,
     with_reasoning,
+    without_block,
     without_reasoning,
 )
-from model_ops.rendering.thought_marks import block_at_end, empty_block, opens_block, without_block
 
 Thinking = Literal["keep", "strip", "empty"]
 
@@ -119,11 +122,7 @@ def _after(
 
 
 def _after_header(header: str, rendered: str, messages: Sequence[dict[str, Any]]) -> str | None:
-    """The text after the header of the answer; None if it is not found.
-
-    Templates that place instructions by the last message render the context otherwise once an answer follows (Mistral Nemo):
-    then the header is the part of the prompt from its last special mark on, and what follows it must not be context.
-    """
+    """The text after the header of the answer; None if it is not found."""
     if rendered.startswith(header):
         return rendered[len(header) :]
     mark = max(header.rfind(opening) for opening in ("<", "["))

@@ -1,8 +1,6 @@
-"""Reward models: a score for an answer, from the hidden state of its last token.
+"""Reward models: a score for an answer, from the hidden state of its last token. Training is in `preferences` and `operations`.
 
-Training is in `preferences` (the loss) and `operations` (operation `reward_model`); whether a reward model may grade is
-measured there and written into its reward.json. Start with `reward_model.py`, which others grade with, then `score_head.py`;
-`reward_record.py` is what reward.json holds.
+Start with `reward_model.py`, which others grade with; `reward_record.py` is what reward.json holds.
 """
 
 from typing import TYPE_CHECKING
@@ -10,8 +8,14 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from model_ops.rewards.reward_model import RewardModel, Scores
+    from model_ops.rewards.reward_model import (
+        RewardModel,
+        Scores,
+        answer_scores,
+        scorers_tokenizer,
+        segment_ends,
+        with_score_head,
+    )
     from model_ops.rewards.reward_record import RECORD, RewardRecord
-    from model_ops.rewards.score_head import answer_scores, scorers_tokenizer, segment_ends, with_score_head
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

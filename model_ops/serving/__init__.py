@@ -1,9 +1,5 @@
 """Starts inference servers: the command line of vLLM and SGLang for a release, its environment, and a process that ends with
-its owner.
-
-No request is sent from here; `answering` has the client. Start with `service.py` (what a release needs from a server), then
-`command.py` (the words of its command line) and `server_process.py` (a server that lives as long as a `with` block).
-`talk.py` is the process behind `millrace chat`.
+its owner. Start with `service.py`, then `command.py` and `server_process.py`. `talk.py` is the process behind `millrace chat`.
 """
 
 from typing import TYPE_CHECKING

@@ -66,10 +66,9 @@ def runs_drafter(server: ServerKind, serving: DrafterServing) -> bool:
 
 
 def varies_by_batch_size(server: ServerKind, drafting: Drafting, drafter: DrafterServing | None) -> bool:
-    """Whether the server can draft fewer tokens of this kind, or none, where more requests are in a step.
-
-    vLLM 0.32 can for n-gram lookups and for drafters that it runs token by token: its suffix lookup refuses another number, and
-    drafters that draft all tokens at once have buffers for one number."""
+    """Whether the server can draft fewer tokens of this kind, or none, where more requests are in a step. vLLM 0.32 can for
+    n-gram lookups and for drafters that it runs token by token: its suffix lookup refuses another number, and drafters that
+    draft all tokens at once have buffers for one number."""
     used = serving_of(drafting, drafter)
     options = used.vllm if used is not None and server == "vllm" else None
     return options is not None and options.method in ("ngram", "eagle3")
@@ -89,13 +88,9 @@ def speculative_config(
     varying = {"num_speculative_tokens_per_batch_size": [list(each) for each in by_batch_size]} if by_batch_size else {}
     synthetic = {} if as_if_tau is None else {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": as_if_tau}
     return {
-        "method": options.method,
-        **model,
-        "num_speculative_tokens": num_speculative_tokens,
-        **options.options,
-        **varying,
+        "method": options.method, **model, "num_speculative_tokens": num_speculative_tokens, **options.options, **varying,
         **synthetic,
-    }
+    }  # fmt: skip
 
 
 def _vllm(directory: str | None, options: VllmOptions | None, drafting: Drafting) -> list[str]:
@@ -132,10 +127,8 @@ OF_TORCHRUN = re.compile("TORCHELASTIC_.*|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE
 
 def program_of(server: ServerKind, python: str | None, section: str = "evaluation.server") -> list[str]:
     """The words before a server's own arguments. python: interpreter of an environment that has the server; None: this
-    environment, or else the server's command on PATH. section: of the recipe, for messages.
-
-    Raises ModelError if the server is in neither, with what to do.
-    """
+    environment, or else the server's command on PATH. section: of the recipe, for messages. Raises ModelError if the server is
+    in neither, with what to do."""
     module = MODULES[server]
     if python is not None:
         if not has_package(python, server):
@@ -167,16 +160,7 @@ def has_package(python: str, package: str) -> bool:
     """Whether `python` is an interpreter that can import the package. It is looked for, not imported."""
     look = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({package!r}) is None)"
     try:
-        return (
-            subprocess.run(
-                [python, "-c", look],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=LOOKS_FOR_S,
-                env=server_environment(),
-            ).returncode
-            == 0
-        )
+        return (subprocess.run([python, "-c", look], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, timeout=LOOKS_FOR_S, env=server_environment()).returncode == 0)  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return False

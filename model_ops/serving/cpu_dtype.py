@@ -1,9 +1,6 @@
 """The dtype that vLLM serves a model in on this machine's CPU: float32 where that is faster than bfloat16. Imports no torch.
 
-    words += dtype_words("vllm", target, words)     # ["--dtype", "float32"]; [] on an accelerator or a CPU with bfloat16 units
-
-vLLM takes the dtype of the weights, bfloat16, and emulates it where the processor has no units for it. A release's own files
-say nothing: they are for other machines.
+vLLM takes the dtype of the weights, bfloat16, and emulates it where the processor has no units for it.
 """
 
 import json

@@ -45,11 +45,9 @@ def _wait(server: subprocess.Popen) -> None:
 
 
 def end_group(server: subprocess.Popen) -> None:
-    """Ends the server and all processes that it started, and waits for the server.
-
-    Python's resource tracker, one of these processes, ignores SIGTERM and removes the server's shared memory once the others
-    have ended: it has TIDIES_S for that. vLLM passes requests through that memory.
-    """
+    """Ends the server and all processes that it started, and waits for the server. Python's resource tracker, one of these
+    processes, ignores SIGTERM and removes the server's shared memory once the others have ended: it has TIDIES_S for that. vLLM
+    passes requests through that memory."""
     for number in (signal.SIGTERM, signal.SIGKILL):  # the second also where the server has ended: its processes may live on
         with suppress(ProcessLookupError):
             os.killpg(server.pid, number)

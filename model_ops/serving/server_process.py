@@ -1,8 +1,6 @@
-"""A server on the loopback for as long as a block runs.
+"""A server on a free port of the loopback for as long as a block runs, which begins when /health says that it can be asked.
 
-The server gets a free port, and the block begins when it says at /health that it can be asked. It is started by a guard
-(server_guard.py) and ends with the block, and with this process, however this process ends: killed processes leave no server
-behind. What the server writes is appended to the log.
+It is started by a guard (server_guard.py) and ends with the block, and with this process, however this process ends.
 """
 
 import os
@@ -83,10 +81,8 @@ def running_server(
     check: Callable[[], None] = lambda: None,
 ) -> Iterator[RunningServer]:
     """start_s: seconds that it may take until it can be asked. folder: where it is started. environment: of the server; None:
-    this process's. check: called while it starts, and may raise, which ends the server.
-
-    Raises NotRunnable, and ServerFailed for a server that ends or does not answer in time.
-    """
+    this process's. check: called while it starts, and may raise, which ends the server. Raises NotRunnable, and ServerFailed
+    for a server that ends or does not answer in time."""
     port = _free_port()
     words = [*map(str, command), "--host", "127.0.0.1", "--port", str(port)]
     with log.open("a") as written:
@@ -94,15 +90,9 @@ def running_server(
         written.flush()
         begins_at = written.tell()
         guard = subprocess.Popen(
-            [sys.executable, "-P", server_guard.__file__, *words],
-            cwd=folder,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=written,
-            text=True,
-            start_new_session=True,
-            env=None if environment is None else dict(environment),
-        )
+            [sys.executable, "-P", server_guard.__file__, *words], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=written, text=True, start_new_session=True, env=None if environment is None else dict(environment),
+        )  # fmt: skip
     first_line, owned, said = "", pipe_of(guard.stdin), pipe_of(guard.stdout)
     try:
         first_line = said.readline().strip()

@@ -51,11 +51,8 @@ def fingerprint(release: str, target_digest: str) -> str:
 
 
 def service_words(server: ServerKind, service: Service, drafts: bool) -> list[str]:
-    """The server's flags. drafts: whether it speculates.
-
-    SGLang has no flag for metrics in answers, only for /metrics, and none for draining: it finishes running requests on
-    SIGTERM. Its request log and its dumps are off unless asked for.
-    """
+    """The server's flags. drafts: whether it speculates. SGLang has no flag for metrics in answers, only for /metrics, and none
+    for draining: it finishes running requests on SIGTERM. Its request log and its dumps are off unless asked for."""
     return (_vllm if server == "vllm" else _sglang)(service, drafts)
 
 
@@ -77,11 +74,9 @@ def service_environment(server: ServerKind, service: Service, release_directory:
 
 
 def logging_config() -> dict[str, Any]:
-    """vLLM's logging where nothing of a request may be written.
-
-    Messages about requests quote them: names of models, templates' errors, grammars, tool calls; and on a crash vLLM lists the
-    sampling parameters of what was running, which hold stop words and schemas. What the engine says of itself is still written.
-    """
+    """vLLM's logging where nothing of a request may be written. Messages about requests quote them: names of models, templates'
+    errors, grammars, tool calls; and on a crash vLLM lists the sampling parameters of what was running, which hold stop words
+    and schemas. What the engine says of itself is still written."""
     silent = {"level": "CRITICAL", "handlers": ["silent"], "propagate": False}
     said = {"level": "INFO", "handlers": ["said"], "propagate": False}
     return {
@@ -111,14 +106,8 @@ def _vllm(service: Service, drafts: bool) -> list[str]:
         words += ["--per-request-spec-decode-metrics", "summary"] if drafts else []
     words += ["--shutdown-timeout", str(service.drain_s), "--disable-uvicorn-access-log"]
     if service.zero_retention:
-        words += [
-            "--no-enable-prefix-caching",
-            "--mm-processor-cache-gb",
-            "0",
-            "--no-enable-log-requests",
-            "--no-enable-log-outputs",
-            "--disable-fastapi-docs",
-        ]
+        words += ["--no-enable-prefix-caching", "--mm-processor-cache-gb", "0", "--no-enable-log-requests",
+            "--no-enable-log-outputs", "--disable-fastapi-docs"]  # fmt: skip
     return words
 
 

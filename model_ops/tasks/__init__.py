@@ -1,9 +1,6 @@
-"""Items of an evaluation suite and how an answer is scored: text, pattern, number, JSON, calls, instructions, refusals, unit
-tests.
+"""Items of an evaluation suite and how an answer is scored: a pure function of item and answer that returns 0 to 1.
 
-Each scorer is a pure function of item and answer that returns 0 to 1, so that `resources` can check a teacher's answers with
-the same rule. Models are asked in `evaluation`. Start with `kinds.py`, the table of items and scorers. `unit_tests.py` runs
-generated code in a sandbox of its own process.
+Start with `kinds.py`, the table of items and scorers. `unit_tests.py` runs generated code in a sandbox of its own process.
 """
 
 from typing import TYPE_CHECKING
@@ -11,15 +8,37 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from model_ops.tasks.answer_message import UNREADABLE_CALL, UnusableAnswer, message_of
-    from model_ops.tasks.function_call import FunctionCallItem, accepted_calls, calls_as_text
-    from model_ops.tasks.instructions import InstructionsItem, language_of
+    from model_ops.tasks.call_forms import UNREADABLE_CALL, UnusableAnswer, message_of
     from model_ops.tasks.item import Item, JudgedItem, RecordItem
-    from model_ops.tasks.json_answer import JsonItem, score_json
-    from model_ops.tasks.kinds import ITEMS, SCORERS, AnyItem, read_items
+    from model_ops.tasks.kinds import (
+        ITEMS,
+        SCORERS,
+        AnyItem,
+        FunctionCallItem,
+        InstructionsItem,
+        accepted_calls,
+        calls_as_text,
+        language_of,
+        read_items,
+    )
     from model_ops.tasks.number_value import final_number, logged_number
-    from model_ops.tasks.sandbox import FunctionFailure, call_function, isolation
-    from model_ops.tasks.text_match import CompliesItem, ExactItem, NumberItem, RefusesItem, RegexItem, pattern_problem
-    from model_ops.tasks.unit_tests import UnitTestsItem, run_unit_tests, running_tests
+    from model_ops.tasks.text_match import (
+        CompliesItem,
+        ExactItem,
+        JsonItem,
+        NumberItem,
+        RefusesItem,
+        RegexItem,
+        pattern_problem,
+        score_json,
+    )
+    from model_ops.tasks.unit_tests import (
+        FunctionFailure,
+        UnitTestsItem,
+        call_function,
+        isolation,
+        run_unit_tests,
+        running_tests,
+    )
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -1,4 +1,4 @@
-"""Server of the sandbox: locks processes down that run foreign Python code. Started by sandbox.py as `python -I -S -B`.
+"""Server of the sandbox: locks processes down that run foreign Python code. Started by unit_tests.py as `python -I -S -B`.
 
     python sandbox_child.py CONTROL_FD
 
@@ -286,10 +286,8 @@ def lock_down(job, rules, supervisor):
 
 
 def start(work, job, rules, descriptors):
-    """Forks a process that is locked down and does `work(layers)`. descriptors: its file descriptors.
-
-    Returns the process, and the socket by which it sends where the kernel asks about its files.
-    """
+    """Forks a process that is locked down and does `work(layers)`. descriptors: its file descriptors. Returns the process, and
+    the socket by which it sends where the kernel asks about its files."""
     own, supervisor = socket.socketpair()
     process = os.fork()
     if process:

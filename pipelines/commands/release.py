@@ -298,7 +298,7 @@ def _confirm(named, yes: bool, question: str, always: bool = False) -> None:
 
 def _publish(lake, aliases) -> None:
     """Publishes the moved aliases to the SQL catalog and to Dagster's history."""
-    from assets.endpoint import endpoint_moved
+    from assets.release import endpoint_moved
     from pipelines.running import open_instance
     from resources.catalog import publish
 

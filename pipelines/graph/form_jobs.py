@@ -10,7 +10,7 @@ from pathlib import Path
 import dagster as dg
 from pydantic import Field
 
-from assets.endpoint import endpoint_moved
+from assets.release import endpoint_moved
 from pipelines.contract import Recipe
 from resources.catalog import publish
 from resources.deciding import ACTIONS, DESPITE, Decisions, RequestError, Requests, RetrainingRequest, preview

@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 from pydantic import BaseModel
 
-from assets.named_dataset import named_dataset, named_dataset_checks
+from assets.conversations import named_dataset, named_dataset_checks
 from assets.presentation import COMPARES
 from pipelines.contract import Recipe, load_recipe
 from pipelines.graph.decide_sensor import deciding, unchanged_models
@@ -35,7 +35,7 @@ from resources.composing import local_tokenizers
 from resources.erasing import complete_unfinished
 from resources.lake import LakeLayout, at_work
 from resources.launching import LocalLauncher
-from resources.stages import NAMED_DATASET, STAGES, Stage, logs_stages, named_dataset_stage, stage
+from resources.stages import STAGES, Stage, logs_stages, named_dataset_stage, stage
 from resources.workshop import Workshop
 
 
@@ -130,10 +130,8 @@ def _tokenizers(recipe: Recipe) -> dict[str, Path]:
 
 
 def asset_of(stage: Stage) -> dg.AssetsDefinition:
-    """The asset of a stage, as its own file defines it, without a workload's prefix; of a named dataset, with none."""
-    if stage.module == NAMED_DATASET:
-        return named_dataset([], stage.name)
-    return getattr(import_module(f"assets.{stage.file}"), stage.name)
+    """The asset of a stage, as its file defines it, without a workload's prefix; of a named dataset, with none."""
+    return getattr(import_module(f"assets.{stage.file}"), stage.name) if stage in STAGES else named_dataset([], stage.name)
 
 
 def _modules() -> list[ModuleType]:

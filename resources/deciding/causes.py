@@ -7,16 +7,14 @@ of hold, and decided when the hold ends.
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import chain
 from zoneinfo import ZoneInfo
 
 from croniter import croniter
 
 from model_ops.machine import pause_after
 from resources.deciding.decisions import FAILED, Decision
-from resources.deciding.evidence import Evidence
+from resources.deciding.evidence import CAUSES, Cause, DecideSettings, Episode, Evidence
 from resources.deciding.requests import RetrainingRequest
-from resources.deciding.settings import CAUSES, Cause, DecideSettings
 from resources.releases import closed_times
 
 BAD_FEEDBACK = "bad_feedback"
@@ -44,38 +42,30 @@ def asked(requests: Iterable[RetrainingRequest]) -> list[RetrainingCause]:
 
 def causes(seen: Evidence, settings: DecideSettings) -> list[RetrainingCause]:
     """Every cause that holds, most telling first. Causes that the recipe does not list are left out."""
-    every = (_acceptance(seen), _feedback(seen), _schedule(seen), _new_logs(seen, settings), _drift(seen))
-    by_kind = {each.kind: each for each in chain.from_iterable(every)}
+    by_kind = {each.kind: each for each in (*_alarms(seen), *_new_logs(seen, settings))}
+    if seen.schedule_due:
+        text = f"automation.retrain.cron was due on {seen.schedule_due}"
+        by_kind["schedule"] = RetrainingCause("schedule", text, seen.schedule_due)
     return [by_kind[kind] for kind in CAUSES if kind in by_kind and kind in settings.causes]
 
 
-def _acceptance(seen: Evidence) -> Iterator[RetrainingCause]:
-    going = [each for each in seen.episodes if each.test == ACCEPTANCE]
-    if not going:
-        return
-    first = min(each.start for each in going)
-    measured = ""
-    if seen.tau_served and seen.tau_released:
-        measured = (
-            f": {seen.tau_served:.3f} tokens per forward pass in the last days, {seen.tau_released:.3f} in the release's report"
-        )
-    yield RetrainingCause(
-        "acceptance", f"the served acceptance length fell below the release's own profile on {first}{measured}", f"{first}"
-    )
-
-
-def _feedback(seen: Evidence) -> Iterator[RetrainingCause]:
-    going = [each for each in seen.episodes if each.test in OF_ANSWERS]
-    if going:
-        first = min(each.start for each in going)
-        yield RetrainingCause(
-            "feedback", f"answers are worse than in the release's reference window: {', '.join(map(str, going))}", f"{first}"
-        )
-
-
-def _schedule(seen: Evidence) -> Iterator[RetrainingCause]:
-    if seen.schedule_due:
-        yield RetrainingCause("schedule", f"automation.retrain.cron was due on {seen.schedule_due}", seen.schedule_due)
+def _alarms(seen: Evidence) -> Iterator[RetrainingCause]:
+    """Causes by tests of the table `drift`; each is named by its first day."""
+    going: dict[Cause, list[Episode]] = {}
+    for each in seen.episodes:
+        kind: Cause = "acceptance" if each.test == ACCEPTANCE else "feedback" if each.test in OF_ANSWERS else "drift"
+        going.setdefault(kind, []).append(each)
+    for kind, episodes in going.items():
+        first, tests = min(each.start for each in episodes), ", ".join(map(str, episodes))
+        text = {
+            "acceptance": f"the served acceptance length fell below the release's own profile on {first}",
+            "feedback": f"answers are worse than in the release's reference window: {tests}",
+            "drift": f"the traffic differs from the release's reference window: {tests}",
+        }[kind]
+        if kind == "acceptance" and seen.tau_served and seen.tau_released:
+            text += f": {seen.tau_served:.3f} tokens per forward pass in the last days, "
+            text += f"{seen.tau_released:.3f} in the release's report"
+        yield RetrainingCause(kind, text, f"{first}")
 
 
 def _new_logs(seen: Evidence, settings: DecideSettings) -> Iterator[RetrainingCause]:
@@ -84,21 +74,9 @@ def _new_logs(seen: Evidence, settings: DecideSettings) -> Iterator[RetrainingCa
         return
     new = max(0, seen.rows - trained.rows)
     if new >= settings.least_new_rows and new >= settings.least_new_share * trained.rows:
-        yield RetrainingCause(
-            "new_logs",
-            f"{new:,} rows were logged since {trained.version} was trained on {trained.rows:,}; the newest "
-            f"day is {seen.newest_day}",
-            f"{trained.version}/{seen.newest_day}",
-        )
-
-
-def _drift(seen: Evidence) -> Iterator[RetrainingCause]:
-    going = [each for each in seen.episodes if each.test not in (ACCEPTANCE, *OF_ANSWERS)]
-    if going:
-        first = min(each.start for each in going)
-        yield RetrainingCause(
-            "drift", f"the traffic differs from the release's reference window: {', '.join(map(str, going))}", f"{first}"
-        )
+        text = f"{new:,} rows were logged since {trained.version} was trained on {trained.rows:,}"
+        newest = seen.newest_day
+        yield RetrainingCause("new_logs", f"{text}; the newest day is {newest}", f"{trained.version}/{newest}")
 
 
 CAUGHT_UP = timedelta(days=1)
@@ -107,26 +85,18 @@ CAUGHT_UP = timedelta(days=1)
 
 def due(cron: str, timezone: str, now: datetime) -> str:
     """The newest time of the schedule, in its time zone, if it is at most a day ago; "" otherwise."""
-    at = _last(cron, timezone, now)
-    return "" if now - at > CAUGHT_UP else _text(at)
+    last = croniter(cron, now.astimezone(ZoneInfo(timezone))).get_prev(datetime)
+    return "" if now - last > CAUGHT_UP else last_time(cron, timezone, now)
 
 
 def last_time(cron: str, timezone: str, now: datetime) -> str:
     """The newest time of the schedule, in its time zone."""
-    return _text(_last(cron, timezone, now))
+    return f"{croniter(cron, now.astimezone(ZoneInfo(timezone))).get_prev(datetime):%Y-%m-%d %H:%M}"
 
 
 def next_time(cron: str, timezone: str, now: datetime) -> datetime:
     """The next time of the schedule."""
     return croniter(cron, now.astimezone(ZoneInfo(timezone))).get_next(datetime)
-
-
-def _last(cron: str, timezone: str, now: datetime) -> datetime:
-    return croniter(cron, now.astimezone(ZoneInfo(timezone))).get_prev(datetime)
-
-
-def _text(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M}"
 
 
 LEAST_BACK_OFF = timedelta(hours=1)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -170,7 +171,7 @@ class Decisions:
         """Claims and writes a new decision. False if it is claimed already, by this or another process. Raises S3Error if the
         bucket of a lake is away: the decision is not written then, and the next look at all decisions publishes its claim."""
         path = self._path(decision)
-        if not claim(path, json.dumps(decision.as_row(), default=_as_text) + "\n") or not self._publish(path):
+        if not claim(path, json.dumps(decision.as_row(), default=datetime.isoformat) + "\n") or not self._publish(path):
             return False
         self._tables.append(TABLE, _table([decision]))
         return True
@@ -199,18 +200,13 @@ class Decisions:
             return [Decision.from_row(row) for row in rows(connection, "deciding/decisions").to_pylist()]
 
     def _unwritten(self, written: list[Decision]) -> list[Decision]:
-        known = {each.decision_id for each in written}
-        return [each for each in self._claimed() if each.decision_id not in known]
-
-    def _claimed(self) -> list[Decision]:
         self._lake.mirror.pull_folder(self._claims)
-        claimed = []
+        known, claimed = {each.decision_id for each in written}, []
         for path in sorted(self._claims.glob("*.json")):
-            try:
+            # a claim that cannot be read keeps its cause from being decided again, which is its purpose
+            with suppress(OSError, ValueError, KeyError, TypeError):
                 claimed.append(Decision.from_row(_times(json.loads(path.read_text(encoding="utf-8")))))
-            except (OSError, ValueError, KeyError, TypeError):
-                continue  # a claim that cannot be read keeps its cause from being decided again, which is its purpose
-        return claimed
+        return [each for each in claimed if each.decision_id not in known]
 
 
 def _in_order(decisions: list[Decision]) -> list[Decision]:
@@ -219,10 +215,6 @@ def _in_order(decisions: list[Decision]) -> list[Decision]:
 
 def _table(decisions: list[Decision]) -> pa.Table:
     return pa.Table.from_pylist([each.as_row() for each in decisions], schema=SCHEMAS[TABLE])
-
-
-def _as_text(value: Any) -> str:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def _times(row: dict[str, Any]) -> dict[str, Any]:

@@ -5,22 +5,21 @@ a second for a usual lake.
 """
 
 from collections.abc import Mapping, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from resources.artefacts import current_manifests
+from resources.artefacts import Registry, current_manifests
 from resources.deciding.causes import due
-from resources.deciding.costs import ActionCost, costs_of
-from resources.deciding.decisions import Action
-from resources.deciding.evidence import Episode, Evidence, RecipeFacts, TrainingRecord, episodes
-from resources.deciding.settings import DecideSettings
-from resources.endpoints import Endpoint, EndpointError, EndpointLogError, approvals_of
+from resources.deciding.costs import DRAFTERS, ActionCost, costs_of
+from resources.deciding.decisions import Action, Decision, Outcome
+from resources.deciding.evidence import DecideSettings, Episode, Evidence, RecipeFacts, TrainingRecord, episodes
+from resources.endpoints import Endpoint, EndpointError, EndpointLogError, approvals_of, standing
 from resources.lake import LakeLayout, Tables, attach_slice, rows, workbench
-from resources.manifests import Manifest, ManifestError, read_manifest
+from resources.manifests import Kind, Manifest, ManifestError, read_manifest
 from resources.reading import CHATS_SOURCE
-from resources.releases import ReleaseError, read_choice, read_release
+from resources.releases import ReleaseError, ReleaseRef, read_choice, read_release
 from resources.signing import KeyProblemError
 
 SERVED_DAYS = 3
@@ -34,15 +33,19 @@ def gather(lake: LakeLayout, facts: RecipeFacts, now: datetime | None = None) ->
     now = now or datetime.now(UTC)
     manifests = current_manifests(lake, facts.workload)
     tables = Tables(lake)
-    by_day, traffic_days = _rows_by_day(tables, facts.workload, now)
+    with workbench() as connection:
+        attach_slice(connection, tables, "cleaned_interactions", facts.workload)
+        days = rows(connection, "deciding/clean_rows_by_day", chats=CHATS_SOURCE).to_pylist()
+    days = [row for row in days if row["dt"] <= now.date()]  # one in the future: a clock is wrong
+    traffic_days = {row["dt"] for row in days if row["traffic"]}
     release, candidate, report = _endpoint(lake, facts.workload, manifests)
     served = _served(tables, facts, release, now)
     models = [*facts.policy.stages, *(["speculator"] if facts.policy.speculator else [])]
     seen = Evidence(
         facts.workload,
         release,
-        sum(by_day.values()),
-        max(by_day, default=None),
+        sum(row["rows"] for row in days),
+        max((row["dt"] for row in days), default=None),
         drafter=_trained(lake, manifests.get("speculator")),
         model=_trained(lake, manifests.get("sft_model") or manifests.get(facts.policy.served)),
         episodes=tuple(_episodes(tables, facts.workload, release)),
@@ -57,15 +60,6 @@ def gather(lake: LakeLayout, facts: RecipeFacts, now: datetime | None = None) ->
     )
     seen = _with_speed(seen, settings, report, served)
     return seen, costs_of(lake, facts, seen, manifests)
-
-
-def _rows_by_day(tables: Tables, workload: str, now: datetime) -> tuple[dict[date, int], set[date]]:
-    """Rows that cleaning kept, and the days with traffic. A day in the future is left out: a clock is wrong."""
-    with workbench() as connection:
-        attach_slice(connection, tables, "cleaned_interactions", workload)
-        by_day = rows(connection, "deciding/clean_rows_by_day", chats=CHATS_SOURCE).to_pylist()
-    past = [row for row in by_day if row["dt"] <= now.date()]
-    return {row["dt"]: row["rows"] for row in past}, {row["dt"] for row in past if row["traffic"]}
 
 
 def _endpoint(lake: LakeLayout, workload: str, manifests: Mapping[str, Manifest]) -> tuple[str, str, Manifest | None]:
@@ -180,3 +174,91 @@ def _drafting(lake: LakeLayout, workload: str, release: str) -> tuple[str, ...]:
     """A sentence for each measured drafting of the release: up to which concurrency it pays."""
     choice = read_choice(lake.artefacts("release") / workload / release) if release else None
     return tuple(f"{each.label} {each.says}" for each in choice.break_even) if choice else ()
+
+
+@dataclass(frozen=True)
+class DecisionRun:
+    """The newest Dagster run of a decision."""
+
+    run_id: str
+    status: str
+    """Dagster's status of the run."""
+    started: datetime | None = None
+    ended: datetime | None = None
+    earlier_s: float = 0.0
+    """Seconds of earlier tries."""
+
+
+def settle_decision(decision: Decision, run: DecisionRun | None, lake: LakeLayout, facts: RecipeFacts) -> Decision:
+    """The decision with what is known now; itself where nothing changed."""
+    settings = facts.decide
+    if run is None:
+        return decision
+    if run.status not in ("SUCCESS", "FAILURE", "CANCELED"):
+        begun: Outcome = "running" if run.status in ("STARTED", "STARTING", "CANCELING") else "waiting"
+        return replace(decision, run_id=run.run_id if begun == "running" else None, outcome=begun)
+    cost = (run.ended - run.started).total_seconds() + run.earlier_s if run.started and run.ended else None
+    price = settings.price_per_device_hour
+    money = cost * decision.devices / 3600 * price if cost is not None and price is not None else None
+    known = replace(decision, run_id=run.run_id, cost_s=cost, money=money)
+    if run.status == "CANCELED":
+        return replace(known, outcome="cancelled", settled_ts=run.ended)
+    release = _artefact(lake, facts, run, "release", "release")
+    if run.status == "FAILURE":
+        refused = release is not None and not _holds(lake, facts, release)
+        gain = _gain(decision, lake, facts, run) if refused else None
+        return replace(known, outcome="refused_by_gates" if refused else "failed", settled_ts=run.ended, gain=gain)
+    known = replace(known, gain=_gain(decision, lake, facts, run))
+    if not facts.releases:
+        return replace(known, outcome="released", settled_ts=run.ended)
+    if release is None:  # the same inputs gave the release that there was
+        return replace(known, outcome="no_better", settled_ts=run.ended)
+    outcome = _standing(lake, facts, release)
+    return replace(known, outcome=outcome, settled_ts=None if outcome == "waiting" else run.ended)
+
+
+def _standing(lake: LakeLayout, facts: RecipeFacts, release: Manifest) -> Outcome:
+    """Where the release of a run that succeeded is now."""
+    try:
+        entries, aliases = Endpoint(lake, facts.workload).seen()
+    except (EndpointError, EndpointLogError):
+        return "waiting"
+    if aliases.champion == release.version or any(entry.champion == release.version for entry in entries):
+        return "released"
+    if standing(entries, ReleaseRef(release=release.version)) == "withdrawn":
+        return "cancelled"
+    return "waiting" if aliases.candidate == release.version else "no_better"
+
+
+def _holds(lake: LakeLayout, facts: RecipeFacts, release: Manifest) -> bool:
+    try:
+        return read_release(lake.artefacts("release") / facts.workload / release.version).passed
+    except (ReleaseError, OSError, ValueError):
+        return True
+
+
+def _artefact(lake: LakeLayout, facts: RecipeFacts, run: DecisionRun, kind: Kind, name: str) -> Manifest | None:
+    """What this run made; None if it reused what there was, or made none."""
+    try:
+        versions = Registry(lake, facts.workload).versions(kind, name)
+        return next((each for each in reversed(versions) if each.run_id == run.run_id), None)
+    except ManifestError:
+        return None
+
+
+def _gain(decision: Decision, lake: LakeLayout, facts: RecipeFacts, run: DecisionRun) -> float | None:
+    report = _artefact(lake, facts, run, "dataset", "evaluation_report")
+    if decision.action not in DRAFTERS:
+        rise = report.metrics.get("loss_increase_target_champion") if report else None
+        return -float(rise) if isinstance(rise, int | float) else None
+    drafter = _artefact(lake, facts, run, "model", "speculator")
+    measured = drafter.metrics if drafter else {}
+    before, after = measured.get("previous_expected_tau"), measured.get("validation_expected_tau")
+    if before and after:
+        return float(after) / float(before) - 1
+    paired = report.metrics.get(f"acceptance_gain_{facts.architecture}_champion") if report else None
+    if isinstance(paired, int | float):
+        return float(paired)
+    before = decision.evidence.get("tau_released")
+    after = report.metrics.get(f"tau_{facts.architecture}_as_logged") if report else None
+    return float(after) / float(before) - 1 if before and after else None

@@ -1,9 +1,9 @@
 """Weighs what could be done about a cause: the cost and the gain of each action, and the cheapest that is worth its cost.
 
 Cost: the seconds of the action's last run; before there was one, of its stages as they were last made (costs.py).
-Gain: what the action's last run gained, as settle.py measured it. Where the served acceptance fell, a drafter gains what was
-lost since the release. An action whose gain was never measured is tried, unless it could not pay back even if decoding took no
-time at all. A measurement counts for RETRY_DAYS, so an action that failed is tried again later.
+Gain: what the action's last run gained, as `settle_decision` measured it. Where the served acceptance fell, a drafter gains
+what was lost since the release. An action whose gain was never measured is tried, unless it could not pay back even if decoding
+took no time at all. A measurement counts for RETRY_DAYS, so an action that failed is tried again later.
 
 A drafter has to save its device hours within `payback_days`; a model has to learn at least `least_loss_gain`. The
 schedule and a request are a person's own wish: they get a full run, or what the request names.
@@ -19,12 +19,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from model_ops.jobs import duration
-from resources.deciding.actions import ACTIONS, DRAFTERS, SPELLED
 from resources.deciding.causes import ACCEPTANCE, BAD_FEEDBACK, RetrainingCause
-from resources.deciding.costs import ActionCost
+from resources.deciding.costs import ACTIONS, DRAFTERS, SPELLED, ActionCost
 from resources.deciding.decisions import Action, Decision, Option
-from resources.deciding.evidence import Evidence, RecipeFacts
-from resources.deciding.settings import DecideSettings
+from resources.deciding.evidence import DecideSettings, Evidence, RecipeFacts
 
 WISHES = ("schedule", "request")
 MODELS = ("sft_continued", "full")
@@ -71,14 +69,8 @@ def _option(
     hours = seconds * settings.devices / 3600 if seconds is not None else None
     price = settings.price_per_device_hour
     gain, says = _gain_of(action, cause, seen, decisions)
-    option = Option(
-        action,
-        seconds,
-        hours * price if hours is not None and price is not None else None,
-        gain,
-        gain_says=says,
-        stage_costs_s=dict(cost.stages),
-    )
+    money = hours * price if hours is not None and price is not None else None
+    option = Option(action, seconds, money, gain, gain_says=says, stage_costs_s=dict(cost.stages))
     if action in DRAFTERS and hours is not None:
         days, requests = _payback(hours, gain, seen, settings)
         option = replace(option, payback_days=days, break_even_requests=requests)

@@ -8,20 +8,18 @@ beyond its prediction comes on top, and what a person starts despite the budget.
 """
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from resources.deciding.actions import Work
 from resources.deciding.causes import RetrainingCause, asked, causes, held_by, last_time, next_time
-from resources.deciding.costs import ActionCost
+from resources.deciding.costs import ActionCost, Work
 from resources.deciding.decisions import REQUEST, Action, Decision, Option, decision_id
-from resources.deciding.evidence import Evidence, RecipeFacts
+from resources.deciding.evidence import BudgetSettings, DecideSettings, Evidence, RecipeFacts
 from resources.deciding.gather import gather
 from resources.deciding.options import WISHES, weigh
 from resources.deciding.requests import Requests, RetrainingRequest, folder_of
-from resources.deciding.settings import BudgetSettings, DecideSettings
 from resources.lake import LakeLayout, Tables, slice_stamp
 
 SCHEDULE = "schedule"
@@ -46,12 +44,14 @@ def decide(lake: LakeLayout, facts: RecipeFacts, decisions: Sequence[Decision], 
     every = [*asked(Requests(lake, facts.workload).waiting(decisions)), *causes(seen, settings)]
     undecided = [cause for cause in every if _id(cause, seen) not in known]
     if not undecided:
-        return DecisionStep(None, min(_looks(facts, now)))
+        looks = [datetime(now.year, now.month, now.day, tzinfo=UTC) + timedelta(days=1)]  # nothing changes before
+        looks += [next_time(facts.cron, settings.timezone, now)] if facts.cron else []
+        return DecisionStep(None, min(looks))
     held: list[tuple[RetrainingCause, DecisionStep]] = []
     for cause in undecided:
         hold = held_by(seen, decisions, settings, now, _despite(cause))
         if hold is not None:
-            row = _row(cause, seen, [], "nothing", hold.text, settings, now, held=hold.kind)
+            row = _row(cause, seen, ([], "nothing", hold.text), settings, now, held=hold.kind)
             held.append((cause, DecisionStep(row, min(hold.until or now + LOOKS_AGAIN, now + LOOKS_AGAIN))))
             continue
         row = _weighed(cause, seen, costs, facts, decisions, now)
@@ -60,14 +60,6 @@ def decide(lake: LakeLayout, facts: RecipeFacts, decisions: Sequence[Decision], 
         starts = row.outcome == "waiting"
         return DecisionStep(row, now, Work.of(row, facts) if starts else None)
     return _held(held, known) if held else DecisionStep(None, now + LOOKS_AGAIN)
-
-
-def _looks(facts: RecipeFacts, now: datetime) -> Iterator[datetime]:
-    """When to look again where nothing changes before."""
-    settings = facts.decide
-    yield datetime(now.year, now.month, now.day, tzinfo=UTC) + timedelta(days=1)
-    if facts.cron:
-        yield next_time(facts.cron, settings.timezone, now)
 
 
 def _held(held: Sequence[tuple[RetrainingCause, DecisionStep]], known: Collection[str]) -> DecisionStep:
@@ -124,39 +116,24 @@ def _weighed(
             action, why, held = "nothing", f"nothing is run: {refused}", "budget"
     if settings.dry_run:
         held = held or "dry_run"
-    return _row(cause, seen, options, action, why, settings, now, held)
+    return _row(cause, seen, (options, action, why), settings, now, held)
 
 
 def _row(
     cause: RetrainingCause,
     seen: Evidence,
-    options: list[Option],
-    action: Action,
-    why: str,
+    chosen: tuple[list[Option], Action, str],
     settings: DecideSettings,
     now: datetime,
     held: str,
 ) -> Decision:
-    starts = action != "nothing" and not settings.dry_run
-    return Decision(
-        seen.workload,
-        _id(cause, seen, held),
-        now,
-        cause.kind,
-        cause.text,
-        {
-            **seen.as_record(),
-            "window": cause.window,
-            **({"held": held} if held else {}),
-            "widened": bool(seen.episodes),
-            **({REQUEST: cause.request.as_record()} if cause.request else {}),
-        },
-        options,
-        action,
-        why,
-        settings.dry_run,
-        outcome="waiting" if starts else "not_run",
-    )
+    """chosen: options, action, and why."""
+    evidence = seen.as_record() | {"window": cause.window, **({"held": held} if held else {}), "widened": bool(seen.episodes)}
+    if cause.request:
+        evidence[REQUEST] = cause.request.as_record()
+    about = (seen.workload, _id(cause, seen, held), now, cause.kind, cause.text, evidence)
+    starts = chosen[1] != "nothing" and not settings.dry_run
+    return Decision(*about, *chosen, settings.dry_run, outcome="waiting" if starts else "not_run")
 
 
 def _id(cause: RetrainingCause, seen: Evidence, held: str = "") -> str:

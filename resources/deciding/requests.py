@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from model_ops.jobs import Misuse
-from resources.deciding.actions import ACTIONS, SPELLED
+from resources.deciding.costs import ACTIONS, SPELLED
 from resources.deciding.decisions import REQUEST, Action, Decision, Decisions, claim, decision_id
-from resources.deciding.settings import DecideSettings
+from resources.deciding.evidence import DecideSettings
 from resources.endpoints import Actor
 from resources.lake import LakeLayout
 from stores.mirror.bucket import Conflict
@@ -56,14 +56,8 @@ class RetrainingRequest:
             raise RequestError("the reason is empty, and a request records why a retraining is wanted: say it in one line")
         _checked("action", [action], ACTIONS)
         aside = set(_checked("despite", despite, DESPITE))
-        return cls(
-            workload,
-            by.name,
-            by.identity_from,
-            by.reason,
-            action,  # type: ignore[arg-type]
-            tuple(name for name in DESPITE if name in aside),
-        )
+        in_order = tuple(name for name in DESPITE if name in aside)
+        return cls(workload, by.name, by.identity_from, by.reason, action, in_order)  # type: ignore[arg-type]
 
     @property
     def decision_id(self) -> str:
@@ -140,20 +134,9 @@ class Requests:
         """Withdraws a request and returns it. Raises RequestError if it is unknown or decided already, here or elsewhere."""
         request, table = self.find(named), Decisions(self._lake, self._workload)
         words = f": {by.reason}" if by.reason else ""
-        withdrawn = Decision(
-            self._workload,
-            request.decision_id,
-            now,
-            REQUEST,
-            request.cause_text,
-            {REQUEST: request.as_record()},
-            [],
-            "nothing",
-            f"{by.name} withdrew the request{words}",
-            False,
-            outcome="cancelled",
-            settled_ts=now,
-        )
+        about = (self._workload, request.decision_id, now, REQUEST, request.cause_text, {REQUEST: request.as_record()})
+        why = f"{by.name} withdrew the request{words}"
+        withdrawn = Decision(*about, [], "nothing", why, False, outcome="cancelled", settled_ts=now)
         if request not in self.waiting(table.seen()) or not table.record(withdrawn):
             raise RequestError(
                 f"request {named} was decided already, as decision {request.decision_id}: a run that it started "

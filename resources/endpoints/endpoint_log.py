@@ -6,9 +6,16 @@ inserted or removed entry breaks the chain (except removal of the last). The dig
 careless edits, but not an attacker who rewrites all later entries. Signed entries show those too.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
+import os
+import pwd
+import subprocess
+import unicodedata
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -17,11 +24,82 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from model_ops.files import write_json
-from model_ops.jobs import CheckFailed
+from model_ops.jobs import CheckFailed, Misuse
 from resources.lake import LakeLayout
 from resources.releases import GateResult
 from resources.signing import EnvelopeError, SigningKey, TrustedKey, TrustedKeys, opened, sealed, signing_key
 from stores.mirror.bucket import Conflict
+
+LONGEST_NAME = 200
+LONGEST_REASON = 2_000
+JOINERS = "\u200c\u200d"
+"""Invisible joiners that some languages and emoji need."""
+
+
+class ActorError(Misuse):
+    """The person is unknown, or name or reason cannot be shown in one line."""
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Who acts, and why."""
+
+    name: str
+    identity_from: str
+    """Where the name comes from, such as `MILLRACE_USER`."""
+    reason: str = ""
+
+    @classmethod
+    def of_command(cls, reason: str | None = None, option: str = "--reason") -> Actor:
+        """The person who runs this command. option: with which the reason was given.
+
+        Raises ActorError if nothing names a person, or if name or reason contain control characters or are too long.
+        """
+        name, source = _person()
+        return cls(_one_line(source, name, LONGEST_NAME), source, _one_line(option, reason or "", LONGEST_REASON))
+
+    @classmethod
+    def of_form(cls, name: str, identity_from: str, reason: str = "") -> Actor:
+        """A person who gave a name in a form. identity_from: where, such as `Dagster UI`. Raises ActorError as `of_command`
+        does, and for an empty name."""
+        if not name.strip():
+            raise ActorError("the name is empty, and a decision records who took it: give your name")
+        return cls(_one_line("the name", name, LONGEST_NAME), identity_from, _one_line("the reason", reason, LONGEST_REASON))
+
+
+PIPELINE = Actor("pipeline", "pipeline")
+AUTOMATIC = Actor("recipe: approval automatic", "recipe")
+
+
+def _person() -> tuple[str, str]:
+    if name := os.environ.get("MILLRACE_USER", "").strip():
+        return name, "MILLRACE_USER"
+    if name := _git_email():
+        return name, "git config user.email"
+    with suppress(KeyError):  # a container may run under a uid without a name
+        return pwd.getpwuid(os.getuid()).pw_name, "system account"
+    if name := os.environ.get("USER", "").strip():
+        return name, "USER"
+    raise ActorError("nothing says who you are, and an approval records who gave it: set MILLRACE_USER to your name")
+
+
+def _git_email() -> str:
+    try:
+        done = subprocess.run(["git", "config", "--get", "user.email"], capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _one_line(what: str, text: str, longest: int) -> str:
+    text = text.strip()
+    # what changes how a line is shown, or cannot be shown or stored at all
+    if any(unicodedata.category(each) in ("Cc", "Cf", "Cs", "Zl", "Zp") and each not in JOINERS for each in text):
+        raise ActorError(f"{what} holds control characters, such as a line break: give plain text in one line")
+    if len(text) > longest:
+        raise ActorError(f"{what} has {len(text):,} characters, at most {longest:,} are allowed: shorten it")
+    return text
+
 
 Action = Literal["nominated", "approved", "promoted", "named", "unnamed", "withdrawn", "rolled back", "found"]
 """found: the endpoint's file names releases without an entry (written by hand, or its log was moved away)."""
@@ -80,8 +158,7 @@ class EndpointLog:
 
     def __init__(self, lake: LakeLayout, workload: str):
         self.folder = lake.root / "endpoints" / "log" / workload
-        self._mirror = lake.mirror
-        self._workload = workload
+        self._mirror, self._workload = lake.mirror, workload
 
     def entries(self) -> list[EndpointLogEntry]:
         """All entries, oldest first. Raises EndpointLogError for the first entry that was changed or is missing."""

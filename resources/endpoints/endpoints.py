@@ -26,8 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from model_ops.files import locked, write_text
 from model_ops.jobs import CheckFailed
-from resources.endpoints.actor import PIPELINE, Actor
-from resources.endpoints.endpoint_log import EndpointLog, EndpointLogEntry, decisions_on, next_entry, signer_of
+from resources.endpoints.endpoint_log import PIPELINE, Actor, EndpointLog, EndpointLogEntry, decisions_on, next_entry, signer_of
 from resources.lake import LakeLayout
 from resources.releases import ReleaseRef
 from resources.signing import EnvelopeError, trusted_keys
@@ -67,9 +66,7 @@ class Endpoint:
     """The aliases of one workload, and the log of their changes."""
 
     def __init__(self, lake: LakeLayout, workload: str):
-        self._lake = lake
-        self._path = lake.endpoint(workload)
-        self._workload = workload
+        self._lake, self._workload, self._path = lake, workload, lake.endpoint(workload)
         self._log = EndpointLog(lake, workload)
 
     def read(self) -> Aliases:
@@ -200,19 +197,10 @@ class Endpoint:
     ) -> Aliases:
         """Writes an entry, then the file if the entry changes an alias. The caller holds the lock."""
         moved = {**change, "generation": aliases.generation + 1} if change else {}
-        replaces = aliases.champion if "champion" in change else None
-        entry = self._log.write(
-            entries,
-            action=action,
-            workload=self._workload,
-            by=by.name,
-            identity_from=by.identity_from,
-            reason=by.reason,
-            replaces=replaces,
-            alias=alias,
-            **release.model_dump(),
-            **moved,
-        )
+        moved["replaces"] = aliases.champion if "champion" in change else None
+        who = {"by": by.name, "identity_from": by.identity_from, "reason": by.reason}
+        about = {"action": action, "workload": self._workload, "alias": alias, **who, **release.model_dump()}
+        entry = self._log.write(entries, **about, **moved)
         return self._write_file(_aliases(entry)) if change else aliases
 
     def _repaired(self) -> tuple[list[EndpointLogEntry], int, Aliases, Aliases]:
@@ -225,18 +213,10 @@ class Endpoint:
             last = entries[-1].generation
             aliases = _aliases(next(entry for entry in entries if entry.generation == last))
         if _state(aliases) != (_state(entries[-1]) if entries else _state(Aliases(workload=""))):
-            entries.append(
-                next_entry(
-                    entries,
-                    action="found",
-                    workload=self._workload,
-                    by=aliases.changed_by or "not recorded",
-                    identity_from="the endpoint's file",
-                    at=aliases.changed_at or datetime.now(UTC),
-                    release=aliases.champion,
-                    **aliases.model_dump(include={"generation", "candidate", "champion", "previous", "named"}),
-                )
-            )
+            state = aliases.model_dump(include={"generation", "candidate", "champion", "previous", "named"})
+            by, at = aliases.changed_by or "not recorded", aliases.changed_at or datetime.now(UTC)
+            state |= {"workload": self._workload, "by": by, "identity_from": "the endpoint's file", "at": at}
+            entries.append(next_entry(entries, action="found", release=aliases.champion, **state))
         return entries, stored, aliases, on_disk
 
     @contextmanager
@@ -294,16 +274,8 @@ def _as_champion(aliases: Aliases, release: str) -> dict[str, Any]:
 
 
 def _aliases(entry: EndpointLogEntry) -> Aliases:
-    return Aliases(
-        workload=entry.workload,
-        generation=entry.generation,
-        candidate=entry.candidate,
-        champion=entry.champion,
-        previous=entry.previous,
-        named=entry.named,
-        changed_at=entry.at,
-        changed_by=entry.by,
-    )
+    state = entry.model_dump(include={"workload", "generation", "candidate", "champion", "previous", "named"})
+    return Aliases(**state, changed_at=entry.at, changed_by=entry.by)
 
 
 def _unsigned(entries: Sequence[EndpointLogEntry]) -> list[str]:

@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from resources.erasing.counts_only import is_learnt, keep_counts_only, rows_with_text
     from resources.erasing.erasure import ErasurePlan, complete_unfinished, forget, plan_erasure, vacuum_only
-    from resources.erasing.id_spellings import near_ids
     from resources.erasing.journal import ForgetError, ask_for
-    from resources.erasing.raw_keys import named_in_logs
-    from resources.erasing.retention import RetentionSettings, old_data, remove_old_data
+    from resources.erasing.raw_keys import named_in_logs, near_ids
+    from resources.erasing.retention import (
+        RetentionSettings,
+        is_learnt,
+        keep_counts_only,
+        old_data,
+        remove_old_data,
+        rows_with_text,
+    )
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -76,15 +76,8 @@ def erase_rows(hit: Hit, selection: Selection, erasure: str, counts_only: bool =
             digest = hashlib.file_digest(content, "sha256").hexdigest()
         file = File(path=hit.path, bytes=temporary.stat().st_size, sha256=digest)
         manifest = read_manifest(hit.directory)
-        note_erased(
-            hit.directory,
-            file,
-            erasure,
-            hit.rows,
-            hit.learnt and not counts_only,
-            manifest.digest,
-            counted_as(hit.directory, hit.path) if counts_only else None,
-        )
+        counts = counted_as(hit.directory, hit.path) if counts_only else None
+        note_erased(hit.directory, file, erasure, hit.rows, hit.learnt and not counts_only, manifest.digest, counts)
 
 
 def texts_of(hits: Iterable[Hit], selection: Selection) -> Iterator[str]:

@@ -5,20 +5,23 @@ last), caches and catalog, old files; then the journal goes. Every step can be r
 Sources are never touched: the report names the objects that a person has to clean.
 """
 
-import secrets
 import shutil
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote
 
 import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from resources.artefacts import Cause, Taint, keep_taint, remove_leftovers, tainted
 from resources.catalog import rebuild
-from resources.digests import all_digests, keep_slice_digests, key_check, rows_digest
+from resources.digests import all_digests, keep_slice_digests, rows_digest
 from resources.endpoints import Actor, Endpoint, EndpointError, workloads_with_endpoints
 from resources.erasing import journal
 from resources.erasing.artefact_rows import (
@@ -33,11 +36,9 @@ from resources.erasing.artefact_rows import (
     texts_of,
 )
 from resources.erasing.journal import ErasureTarget, PendingErasure
-from resources.erasing.old_files import old_bytes, remove_old_files
-from resources.erasing.pages import ReportFile, clean_page, is_searched, pages_showing
 from resources.erasing.selection import ERASED_FROM, Selection, SourceObject, remove_rows, select_rows
-from resources.erasing.sought import ErasedTexts
-from resources.lake import SCHEMAS, LakeLayout, Tables, alone, naming_damage
+from resources.erasing.sought import ErasedTexts, ReportFile, clean_page, is_searched, pages_showing
+from resources.lake import SCHEMAS, LakeError, LakeLayout, Tables, alone, naming_damage
 from resources.manifests import SAMPLED
 from resources.reading import EVERYWHERE, ingesting, keep_key, refuse_other_key
 
@@ -79,13 +80,8 @@ class ErasurePlan:
     @property
     def is_empty(self) -> bool:
         """A rated chat counts: until a run reads it, the lake has it nowhere else."""
-        return not (
-            self.interactions
-            or any(self.tables.values())
-            or self.files
-            or self.answers
-            or any(page.rated for page in self.pages)
-        )
+        rows = self.interactions or any(self.tables.values())
+        return not (rows or self.files or self.answers or any(page.rated for page in self.pages))
 
 
 def plan_erasure(lake: LakeLayout, asked: ErasureTarget) -> ErasurePlan:
@@ -102,15 +98,7 @@ def plan_erasure(lake: LakeLayout, asked: ErasureTarget) -> ErasurePlan:
 def forget(lake: LakeLayout, asked: ErasureTarget, by: Actor, vacuum: bool = False) -> ErasurePlan:
     """Erases, and completes what earlier erasures left. Raises LakeInUse while a run is at work."""
     refuse_other_key(Tables(lake))
-    request = PendingErasure(
-        erasure=f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
-        kind=asked.kind,
-        hashes=list(asked.hashes),
-        key_check=key_check(),
-        who=by.name,
-        reason=by.reason,
-        vacuum=vacuum,
-    )
+    request = PendingErasure(kind=asked.kind, hashes=list(asked.hashes), who=by.name, reason=by.reason, vacuum=vacuum)
     with _held(lake):
         keep_key(Tables(lake))
         earlier = journal.unfinished(lake)
@@ -123,7 +111,7 @@ def forget(lake: LakeLayout, asked: ErasureTarget, by: Actor, vacuum: bool = Fal
 
 
 def erase_sources(lake: LakeLayout, request: PendingErasure) -> ErasurePlan:
-    """Erases whole sources, of which only counts stay (counts_only.py). Raises LakeInUse while a run is at work."""
+    """Erases whole sources, of which only counts stay. Raises LakeInUse while a run is at work."""
     with _held(lake):
         for unfinished in journal.unfinished(lake):
             _erase(lake, unfinished)
@@ -193,7 +181,9 @@ def _erase(lake: LakeLayout, request: PendingErasure) -> ErasurePlan:
             tables.append("retired", selection.ids_to_retire())
         else:
             _bury(tables, request, selection)
-        _clear_interrupted_writes(lake)
+        for manifest in (*lake.root.glob("datasets/*/*/*/manifest.json"), *lake.root.glob("releases/*/*/manifest.json")):
+            for path in filter(Path.is_file, manifest.parent.rglob(".*")):  # what a killed erasure left
+                path.unlink()
         files = list(rows_in_artefacts(lake, selection))
         sought = _sought(selection, request.asked, files)
         keys = answer_keys(lake, selection)
@@ -258,25 +248,10 @@ def _bury(tables: Tables, request: PendingErasure, selection: Selection) -> None
     wanted = {(request.kind, sha256) for sha256 in request.hashes}
     wanted |= {(row["kind"], row["sha256"]) for row in selection.further_tombstones.to_pylist()}
     wanted -= _known(tables)
-    tables.append(
-        "erasures",
-        pa.Table.from_pylist(
-            [
-                {
-                    "workload": EVERYWHERE,
-                    "kind": kind,
-                    "sha256": sha256,
-                    "ts": request.at,
-                    "erasure": request.erasure,
-                    "key_check": request.key_check,
-                    "reason": request.reason,
-                    "who": request.who,
-                }
-                for kind, sha256 in sorted(wanted)
-            ],
-            schema=SCHEMAS["erasures"],
-        ),
-    )
+    about = {"workload": EVERYWHERE, "ts": request.at}
+    about |= {name: getattr(request, name) for name in ("erasure", "key_check", "reason", "who")}
+    tombstones = [{**about, "kind": kind, "sha256": sha256} for kind, sha256 in sorted(wanted)]
+    tables.append("erasures", pa.Table.from_pylist(tombstones, schema=SCHEMAS["erasures"]))
 
 
 def _known(tables: Tables) -> set[tuple[str, str]]:
@@ -296,14 +271,6 @@ def _sought(selection: Selection, asked: ErasureTarget, files: list[Hit]) -> Era
     )
 
 
-def _clear_interrupted_writes(lake: LakeLayout) -> None:
-    """Removes temporary files in finished artefacts, which a killed erasure left."""
-    for manifest in (*lake.root.glob("datasets/*/*/*/manifest.json"), *lake.root.glob("releases/*/*/manifest.json")):
-        for path in manifest.parent.rglob(".*"):
-            if path.is_file():
-                path.unlink()
-
-
 def _serving(lake: LakeLayout, taints: list[Taint]) -> list[str]:
     """`tutor: champion 1a2b...`, for each alias that names a tainted release."""
     releases = {(taint.directory.parent.name, taint.version) for taint in taints if taint.kind == "release"}
@@ -319,3 +286,71 @@ def _serving(lake: LakeLayout, taints: list[Taint]) -> list[str]:
             if (version := getattr(aliases, alias)) and (workload, version) in releases
         ]
     return named
+
+
+LOG = "_delta_log"
+
+
+def old_bytes(lake: LakeLayout) -> int:
+    """Bytes of Parquet files that the newest versions of the tables do not name."""
+    total = 0
+    for place, table in _tables(lake):
+        named = {unquote(uri).rsplit("/", 1)[-1] for uri in table.file_uris()}
+        total += sum(
+            file.bytes
+            for path, file in lake.mirror.table_files(place).items()
+            if _is_data(path) and PurePosixPath(path).name not in named
+        )
+    return total
+
+
+def remove_old_files(lake: LakeLayout, keep_hours: float = 0) -> int:
+    """Removes files that were replaced more than keep_hours ago; returns their bytes. The log keeps its newest commit, and a
+    checkpoint that stands for the earlier ones. Raises LakeError if a store in the network refuses."""
+    before = time.time() - keep_hours * 3_600
+    freed = 0
+    for place, table in _tables(lake):
+        lake.mirror.may_write()
+        files = lake.mirror.table_files(place)
+        try:
+            table.vacuum(retention_hours=int(keep_hours), enforce_retention_duration=False, dry_run=False, full=True)
+        except (DeltaError, OSError) as error:
+            raise LakeError(
+                f"replaced files of {lake.place}/tables/{place.name} cannot be removed: check that the keys in use "
+                "may delete there, then try again"
+            ) from error
+        left = lake.mirror.table_files(place)
+        freed += sum(file.bytes for path, file in files.items() if _is_data(path) and path not in left)
+        table.update_incremental()
+        table.create_checkpoint()
+        freed += _shorten_log(lake, place, table.version(), before)
+    lake.mirror.pull()
+    return freed
+
+
+def _tables(lake: LakeLayout) -> Iterator[tuple[Path, DeltaTable]]:
+    """Every table's folder in the lake, and the table where it is committed to."""
+    for place in sorted((lake.root / "tables").glob("*")):
+        with suppress(TableNotFoundError, FileNotFoundError):
+            yield place, lake.mirror.table(place)
+
+
+def _is_data(path: str) -> bool:
+    return path.endswith(".parquet") and not path.startswith(f"{LOG}/")
+
+
+def _shorten_log(lake: LakeLayout, place: Path, version: int, before: float) -> int:
+    """Removes commits and checkpoints older than a version, which has a checkpoint of its own."""
+    files = lake.mirror.table_files(place)
+    if f"{LOG}/{version:020}.checkpoint.parquet" not in files:
+        return 0
+    old = {
+        path: file.bytes
+        for path, file in files.items()
+        if path.startswith(f"{LOG}/")
+        and (number := PurePosixPath(path).name.split(".")[0]).isdigit()
+        and int(number) < version
+        and file.modified.timestamp() <= before
+    }
+    lake.mirror.remove_table_files(place, old)
+    return sum(old.values())

@@ -4,6 +4,7 @@ A file has keyed hashes and no ids, as tombstones do.
 """
 
 import re
+import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,11 +13,11 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from model_ops.files import write_text
-from resources.digests import keyed_hash, user_of
+from resources.digests import key_check, keyed_hash, user_of
 from resources.lake import PARTITIONS, SCHEMAS, LakeError, LakeLayout, Tables, attach_files, rows, workbench
 
 Kind = Literal["user", "session", "interaction", "source"]
-"""source: whole sources of a workload, of which only counts stay (counts_only.py)."""
+"""source: whole sources of a workload, of which only counts stay (`keep_counts_only`)."""
 
 _HASH = re.compile(r"^[0-9a-f]{64}$")
 
@@ -65,10 +66,10 @@ class PendingErasure(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    erasure: str
+    erasure: str = Field(default_factory=lambda: f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}")
     kind: Kind
     hashes: list[str]
-    key_check: str
+    key_check: str = Field(default_factory=key_check)
     who: str
     reason: str = ""
     vacuum: bool = False

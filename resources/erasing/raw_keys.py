@@ -4,6 +4,7 @@ for sentence in named_in_logs(lake, "U2", everywhere=True): print(sentence)
 """
 
 import json
+import re
 import shlex
 import unicodedata
 from collections import Counter
@@ -15,8 +16,9 @@ from typing import Any
 import pyarrow.compute as pc
 
 from model_ops.jobs import counted
-from resources.digests import user_of
-from resources.lake import LakeLayout, Tables
+from resources.digests import keyed_hash, user_of
+from resources.erasing.journal import Kind
+from resources.lake import PARTITIONS, SCHEMAS, LakeLayout, Tables, attach_files, rows, run, workbench
 from resources.reading import fields_line, fields_of, unread_in
 from resources.records import FORMATS, Records, json_paths, read_object, record_of, shown_attributes, synonyms
 from resources.sources import open_object
@@ -122,3 +124,25 @@ def _places(item: Any, paths: set[str], asked: str, everywhere: bool) -> Iterato
                         yield path, row, written, "*" not in path and leads
                 if in_texts:
                     yield _TEXT, row, asked, False
+
+
+def near_ids(tables: Tables, kind: Kind, identifier: str) -> Iterator[str]:
+    """Sentences on other ids of the lake that differ from the asked one in case, quotes, blanks or a mail address's tag."""
+    hashes = {keyed_hash(way): way for way in _ways(identifier)} if kind == "user" else {}
+    with workbench() as connection:
+        for name in ("interactions", "retired"):
+            attach_files(connection, name, SCHEMAS[name], tables.files(name), PARTITIONS[name])
+        run(connection, "erasing/known_interactions")
+        near_rows = rows(connection, "erasing/ids_near", kind=kind, hashes=list(hashes), asked=identifier.strip())
+    for row in near_rows.to_pylist():
+        near = hashes.get(row["id"], row["id"])
+        yield f"another {kind} of almost this id has {counted(row['rows'], 'row')}: --{kind} {shlex.quote(near)}"
+
+
+def _ways(identifier: str) -> set[str]:
+    """Other ways to write a user's id."""
+    plain = identifier.strip().strip("\"'`<>()[]").strip()
+    said = {plain, *(way(plain) for way in (str.lower, str.upper, str.title, str.capitalize, str.swapcase))}
+    said |= {re.sub(r"\+[^@]*@", "@", each) for each in said}
+    said |= {f"{opening}{plain}{closing}" for opening, closing in ('""', "''", "``", "<>", "()", "[]")}
+    return {user_of(each) for each in said if each} - {user_of(identifier)}

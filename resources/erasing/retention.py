@@ -7,7 +7,7 @@ a release, or behind a current artefact or a release.
 """
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -19,9 +19,21 @@ from pydantic import Field, model_validator
 from model_ops.jobs import Settings
 from resources.artefacts import current_manifests, keep_seconds
 from resources.catalog import publish
-from resources.erasing.counts_only import is_learnt, keep_counts_only, rows_with_text
-from resources.erasing.old_files import old_bytes, remove_old_files
-from resources.lake import SCHEMAS, LakeLayout, Tables, alone, attach_slice, rows, run, stream, workbench
+from resources.erasing.erasure import ErasurePlan, erase_sources, old_bytes, remove_old_files
+from resources.erasing.journal import PendingErasure
+from resources.lake import (
+    PARTITIONS,
+    SCHEMAS,
+    LakeLayout,
+    Tables,
+    alone,
+    attach_files,
+    attach_slice,
+    rows,
+    run,
+    stream,
+    workbench,
+)
 from resources.manifests import Manifest, ManifestError, read_manifest
 from resources.reading import ingesting, old_chats, remove_chats
 from stores.in_use import InUse, taken
@@ -322,3 +334,35 @@ def _emptied_rows_quarantine(tables: Tables, workload: str, first: date, since: 
             attach_slice(connection, tables, name, workload)
         records = rows(connection, "erasing/retention/quarantine_emptied", workload=workload, first_day=first, since=since)
     return records.drop_columns("is_emptied"), pc.sum(records["is_emptied"]).as_py() or 0
+
+
+_NOT_TRAINED = {"tiny_base", "import_base"}
+"""Operations of models that learn no row of traffic, or are only where training begins."""
+
+
+def is_learnt(lake: LakeLayout, workload: str) -> bool:
+    """Whether a model was trained after the last rows were read."""
+    newest = Tables(lake).written_at("interactions", workload)
+    if newest is None:
+        return False
+    return any(
+        manifest.kind == "model" and manifest.op not in _NOT_TRAINED and manifest.created_at > newest
+        for manifest in current_manifests(lake, workload).values()
+    )
+
+
+def rows_with_text(lake: LakeLayout, workload: str, sources: Sequence[str]) -> dict[str, int]:
+    """Rows of these sources in the tables that hold text, by table."""
+    tables = Tables(lake)
+    with workbench() as connection:
+        for name in ("interactions", "feedback", "quarantine", "objects"):
+            attach_files(connection, name, SCHEMAS[name], tables.files(name), PARTITIONS[name])
+        counts = rows(connection, "erasing/retention/rows_with_text", workload=workload, sources=list(sources)).to_pylist()
+    return {row["table_name"]: row["rows"] for row in counts if row["rows"]}
+
+
+def keep_counts_only(lake: LakeLayout, workload: str, sources: Sequence[str]) -> ErasurePlan:
+    """Removes them. What was removed before a kill stays removed; the next run completes it. Raises LakeInUse while a run is at
+    work."""
+    about = {"who": "retention", "reason": "counts_only", "workload": workload, "sources": list(sources)}
+    return erase_sources(lake, PendingErasure(kind="source", hashes=[], vacuum=True, **about))

@@ -20,16 +20,8 @@ from resources.digests import hash_key, user_of
 from resources.erasing.journal import ErasureTarget
 from resources.lake import PARTITIONS, SCHEMAS, Tables, attach_files, rows, run, sql_text, stream, workbench
 
-ERASED_FROM = (
-    "feedback",
-    "judgements",
-    "contamination",
-    "cleaned_interactions",
-    "decisions",
-    "quarantine",
-    "retired",
-    "interactions",
-)
+_BY_INTERACTIONS = ("feedback", "judgements", "contamination", "cleaned_interactions", "decisions", "quarantine", "retired")
+ERASED_FROM = (*_BY_INTERACTIONS, "interactions")
 """In the order in which they lose rows: the others are found by `interactions`, and decisions are added for its rows."""
 
 DAYS_TOGETHER = 8
@@ -105,10 +97,8 @@ class Selection:
     def places(self) -> list[SourceObject]:
         for table in ("feedback", "quarantine"):  # their lines are among the places
             self.changes(table)
-        return [
-            SourceObject(row["source_uri"], row["records"], row["lines"])
-            for row in rows(self.connection, "erasing/places").to_pylist()
-        ]
+        places = rows(self.connection, "erasing/places").to_pylist()
+        return [SourceObject(row["source_uri"], row["records"], row["lines"]) for row in places]
 
     @cached_property
     def shared(self) -> tuple[int, int]:

@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from resources.gateway.capture import Capture, CaptureSettings, require_another_server, run_capture
-    from resources.gateway.feedback import feedback_record
+    from resources.gateway.capture import Capture, CaptureSettings, feedback_record, require_another_server, run_capture
     from resources.gateway.front import Front, FrontError, Handler, own_host
-    from resources.gateway.keys import read_rules
-    from resources.gateway.naming import Naming
+    from resources.gateway.keys import read_rules, read_sampling, server_sampling
     from resources.gateway.record import envelope
-    from resources.gateway.routes import Backend, Route
-    from resources.gateway.sampling import read_sampling, server_sampling
+    from resources.gateway.routes import Backend, Naming, Route
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import socket
 import subprocess
@@ -27,15 +28,100 @@ from aiohttp import web
 
 from model_ops.machine import Backoff, pipe_of
 from resources.digests import unkeyed_sentence
-from resources.gateway.feedback import FeedbackDoor
 from resources.gateway.front import EVERYWHERE, Front, FrontError, Handler
-from resources.gateway.journal import JOURNAL_BYTES, OPEN, READY, SEGMENT_S, STATUS, Journal, make_ready, segments
+from resources.gateway.journal import (
+    JOURNAL_BYTES,
+    OPEN,
+    READY,
+    SEGMENT_S,
+    STATUS,
+    CaptureError,
+    DiskStore,
+    Journal,
+    make_ready,
+    open_store,
+    segments,
+)
 from resources.gateway.keys import KeyRules
-from resources.gateway.recorder import CAPTURED, TrafficRecorder
+from resources.gateway.pass_through import error_response
+from resources.gateway.recorder import CAPTURED, CREDENTIALS, TrafficRecorder
 from resources.gateway.routes import Backend, Route
-from resources.gateway.store import CaptureError, DiskStore, open_store
 from resources.launching import child_environment, python_module
 from stores.in_use import InUse, taken
+
+ABOUT = dict.fromkeys(("id", "response_id", "request_id"), "response_id")
+ABOUT |= {"trace_id": "trace_id", "session_id": "session_id"}
+TEXTS = ("name", "label", "comment", "source")
+MOST_BYTES = 256 << 10
+MOST_ID = 1_024
+
+
+class FeedbackError(Exception):
+    """A body that is no feedback; the message says what is missing."""
+
+
+class FeedbackDoor:
+    """Answers POST /feedback: what people or graders say about an answer, kept beside the traffic. written: how many so far.
+
+        {"id": "chatcmpl-123", "name": "thumbs", "value": "down", "comment": "it ran in circles"}
+
+    id: of the answer (its own id, or the X-Request-Id of its request); instead of it session_id or trace_id. value: a number, a
+    word such as up or down, true or false. name, comment, label, source: texts, and optional. Feedback about an id that was
+    never seen is kept too: ingest says in `feedback.tie` what it belongs to.
+    """
+
+    def __init__(self, journal: Journal, rules: KeyRules):
+        self.journal, self.rules, self.written = journal, rules, 0
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """202 with {"kept": true}; 400 for what is no feedback; 503 where it cannot be kept, so that it may be sent again."""
+        try:
+            record = feedback_record(await request.read())
+        except FeedbackError as error:
+            return error_response(400, str(error), "invalid_request_error")
+        rule = self.rules.of(*map(request.headers.get, CREDENTIALS))
+        if not rule.keep:
+            return web.json_response({"kept": False, "why": "nothing is kept of this key's traffic"})
+        if rule.workload:
+            record["workload_id"] = rule.workload
+        if not self.journal.append({"kind": "feedback", "at": time.time()}, answer=[json.dumps(record).encode()]):
+            return error_response(
+                503, "the feedback cannot be kept now: send it again later", "server_error", {"Retry-After": "30"}
+            )
+        self.written += 1
+        return web.json_response({"kept": True}, status=202)
+
+
+def feedback_record(body: bytes) -> dict[str, Any]:
+    """A record of the format `feedback`. Raises FeedbackError."""
+    if len(body) > MOST_BYTES:
+        raise FeedbackError(f"feedback may have {MOST_BYTES >> 10} KiB")
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError):
+        said = None
+    if not isinstance(said, dict):
+        raise FeedbackError('the body is no JSON object such as {"id": "chatcmpl-123", "name": "thumbs", "value": "up"}')
+    record: dict[str, Any] = {}
+    for name, column in ABOUT.items():
+        if (value := said.get(name)) is not None:
+            if not isinstance(value, str) or not 0 < len(value) <= MOST_ID:
+                raise FeedbackError(f"{name} is a text of at most {MOST_ID} characters")
+            record.setdefault(column, value)
+    if not record:
+        raise FeedbackError("id is missing: the id of the answer that the feedback is about (or session_id, or trace_id)")
+    for name in TEXTS:
+        if (value := said.get(name)) is not None:
+            if not isinstance(value, str):
+                raise FeedbackError(f"{name} is a text")
+            record[name] = value
+    value = said.get("value")
+    if isinstance(value, dict | list) or (isinstance(value, float) and not math.isfinite(value)):
+        raise FeedbackError("value is a number, a word such as up or down, true or false")
+    if value is None and not record.get("label"):
+        raise FeedbackError("value is missing: a number, a word such as up or down, true or false")
+    return record if value is None else {**record, "value": value}
+
 
 TICKS_EVERY_S, NEWS_EVERY_S = 1.0, 5.0
 LAST_SHIPMENT_S = 30.0
@@ -153,9 +239,8 @@ class Capture:
         except InUse as error:
             raise CaptureError(f"another process captures into the journal {directory}: give each its own --journal") from error
         except OSError as error:
-            raise CaptureError(
-                f"the journal {directory} cannot be written ({error.strerror}): give another --journal"
-            ) from error
+            why = f"cannot be written ({error.strerror}): give another --journal"
+            raise CaptureError(f"the journal {directory} {why}") from error
 
     def _start_shipper(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -200,18 +285,12 @@ class News:
         since the start."""
         sentences = []
         if bool(problem) != bool(self._problem):
-            sentences.append(
-                f"{self._place} takes no objects ({problem}): they wait in the journal"
-                if problem
-                else f"{self._place} takes objects again"
-            )
+            stands = f"takes no objects ({problem}): they wait in the journal" if problem else "takes objects again"
+            sentences.append(f"{self._place} {stands}")
         is_losing = lost > self._lost
         if is_losing != self._is_losing:
-            sentences.append(
-                "exchanges are not kept now: /capture/status says how many and why"
-                if is_losing
-                else f"exchanges are kept again; {lost:,} were not since the start"
-            )
+            again = f"exchanges are kept again; {lost:,} were not since the start"
+            sentences.append("exchanges are not kept now: /capture/status says how many and why" if is_losing else again)
         self._problem, self._lost, self._is_losing = problem, lost, is_losing
         return sentences
 
@@ -257,12 +336,10 @@ def run_capture(to: str, settings: CaptureSettings, host: str, port: int, drain_
 def require_another_server(to: str, host: str, port: int) -> None:
     """Raises CaptureError if `to` is the address at which the capture layer listens: it would ask itself for ever."""
     server = urlsplit(server_url(to))
-    if (
-        port
-        and port == (server.port or {"https": 443}.get(server.scheme, 80))
-        and _addresses(server.hostname or "")
-        & {*_addresses(host), *(("127.0.0.1", "::1", *_addresses(socket.gethostname())) if host in EVERYWHERE else ())}
-    ):
+    own = _addresses(host)
+    if host in EVERYWHERE:
+        own |= {"127.0.0.1", "::1", *_addresses(socket.gethostname())}
+    if port and port == (server.port or {"https": 443}.get(server.scheme, 80)) and _addresses(server.hostname or "") & own:
         raise CaptureError(f"--to {to} is the address that this command listens at: name the server's own, or another --port")
 
 

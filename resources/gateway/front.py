@@ -54,8 +54,8 @@ class Front:
         passes: tuple[str, ...] = PASSED,
         most_sent: int = MOST_SENT,
     ):
-        self.most_sent = most_sent
-        self.host, self.port, self.drain_s, self.wait_s, self.passes = host, port, drain_s, wait_s, passes
+        self.host, self.port, self.drain_s, self.wait_s = host, port, drain_s, wait_s
+        self.passes, self.most_sent = passes, most_sent
         self._watcher, self._answers = watcher, answers or {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="front", daemon=True)
@@ -148,27 +148,20 @@ class Front:
 
     def _models(self) -> web.Response:
         """The models between which requests choose: a shared server's own list has its base, and versions of each."""
-        listed = [
-            {"id": name, "object": "model", "created": self._began, "owned_by": "millrace"}
-            for name in self._passing.routes.models
-        ]
+        about = {"object": "model", "created": self._began, "owned_by": "millrace"}
+        listed = [{"id": name, **about} for name in self._passing.routes.models]
         return web.Response(text=json.dumps({"object": "list", "data": listed}), content_type="application/json")
 
     async def _health(self, _: web.Request) -> web.Response:
         routes = self._passing.routes.routes
         ready = bool(routes) and not self._ending
-        said = {
-            "status": "ok" if ready else "unavailable",
-            "releases": [
-                {
-                    "release": route.backend.release,
-                    "share": route.share,
-                    "in_flight": route.backend.in_flight,
-                    **({"model": route.backend.naming.model} if route.backend.naming else {}),
-                }
-                for route in routes
-            ],
-        }
+        releases = [
+            {"release": backend.release, "share": route.share, "in_flight": backend.in_flight}
+            | ({"model": backend.naming.model} if backend.naming else {})
+            for route in routes
+            for backend in [route.backend]
+        ]
+        said = {"status": "ok" if ready else "unavailable", "releases": releases}
         return web.Response(status=200 if ready else 503, text=json.dumps(said), content_type="application/json")
 
     def _do(self, work: Coroutine[Any, Any, None], seconds: float) -> None:

@@ -15,8 +15,9 @@ keys.yaml:
 
 import difflib
 import hashlib
+import json
 import random
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,8 +25,8 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
+from resources.gateway.journal import CaptureError
 from resources.gateway.routes import place_of
-from resources.gateway.store import CaptureError
 
 MOST_CACHED = 4_096
 SALT = "sampled "
@@ -123,3 +124,26 @@ class _NamesOnce(yaml.SafeLoader):
 def _sha256(credential: str) -> str:
     scheme, _, key = credential.strip().partition(" ")
     return hashlib.sha256((key.strip() if key and scheme.lower() == "bearer" else credential.strip()).encode()).hexdigest()
+
+
+SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+"""Parameters that vLLM and SGLang read from the file."""
+
+
+def read_sampling(path: Path | None) -> Mapping[str, Any]:
+    """The defaults in a file that a person named. Raises CaptureError where it cannot be read."""
+    if path is None:
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return {name: content[name] for name in SAMPLING if content.get(name) is not None}
+    except (OSError, ValueError, AttributeError) as error:
+        raise CaptureError(f"{path} is no generation_config.json: give the file beside the served weights") from error
+
+
+def server_sampling(path: Path) -> Mapping[str, Any]:
+    """The defaults beside served weights; none where there is no such file."""
+    try:
+        return read_sampling(path)
+    except CaptureError:
+        return {}

@@ -16,9 +16,9 @@ from datetime import datetime
 from typing import Any
 
 from resources.gateway.capture import Capture, CaptureSettings
+from resources.gateway.journal import CaptureError
 from resources.gateway.keys import KeyRule, KeyRules
 from resources.gateway.record import envelope
-from resources.gateway.store import CaptureError
 
 CHATS = ("completion", "acompletion")
 """call_type of what is kept."""

@@ -6,46 +6,100 @@ as it arrives; a short one whose length is known is written at once.
 A request is sent again, to another server if there is one, if the connection was refused or lost before any byte of the answer
 was passed on, and if a release's server that is no longer healthy answered 5xx: completions change nothing at a server, so a
 repeated one costs only its time. It is sent at most MOST_SENT times (`most_sent`) to a server that takes it, since it may be
-what ended the others. While no server takes it, it waits (`waiting.py`). Uvicorn closes idle connections after 5 s, so
+what ended the others. While no server takes it, it waits. Uvicorn closes idle connections after 5 s, so
 connections are kept for less.
 
-Where a server has several models (`naming.py`), a request's field `model` decides, and only that field and the fingerprint are
+Where a server has several models (`Naming`), a request's field `model` decides, and only that field and the fingerprint are
 changed on the way.
 """
 
+from __future__ import annotations
+
 import asyncio
 import json
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 
 import aiohttp
 from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
-from resources.gateway.naming import NameReplacer, NoModelNamedError, model_of
-from resources.gateway.routes import Backend, Exchange, NoBackend, Routes, Watcher, session_of
-from resources.gateway.waiting import WaitingRoom
+from model_ops.machine import Backoff
+from resources.gateway.routes import (
+    Backend,
+    Exchange,
+    NameReplacer,
+    NoBackend,
+    NoModelNamedError,
+    Routes,
+    Watcher,
+    model_of,
+    session_of,
+)
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
+MOST_WAITING_BYTES = 256 << 20
+"""Bodies of waiting requests together: further requests are refused."""
+WAITS_FOR = ("POST", "/v1/")
+"""Other requests ask for the state of a server, and whoever asks has to hear that there is none."""
+
+
+class WaitingRoom:
+    """wait_s: seconds that a request waits at most; 0: none does. most_bytes: of the bodies that wait together."""
+
+    def __init__(self, wait_s: float, most_bytes: int = MOST_WAITING_BYTES):
+        self.wait_s, self.most_bytes = wait_s, most_bytes
+        self.requests, self._bytes, self._ended = 0, 0, False
+        self._changed = asyncio.Event()
+
+    def begin(self, method: str, path: str, size: int) -> WaitingRequest:
+        """The waiting of one request, of which nothing has passed yet."""
+        waits = method == WAITS_FOR[0] and path.startswith(WAITS_FOR[1])
+        return WaitingRequest(self, size, time.monotonic() + self.wait_s if waits else 0.0)
+
+    def wake(self) -> None:
+        """Lets every waiting request try again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def end(self) -> None:
+        """Waiting requests, and later ones, are refused."""
+        self._ended = True
+        self.wake()
+
+    async def _pause(self, size: int, seconds: float) -> bool:
+        if self._ended or seconds <= 0 or self._bytes + size > self.most_bytes:
+            return False
+        self.requests, self._bytes = self.requests + 1, self._bytes + size
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), seconds)
+        finally:
+            self.requests, self._bytes = self.requests - 1, self._bytes - size
+        return not self._ended
+
+
+class WaitingRequest:
+    """until: when its time is over (time.monotonic)."""
+
+    def __init__(self, waiting: WaitingRoom, size: int, until: float):
+        self._waiting, self._size, self._until = waiting, size, until
+        self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+
+    async def again(self) -> bool:
+        """Waits; whether the request may be tried again."""
+        seconds = min(self._backoff.begin(), self._until - time.monotonic())
+        return await self._waiting._pause(self._size, seconds)
+
 
 RELEASE_HEADER = "X-Millrace-Release"
 """In an answer: the release that gave it. In a request: the release that shall answer."""
 TARGET_HEADER = "X-Millrace-Target"
 """In an answer: the digest of the weights that gave it."""
-HOP_BY_HOP = frozenset(
-    {
-        "connection",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "host",
-        "content-length",
-        "expect",
-    }
-)
+HOP_BY_HOP = frozenset({"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"})
+HOP_BY_HOP |= {"te", "trailer", "transfer-encoding", "upgrade", "host", "content-length", "expect"}
 """Headers of one connection (RFC 9110, 7.6.1), and those that are written anew."""
 MOST_TRIES = 3
 """Servers that are tried before a request waits."""
@@ -70,10 +124,8 @@ class PassThrough:
     takes it."""
 
     def __init__(self, watcher: Watcher | None = None, wait_s: float = 0.0, most_sent: int = MOST_SENT) -> None:
-        self._most_sent = most_sent
+        self._most_sent, self.refused, self.broken = most_sent, 0, 0
         self._routes, self.watcher, self.waiting = Routes(), watcher, WaitingRoom(wait_s)
-        self.refused = 0
-        self.broken = 0
         self._client = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_S),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECTS_WITHIN_S),
@@ -133,7 +185,7 @@ class PassThrough:
                 why = "the server does not answer" if tried else "no such release answers now"
                 if exchange is not None:
                     exchange.refused(503, why)
-                return unavailable(why)
+                return error_response(503, why, "server_error", {"Retry-After": RETRY_AFTER_S})  # which clients repeat
             tried.append(backend)
             backend.in_flight += 1  # before anything is awaited: who drains a server must see each of its requests
             try:
@@ -282,11 +334,6 @@ class _NotAnswered(Exception):
     def __init__(self, sent: bool):
         super().__init__(sent)
         self.sent = sent
-
-
-def unavailable(why: str) -> web.Response:
-    """HTTP 503 with an error in OpenAI's form, which clients repeat by themselves."""
-    return error_response(503, why, "server_error", {"Retry-After": RETRY_AFTER_S})
 
 
 def error_response(status: int, message: str, kind: str, headers: dict[str, str] | None = None) -> web.Response:

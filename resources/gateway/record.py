@@ -19,23 +19,10 @@ from resources.gateway.journal import Frame
 from resources.records import CAPTURE_NOTE_KEY, streams
 
 STREAM = "text/event-stream"
-LEFT_OUT = frozenset(
-    {
-        "user",
-        "safety_identifier",
-        "metadata",
-        "prompt_cache_key",
-        "session_id",
-        "api_key",
-        "headers",
-        "extra_headers",
-        "extra_body",
-        "return_token_ids",
-    }
-)
-"""Keys of a request that are not written: who asked, and what only concerns the transport."""
 REPEATED = frozenset({"user", "safety_identifier", "metadata", "prompt_cache_key"})
-"""Of these, what an answer of the Responses API repeats from its request."""
+"""What an answer of the Responses API repeats from its request, of what is not written."""
+LEFT_OUT = REPEATED | {"session_id", "api_key", "headers", "extra_headers", "extra_body", "return_token_ids"}
+"""Keys of a request that are not written: who asked, and what only concerns the transport."""
 MOST_TEXT_BYTES = 128 << 20
 """Most bytes of a body that was compressed."""
 
@@ -81,11 +68,7 @@ def envelope(request: dict[str, Any], response: Any, meta: dict[str, Any]) -> di
         "client_id": meta.get("client"),
         "workload_id": meta.get("workload") or _text(metadata.get("workload_id")),
         "served_model_digest": meta.get("digest") or _text(fingerprint),
-        "release": meta.get("release"),
-        "latency_ms": meta.get("latency_ms"),
-        "ttft_ms": meta.get("ttft_ms"),
-        "cost": meta.get("cost"),
-        "cache_hit": meta.get("cache_hit"),
+        **{name: meta.get(name) for name in ("release", "latency_ms", "ttft_ms", "cost", "cache_hit")},
         "status_code": meta.get("status"),
         "sampling": sampling or None,
         "request": {name: value for name, value in request.items() if name not in LEFT_OUT},
@@ -147,13 +130,8 @@ def user_and_session(request: dict[str, Any]) -> tuple[str | None, str | None]:
     metadata = _metadata(request)
     named, in_user = anthropic_api.user_of(metadata.get("user_id"))
     user = next((text for value in (request.get("user"), request.get("safety_identifier")) if (text := _text(value))), named)
-    places = (
-        request.get("session_id"),
-        metadata.get("session_id"),
-        metadata.get("conversation_id"),
-        in_user,
-        request.get("prompt_cache_key"),
-    )
+    named_in = (metadata.get("session_id"), metadata.get("conversation_id"))
+    places = (request.get("session_id"), *named_in, in_user, request.get("prompt_cache_key"))
     return user, next((text for value in places if (text := _text(value)) and text != user), None)
 
 

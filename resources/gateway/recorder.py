@@ -44,12 +44,7 @@ class TrafficRecorder:
     unanswered (the client left before the answer began), request_too_long (the front refused it)."""
 
     def __init__(
-        self,
-        journal: Journal,
-        rules: KeyRules,
-        ask_for_ids: bool = False,
-        digest: str = "",
-        sampling: Mapping[str, Any] | None = None,
+        self, journal: Journal, rules: KeyRules, ask_for_ids=False, digest: str = "", sampling: Mapping[str, Any] | None = None
     ):
         self.journal, self.rules, self.ask_for_ids = journal, rules, ask_for_ids
         self.digest, self.sampling = digest, dict(sampling or {})
@@ -73,10 +68,6 @@ class TrafficRecorder:
 
     def refuses(self, request: web.Request) -> None:
         self.left_out["request_too_long"] += 1
-
-    def stop_asking(self) -> None:
-        """The server refuses return_token_ids: no further request asks for ids."""
-        self.ask_for_ids = False
 
 
 class ExchangeRecording:
@@ -113,7 +104,7 @@ class ExchangeRecording:
         meta, recorder = self._meta, self._recorder
         meta["status"], meta["type"] = status, headers.get("Content-Type", "")
         if self._was_refused and status < 400:
-            recorder.stop_asking()
+            recorder.ask_for_ids = False  # the server refuses return_token_ids: no further request asks for ids
         self._length = length
         self._end = StreamEnd(meta["form"]) if STREAM in meta["type"] else None
         if encoding := headers.get("Content-Encoding"):

@@ -27,9 +27,8 @@ import zstandard
 from model_ops.chat_apis import json_text
 from model_ops.files import locked, write_json
 from model_ops.machine import Backoff
-from resources.gateway.journal import OPEN, READY, STATUS, Frame, frames, make_ready, segments
+from resources.gateway.journal import OPEN, READY, STATUS, Frame, Store, frames, make_ready, open_store, segments
 from resources.gateway.record import Unreadable, record_of
-from resources.gateway.store import Store, open_store
 
 LOOKS_EVERY_S, FLUSHES_EVERY_S = 0.25, 1.0
 LEVEL = 3
@@ -90,7 +89,9 @@ class Shipper:
                     raise
                 continue  # shipped by another shipper
             except OSError as error:
-                self._wait(error)
+                self.problem = _words(error)
+                self._backoff.begin()
+                self.tell()
                 return False
             self.records, self.segments = self.records + records, self.segments + 1
             self.unreadable.update(unreadable)
@@ -102,22 +103,8 @@ class Shipper:
     def tell(self) -> None:
         """Writes STATUS; a disk that is full is no reason to end."""
         with contextlib.suppress(OSError):
-            write_json(
-                self.journal / STATUS,
-                {
-                    "store": self.store.place,
-                    "records": self.records,
-                    "segments": self.segments,
-                    "unreadable": dict(self.unreadable),
-                    "problem": self.problem,
-                    "last_at": self.last_at,
-                },
-            )
-
-    def _wait(self, error: OSError) -> None:
-        self.problem = _words(error)
-        self._backoff.begin()
-        self.tell()
+            status = {name: getattr(self, name) for name in ("records", "segments", "unreadable", "problem", "last_at")}
+            write_json(self.journal / STATUS, {"store": self.store.place, **status})
 
 
 def _words(error: OSError) -> str:

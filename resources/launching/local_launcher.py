@@ -22,27 +22,54 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import dagster as dg
 from dagster import PipesTempFileContextInjector, PipesTempFileMessageReader, open_pipes_session
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster_pipes import DAGSTER_PIPES_CONTEXT_ENV_VAR, DAGSTER_PIPES_MESSAGES_ENV_VAR, encode_param
 
 from model_ops.files import write_text
 from model_ops.jobs import Job, counted
 from model_ops.machine import pipe_of
 from model_ops.parallel import MeshSettings
-from resources.launching.device_groups import leased_devices
-from resources.launching.killed import killed_sentence
-from resources.launching.launcher import WorkerError, WorkerKilled, WorkerStopped
-from resources.launching.processes import child_environment, python_module
+from resources.launching.processes import child_environment, killed_sentence, leased_devices, python_module
 from resources.launching.progress import PhasePace, relay
-from resources.launching.run_origin import is_launched
 from resources.manifests import SCRATCH
+
+
+class Launcher(Protocol):
+    """Runs jobs, one after another."""
+
+    def run(self, job: Job, context: dg.AssetExecutionContext | None = None) -> dict[str, Any]:
+        """Runs a job to its end and returns its metrics; its results are in `job.output`. Progress is reported to `context`.
+
+        Raises WorkerError if the inputs are wrong or the worker dies, WorkerStopped if it was stopped: then its checkpoints
+        are kept, and the same job continues from them.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends workers that wait for more jobs."""
+        ...
+
+
+class WorkerError(Exception):
+    """A worker refused its inputs, or died. The message is the worker's."""
+
+
+class WorkerKilled(WorkerError):
+    """A worker was killed by a signal from outside."""
+
+
+class WorkerStopped(Exception):
+    """A worker saved its state and stopped because it was asked to."""
+
 
 STOP_SECONDS = 120
 """Seconds that a worker may take to save its checkpoint after it was asked to stop."""
 SECONDS_BETWEEN_LOG_LINES = 15
+PIPES = {"context": DAGSTER_PIPES_CONTEXT_ENV_VAR, "messages": DAGSTER_PIPES_MESSAGES_ENV_VAR}
 STARTING, LOADING = "starting the worker", "loading the model and its data"
 """The phase that is shown until the operation reports its own progress."""
 
@@ -88,10 +115,7 @@ class LocalLauncher:
             context=context, context_injector=PipesTempFileContextInjector(), message_reader=PipesTempFileMessageReader()
         ) as session:
             parameters = session.get_bootstrap_params()
-            pipes = {
-                "context": parameters[DAGSTER_PIPES_CONTEXT_ENV_VAR],
-                "messages": parameters[DAGSTER_PIPES_MESSAGES_ENV_VAR],
-            }
+            pipes = {name: parameters[variable] for name, variable in PIPES.items()}
             return submit(path, pipes, context)
 
     def close(self) -> None:
@@ -141,16 +165,9 @@ class LocalLauncher:
         self._waits_for(f"starting {processes} processes")
         environment = {**self._environment(), "OMP_NUM_THREADS": str(max(1, job.threads // processes))}
         if pipes is not None:
-            environment |= {
-                DAGSTER_PIPES_CONTEXT_ENV_VAR: encode_param(pipes["context"]),
-                DAGSTER_PIPES_MESSAGES_ENV_VAR: encode_param(pipes["messages"]),
-            }
-        worker = self._start(
-            python_module(
-                "model_ops.parallel.launch", str(path), "--processes", str(processes), "--restarts", str(_mesh(job).restarts)
-            ),
-            environment,
-        )
+            environment |= {variable: encode_param(pipes[name]) for name, variable in PIPES.items()}
+        how = ("--processes", str(processes), "--restarts", str(_mesh(job).restarts))
+        worker = self._start(python_module("model_ops.parallel.launch", str(path), *how), environment)
         self._worker = worker
         ends: dict[str, dict] = {}
         try:
@@ -235,7 +252,6 @@ class LocalLauncher:
 
 
 def _mesh(job: Job) -> MeshSettings:
-    """The mesh of the job's settings: one process, unless they name a mesh."""
     return MeshSettings.model_validate(job.settings.get("mesh") or {})
 
 
@@ -277,3 +293,14 @@ def ask_for_another_try(context: dg.AssetExecutionContext | None) -> None:
     """Marks the run for one retry, if the daemon launched it. A run of `millrace run` is continued by the next one."""
     if context is not None and is_launched(context.run):
         context.instance.add_run_tags(context.run_id, ONCE)
+
+
+def origin_of(location: str, job: str) -> RemoteJobOrigin:
+    """The origin of a run of the command line, by the name of its recipe's code location; Dagster tags the run after it."""
+    return RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location), "__repository__").get_job_origin(job)
+
+
+def is_launched(run: dg.DagsterRun) -> bool:
+    """Whether the daemon launched a run, from a code location that it has loaded."""
+    origin = run.remote_job_origin
+    return origin is not None and not isinstance(origin.repository_origin.code_location_origin, RegisteredCodeLocationOrigin)

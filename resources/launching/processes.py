@@ -5,11 +5,19 @@ folder is not on the child's module path (`python -P`): a file sql.py or a folde
 """
 
 import os
+import re
 import site
 import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import psutil
 
+from model_ops.files import try_lock
+from model_ops.jobs import Misuse
 from resources.digests import PROJECT
 
 
@@ -56,3 +64,84 @@ def is_same_process(stamp: str) -> bool:
         return abs(process.create_time() - float(started)) < 1 and process.status() != psutil.STATUS_ZOMBIE
     except (psutil.Error, ValueError):
         return False
+
+
+VARIABLE, VISIBLE = "MILLRACE_DEVICES", "CUDA_VISIBLE_DEVICES"
+WAITS_S = 0.5
+
+
+class DevicesError(Misuse):
+    """MILLRACE_DEVICES cannot be used; the message says what it should look like."""
+
+
+def devices() -> list[str]:
+    """The groups, each as CUDA_VISIBLE_DEVICES takes it; none if the variable is not set. Raises DevicesError."""
+    given = os.environ.get(VARIABLE, "").replace(" ", "")
+    if not given:
+        return []
+    groups = [group for group in given.split(";") if group]
+    numbers = [number for group in groups for number in group.split(",")]
+    if not groups or not all(re.fullmatch(r"\d+|(GPU|MIG)-[\w-]+", number) for number in numbers):
+        raise DevicesError(f"{VARIABLE}={given!r}: name groups of CUDA devices, such as 0;1 for two workers with one each")
+    if len(set(numbers)) != len(numbers):
+        raise DevicesError(f"{VARIABLE}={given!r} names a device twice: two workers would share its memory")
+    return groups
+
+
+@contextmanager
+def leased_devices() -> Iterator[bool]:
+    """Gives this process a group of devices to itself until the block ends; yields whether there are any to share.
+    Waits while all groups are taken."""
+    groups = devices()
+    if not groups:
+        yield False
+        return
+    folder = Path(tempfile.gettempdir()) / f"millrace-devices-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    with ExitStack() as stack:
+        group = _taken(groups, folder, stack)
+        before = os.environ.get(VISIBLE)
+        os.environ[VISIBLE] = group
+        try:
+            yield True
+        finally:
+            os.environ.pop(VISIBLE)
+            if before is not None:
+                os.environ[VISIBLE] = before
+
+
+def _taken(groups: list[str], folder: Path, stack: ExitStack) -> str:
+    """The first free group of devices; it is locked until the stack is closed."""
+    while True:
+        for group in groups:
+            file = (folder / group.replace(",", "_")).open("w")
+            if try_lock(file):
+                stack.enter_context(file)
+                return group
+            file.close()
+        time.sleep(WAITS_S)
+
+
+CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
+
+def killed_sentence(who: str, signal_name: str) -> str:
+    """A sentence: a process was killed, the usual reason, and what to do."""
+    reason = ", as the system does when memory runs out" if signal_name == "SIGKILL" else ""
+    return f"{who} was killed ({signal_name}) before its job was done{reason}; checkpoints are kept, run again to continue"
+
+
+def memory_sentence(peak_mb: float | None) -> str:
+    """The peak memory and the limit, as text; empty without a measurement. peak_mb: in MiB."""
+    return f" ({peak_mb / 1024:.1f} of {memory_limit() / 2**30:.1f} GiB memory were in use)" if peak_mb else ""
+
+
+def memory_limit() -> int:
+    """Bytes of memory that processes here may use: the container's limit, else the machine's memory."""
+    machine = psutil.virtual_memory().total
+    for file in CGROUP_LIMITS:
+        try:
+            return min(machine, int(file.read_text()))
+        except (OSError, ValueError):  # no such file, or "max"
+            continue
+    return machine

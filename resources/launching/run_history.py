@@ -9,7 +9,6 @@ import json
 import os
 import socket
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -67,21 +66,12 @@ def runs(lake: LakeLayout, limit: int = 200) -> list[RunRecord]:
         records = _postgres_rows("history/postgres/runs", **asked)
     else:
         records = _rows(home_of(lake) / "history" / "runs.db", "history/runs", **asked)
-    return [
-        RunRecord(
-            run_id,
-            job or "",
-            status or "",
-            _time(started),
-            _time(ended),
-            process or "",
-            host or "",
-            (of or "").partition("/")[0],
-            submitted or "",
-            bool(submitted) and is_copied(home_of(lake) / SUBMITTED / submitted),
-        )
-        for run_id, job, status, started, ended, process, host, of, submitted in records
-    ]
+    runs_ = []
+    for run_id, job, status, started, ended, process, host, of, submitted in records:
+        copied = bool(submitted) and is_copied(home_of(lake) / SUBMITTED / submitted)
+        named = (process or "", host or "", (of or "").partition("/")[0], submitted or "")
+        runs_.append(RunRecord(run_id, job or "", status or "", _time(started), _time(ended), *named, copied))
+    return runs_
 
 
 def running(lake: LakeLayout) -> list[RunRecord]:
@@ -126,12 +116,13 @@ def _rows(path: Path, query: str, **parameters: Any) -> list[tuple[Any, ...]]:
     """The query's rows; none if the file is missing, damaged or locked."""
     if not path.is_file():
         return []
-    for address in _addresses(path):
-        try:
-            with closing(sqlite3.connect(address, uri=True, timeout=1)) as connection:
-                return connection.execute(sql_text(query), parameters).fetchall()
-        except sqlite3.Error:
-            continue
+    # read-only, and immutable for folders in which SQLite cannot write its own files
+    for how in ("mode=ro", "mode=ro&immutable=1"):
+        with (
+            suppress(sqlite3.Error),
+            closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, timeout=1)) as connection,
+        ):
+            return connection.execute(sql_text(query), parameters).fetchall()
     return []
 
 
@@ -145,12 +136,6 @@ def _postgres_rows(query: str, **parameters: Any) -> list[tuple[Any, ...]]:
             return [tuple(row) for row in connection.execute(sa.text(sql_text(query)), parameters)]
     except (sa.exc.DBAPIError, ImportError):
         return []
-
-
-def _addresses(path: Path) -> Iterator[str]:
-    """SQLite addresses of the file: read-only, and immutable for folders in which SQLite cannot write its own files."""
-    yield f"{path.absolute().as_uri()}?mode=ro"
-    yield f"{path.absolute().as_uri()}?mode=ro&immutable=1"
 
 
 def _time(seconds: float | None) -> datetime | None:

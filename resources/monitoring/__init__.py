@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from resources.monitoring.alerts.alert import Alert
     from resources.monitoring.alerts.outbox import LOOKS_BACK
     from resources.monitoring.alerts.release_alerts import (
         DECISION_JOBS,
@@ -20,12 +19,11 @@ if TYPE_CHECKING:
         failed_run_alerts,
         release_alerts,
     )
-    from resources.monitoring.alerts.settings import AlertSettings
+    from resources.monitoring.alerts.settings import Alert, AlertSettings
     from resources.monitoring.alerts.tell import tell
     from resources.monitoring.champions.evidence import WatchSignal
     from resources.monitoring.champions.watch import Look, WatchedSessions, look_after_promotion
-    from resources.monitoring.metrics.scrape import scrape
-    from resources.monitoring.metrics.scraper import EVERY_S, Scraper
+    from resources.monitoring.metrics.scraper import EVERY_S, Scraper, scrape
     from resources.monitoring.metrics.target import ScrapeError
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

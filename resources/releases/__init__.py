@@ -11,21 +11,24 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from resources.releases import closed_times
     from resources.releases.adapter_form import FOLDER, adapter_problems
-    from resources.releases.drafting_decision import decide_drafting, drafting_sections, form_of, read_choice
+    from resources.releases.drafting_decision import ReportSection, decide_drafting, drafting_sections, form_of, read_choice
     from resources.releases.gate_result import ERASED_ROWS, GateResult, GateVerdict, missed
     from resources.releases.release import (
+        SHORTEST_SURE,
+        NamedRelease,
         Part,
         Release,
         ReleaseError,
         ReleasePolicy,
         ReleaseRef,
         ReleaseSettings,
+        UnknownReleaseError,
+        UnsureNameError,
         erased_rows,
+        find_release,
         read_release,
         write_release,
     )
-    from resources.releases.release_names import SHORTEST_SURE, NamedRelease, UnknownReleaseError, UnsureNameError, find_release
-    from resources.releases.section import ReportSection
     from resources.releases.settings import Gates, WatchSettings
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -53,9 +53,8 @@ def lay_adapter(output: Path, workload: str, target: Manifest, target_directory:
         ) from error
     if config.get("target_parameters"):
         raise NoAdapterError(
-            f"the adapter of {name} changes experts that are stored as one weight, such as "
-            f"{config['target_parameters'][0]}, which servers were not tried with: take them out of "
-            "sft.lora.targets, or set release.form to merged"
+            f"the adapter of {name} changes experts that are stored as one weight, such as {config['target_parameters'][0]}, "
+            "which servers were not tried with: take them out of sft.lora.targets, or set release.form to merged"
         )
     try:
         lora_flags.served_rank(config["r"])
@@ -70,12 +69,8 @@ def lay_adapter(output: Path, workload: str, target: Manifest, target_directory:
         (place / copied).parent.mkdir(exist_ok=True)
         shutil.copyfile(target_directory / copied, place / copied)
     files = describe_files(place)
-    return AdapterPart(
-        path=f"releases/{workload}/{output.name}/{FOLDER}",
-        rank=config["r"],
-        digest=files_digest(files),
-        tokenizer=_tokenizer_digest(files),
-    )
+    path = f"releases/{workload}/{output.name}/{FOLDER}"
+    return AdapterPart(path=path, rank=config["r"], digest=files_digest(files), tokenizer=_tokenizer_digest(files))
 
 
 def adapter_base(lake: LakeLayout, target: Manifest) -> Manifest:
@@ -84,9 +79,8 @@ def adapter_base(lake: LakeLayout, target: Manifest) -> Manifest:
     models = [item for item in target.inputs if item.kind == "model"]
     if any(item.name == target.name for item in models):
         raise NoAdapterError(
-            f"release.form is adapter, and {target.name}@{target.version} continues an earlier version, so "
-            "its adapter is not one on the base model: train it from the base model (leave sft.continue_from "
-            "out), or set release.form to merged"
+            f"release.form is adapter, and {target.name}@{target.version} continues an earlier version, so its adapter is not "
+            "one on the base model: train it from the base model (leave sft.continue_from out), or set release.form to merged"
         )
     for item in models:
         if item.name.rpartition("/")[2] != target.name.rpartition("/")[2]:
@@ -122,13 +116,8 @@ def adapter_problems(directory: Path, adapter: AdapterPart, target: Manifest, ba
 
 def tokenizer_files(model: Manifest) -> list[File]:
     """Files in a model's directory that are neither weights nor a config nor records: its tokenizer and chat template."""
-    return [
-        file
-        for file in model.files
-        if "/" not in file.path.removeprefix(f"{template_files.FOLDER}/")
-        and file.path not in NO_TOKENIZER
-        and not file.path.endswith(OF_THE_MODEL)
-    ]
+    own = [file for file in model.files if file.path not in NO_TOKENIZER and not file.path.endswith(OF_THE_MODEL)]
+    return [file for file in own if "/" not in file.path.removeprefix(f"{template_files.FOLDER}/")]
 
 
 def _tokenizer_digest(files: list[File]) -> str:

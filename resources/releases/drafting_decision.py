@@ -1,22 +1,43 @@
 """What a release drafts with: the recipe's word, or a decision from the evaluation's measurements."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from model_ops.drafting import (
-    NO_DRAFTING,
-    Drafting,
-    DraftingChoice,
-    ReplayResult,
-    choose_by_replay,
-    choose_in_server,
-    with_drafter,
-)
+from markupsafe import Markup
+
+from model_ops.drafting import NO_DRAFTING, Drafting, DraftingChoice, choose_by_replay, choose_in_server, with_drafter
 from model_ops.evaluation import TARGET, WITH_DRAFTER, drafter_gain_low, drafter_low, measured_draftings, replayed_draftings
 from model_ops.files import write_json
-from resources.releases.section import ReportSection
 from resources.releases.settings import DraftingSettings
+
+_FIGURE = re.compile(r"-?[\d.,]+(?:e[+-]?\d+)?(?: ?%| [A-Za-z/]{1,12})?(?: (?:to -?[\d.,]+(?:e[+-]?\d+)?|\([-\d., to]+\)))?")
+_NONE = frozenset({"", "-", "not measured"})
+
+
+@dataclass(frozen=True)
+class ReportSection:
+    """One table: title, column names, rows of ready text, and a sentence that says how to read it. shows_rows: whether it shows
+    texts or ids of rows, so that it is no part of a model card. charts: HTML shows them between title and table."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    note: str = ""
+    shows_rows: bool = False
+    charts: Sequence[Markup] = ()
+
+    @property
+    def is_figure(self) -> list[bool]:
+        """Which columns hold figures only, and are aligned at the right."""
+        return [
+            any(row[place] not in _NONE for row in self.rows)
+            and all(row[place] in _NONE or _FIGURE.fullmatch(row[place]) for row in self.rows)
+            for place in range(len(self.columns))
+        ]
+
 
 FILE = "drafting.json"
 ENDS_IN = " in a server"
@@ -91,12 +112,9 @@ def drafting_sections(choice: DraftingChoice) -> list[ReportSection]:
         rows = [
             [
                 point.label + (" (served)" if point.label == choice.drafting.label else ""),
-                str(point.num_speculative_tokens),
-                str(point.concurrency),
+                *map(str, (point.num_speculative_tokens, point.concurrency)),
                 f"{point.tokens_per_second:z,.0f}",
-                f"{point.ratio:z.2f}",
-                f"{point.p99_s:z.2f}",
-                f"{point.p99_ratio:z.2f}",
+                *(f"{each:z.2f}" for each in (point.ratio, point.p99_s, point.p99_ratio)),
                 *(f"{each:z.2f}" if each else "" for each in (point.tau, point.tau_needed)),
             ]
             for point in choice.curve
@@ -108,31 +126,18 @@ def drafting_sections(choice: DraftingChoice) -> list[ReportSection]:
         )
     else:
         columns = ["drafting", "K", "tau"]
-        rows = [
-            [
-                each.method + (" (served)" if _is(choice.drafting, each) else ""),
-                str(each.num_speculative_tokens),
-                f"{each.tau:z.3f}",
-            ]
-            for each in choice.replayed
-        ]
+        own = (choice.drafting.method, choice.drafting.num_speculative_tokens)
+        rows = []
+        for each in choice.replayed:
+            served = " (served)" if own == (each.method, each.num_speculative_tokens) else ""
+            rows.append([each.method + served, str(each.num_speculative_tokens), f"{each.tau:z.3f}"])
         note = (
             f"{_sentence(choice.reason)} tau: tokens emitted per target forward pass, as in the table of acceptance lengths; "
             "lookups at their best K on validation answers, the drafter also at fewer drafts than it was measured with."
         )
     missing = " ".join(f"Not measured: {name}: {why}." for name, why in choice.not_measured.items())
-    return [
-        ReportSection(
-            "What is drafted with",
-            columns,
-            rows or [[choice.drafting.label, *[""] * (len(columns) - 1)]],
-            f"{note} {missing}".strip(),
-        )
-    ]
-
-
-def _is(drafting: Drafting, each: ReplayResult) -> bool:
-    return (drafting.method, drafting.num_speculative_tokens) == (each.method, each.num_speculative_tokens)
+    rows = rows or [[choice.drafting.label, *[""] * (len(columns) - 1)]]
+    return [ReportSection("What is drafted with", columns, rows, f"{note} {missing}".strip())]
 
 
 def _sentence(text: str) -> str:

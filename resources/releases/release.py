@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from model_ops.drafting import NO_DRAFTING, Drafting, DraftingChoice, with_drafter
 from model_ops.files import template_files, write_json
-from model_ops.jobs import CheckFailed, Settings
+from model_ops.jobs import CheckFailed, Misuse, Settings
 from model_ops.serving import Service, fingerprint, tool_words
 from model_ops.speculators import DrafterServing
 from resources.artefacts import rows_erased_from
@@ -103,12 +104,8 @@ class ReleasePolicy(BaseModel):
 
     @classmethod
     def of(cls, settings: ReleaseSettings) -> ReleasePolicy:
-        return cls(
-            people=2 if settings.approval == "two_people" else 1,
-            closed=settings.closed,
-            timezone=settings.timezone,
-            signed=settings.signed,
-        )
+        people = 2 if settings.approval == "two_people" else 1
+        return cls(people=people, **settings.model_dump(include={"closed", "timezone", "signed"}))
 
     def closed_now(self) -> str:
         """Why no approval is taken at this time; "" if it is."""
@@ -260,7 +257,7 @@ def write_release(
             service=release.service,
             settings=settings.serving.on(settings.serve_on),
             has_generation_config=target_directory is not None,
-            tools=_tool_words(target_directory),
+            tools=tuple(tool_words(template_files.template_text(target_directory))) if target_directory else (),
             base=release.base.path if release.base else None,
             adapter=adapter.path if adapter else None,
             rank=adapter.rank if adapter else 0,
@@ -268,10 +265,6 @@ def write_release(
         ),
     )
     return release
-
-
-def _tool_words(target: Path | None) -> tuple[str, ...]:
-    return tuple(tool_words(template_files.template_text(target))) if target is not None else ()
 
 
 def read_release(directory: Path) -> Release:
@@ -291,9 +284,8 @@ def erased_rows(lake: LakeLayout, release: Release) -> int:
 
 
 def _part(manifest: Manifest) -> Part:
-    return Part(
-        path=f"models/{manifest.name}/{manifest.version}", name=manifest.name, version=manifest.version, digest=manifest.digest
-    )
+    name, version = manifest.name, manifest.version
+    return Part(path=f"models/{name}/{version}", name=name, version=version, digest=manifest.digest)
 
 
 class NoStopIds(ValueError):
@@ -315,3 +307,58 @@ def generation_config(target: Path) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+SHORTEST_SURE = 6
+MOST_LISTED = 10
+
+
+class UnknownReleaseError(Misuse, ReleaseError):
+    """A name that no release has, or more than one."""
+
+
+class UnsureNameError(Misuse):
+    """The beginning of a version is too short to act upon without confirmation."""
+
+
+@dataclass(frozen=True)
+class NamedRelease:
+    """A release, and the given beginning of its version."""
+
+    directory: Path
+    given: str = ""
+
+    @property
+    def sure(self) -> bool:
+        """Whether the given name is long enough to act upon without confirmation."""
+        return not self.given or len(self.given) >= SHORTEST_SURE
+
+
+def find_release(lake: LakeLayout, text: str, workload: str = "") -> NamedRelease:
+    """Finds a release, among all workloads or in one. Raises UnknownReleaseError unless exactly one is meant."""
+    root = lake.artefacts("release")
+    directory = Path(text).expanduser()
+    if text and (directory / "release.json").exists():
+        directory = directory.resolve()
+        if directory.parent.parent != root or workload not in ("", directory.parent.name):
+            raise UnknownReleaseError(f"{directory} is no release of {workload or lake.place}: name its own lake with --lake")
+        return NamedRelease(directory)
+    named, _, version = text.rstrip("/").rpartition("/")
+    releases = [path.parent for path in root.glob("*/*/manifest.json")]
+    releases = [path for path in releases if workload in ("", path.parent.name)]
+    of_workload = [path for path in releases if named in ("", path.parent.name)]
+    whole = [path for path in of_workload if path.name == version]
+    matches = whole or [path for path in of_workload if version and path.name.startswith(version)]
+    if len(matches) == 1:
+        return NamedRelease(matches[0], "" if whole else version)
+    problem = "names more than one release" if matches else "names no release"
+    raise UnknownReleaseError(
+        f"{text!r} {problem} of {workload or lake.place}; there are: {_listed(root, matches or releases)}"
+    )
+
+
+def _listed(root: Path, releases: list[Path]) -> str:
+    newest = sorted(releases, key=lambda path: -(path / "manifest.json").stat().st_mtime)
+    said = ", ".join(path.relative_to(root).as_posix() for path in newest[:MOST_LISTED])
+    more = len(newest) - MOST_LISTED
+    return (said or "none yet") + (f" and {more} more" if more > 0 else "")

@@ -72,11 +72,6 @@ class ServingPlan:
         return self.base or self.target
 
     @property
-    def served_name(self) -> str:
-        """What a server calls that model: requests name an adapter by the workload, so its base has another name."""
-        return f"{self.workload}-base" if self.adapter else self.workload
-
-    @property
     def directory(self) -> str:
         """The release's directory in the lake."""
         return f"releases/{self.workload}/{self.version}"
@@ -84,24 +79,14 @@ class ServingPlan:
     def words(self, server: ServerKind, lake: str) -> list[str]:
         """What follows the program; the target comes first. lake: where the server finds the lake."""
         drafter = f"{lake}/{self.drafter}" if self.drafter else None
-        words = words_of(
-            server,
-            f"{lake}/{self.model}",
-            self.served_name,
-            drafter,
-            self.serving,
-            self.drafting.num_speculative_tokens,
-            self.drafting,
-            service=self.service,
-        )
+        model, tokens = f"{lake}/{self.model}", self.drafting.num_speculative_tokens
+        # requests name an adapter by the workload, so its base has another name
+        name = f"{self.workload}-base" if self.adapter else self.workload
+        words = words_of(server, model, name, drafter, self.serving, tokens, self.drafting, service=self.service)
         if self.adapter is not None:
             place = f"{lake}/{self.adapter}"
-            words += [
-                "--tokenizer",
-                place,
-                *lora_flags.lora_words(self.rank, 1),
-                *lora_flags.module_words({self.workload: place}),
-            ]
+            words += ["--tokenizer", place, *lora_flags.lora_words(self.rank, 1)]
+            words += lora_flags.module_words({self.workload: place})
         if server == "vllm":
             words += ["--generation-config", f"{lake}/{self.directory}"] if self.has_generation_config else []
             words += self.tools
@@ -132,13 +117,9 @@ def compose(plan: ServingPlan) -> dict[str, Any]:
     if "sglang" in services:
         services["sglang"]["profiles"] = ["sglang"]
     if plan.gguf is not None and plan.adapter is None:
-        services["llama-cpp"] = _container(
-            plan,
-            plan.settings.images.llama_cpp,
-            ["/app/llama-server"],
-            [*plan.llama_cpp_words(MOUNTED), "--host", "0.0.0.0", "--port", str(PORT)],
-            {},
-        ) | {"profiles": ["llama-cpp"]}
+        words = [*plan.llama_cpp_words(MOUNTED), "--host", "0.0.0.0", "--port", str(PORT)]
+        container = _container(plan, plan.settings.images.llama_cpp, ["/app/llama-server"], words, {})
+        services["llama-cpp"] = container | {"profiles": ["llama-cpp"]}
     return {"name": f"{dns_name(plan.workload)}-{plan.version}", "services": services}
 
 
@@ -166,23 +147,16 @@ def kubernetes(plan: ServingPlan) -> list[dict[str, Any]]:
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}},
         ],
     }
+    deployment = {
+        "replicas": plan.settings.replicas,
+        "selector": {"matchLabels": {"app": name}},
+        "template": {"metadata": {"labels": {"app": name}}, "spec": pod},
+    }
+    service = {"selector": {"app": name}, "ports": [{"port": PORT, "targetPort": PORT}]}
+    about = {"name": name, "labels": {"millrace/release": plan.version}}
     return [
-        {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": {"name": name, "labels": {"millrace/release": plan.version}},
-            "spec": {
-                "replicas": plan.settings.replicas,
-                "selector": {"matchLabels": {"app": name}},
-                "template": {"metadata": {"labels": {"app": name}}, "spec": pod},
-            },
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": name},
-            "spec": {"selector": {"app": name}, "ports": [{"port": PORT, "targetPort": PORT}]},
-        },
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": about, "spec": deployment},
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": service},
     ]
 
 
@@ -244,23 +218,12 @@ def write_serving_files(directory: Path, plan: ServingPlan) -> None:
     """Writes serve-vllm.sh, serve-sglang.sh, serve-llama-cpp.sh where the target has a GGUF file, the YAML files, and vLLM's
     logging for a release that retains nothing."""
     for server in plan.servers:
-        _write_script(
-            directory / f"serve-{server}.sh",
-            server,
-            [*PROGRAMS[server], *plan.words(server, IN_SCRIPTS)],
-            plan.environment(server, IN_SCRIPTS),
-            plan,
-            plan.left_out(server),
-        )
+        words, environment = [*PROGRAMS[server], *plan.words(server, IN_SCRIPTS)], plan.environment(server, IN_SCRIPTS)
+        _write_script(directory / f"serve-{server}.sh", server, words, environment, plan, plan.left_out(server))
     if plan.gguf is not None and plan.adapter is None:
-        _write_script(
-            directory / "serve-llama-cpp.sh",
-            "llama.cpp",
-            [LLAMA_CPP, *plan.llama_cpp_words(IN_SCRIPTS)],
-            {},
-            plan,
-            "llama.cpp is served without the drafter" if plan.drafter else "",
-        )
+        note = "llama.cpp is served without the drafter" if plan.drafter else ""
+        words = [LLAMA_CPP, *plan.llama_cpp_words(IN_SCRIPTS)]
+        _write_script(directory / "serve-llama-cpp.sh", "llama.cpp", words, {}, plan, note)
     if plan.service.zero_retention:
         write_json(directory / LOGGING_CONFIG, logging_config())
     for name, (make, about) in YAML_FILES.items():

@@ -13,79 +13,66 @@ from model_ops.evaluation import LEAST_GAIN
 from model_ops.jobs import Settings
 from model_ops.serving import DRAIN_S
 
+Share = Annotated[float, Field(gt=0, le=1)]
+Fall = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+
 
 class Gates(Settings):
     """Bounds that a release must meet before anyone may approve it. null switches a gate off."""
 
-    recovery: float | None = Field(
+    recovery: Share | None = Field(
         0.99,
-        gt=0,
-        le=1,
-        description="Lowest recovery of the served model, exp(reference loss - served loss) per answer "
-        "token. A value beyond 1 by more than its noise fails as well. With 4-bit weights the default is 0.98. null: "
-        "no gate",
+        description="Lowest recovery of the served model, exp(reference loss - served loss) per answer token. A value beyond "
+        "1 by more than its noise fails as well. With 4-bit weights the default is 0.98. null: no gate",
     )
-    recovery_long_context: float | None = Field(
+    recovery_long_context: Share | None = Field(
         0.98,
-        gt=0,
-        le=1,
         description="The same on test rows that are joined to long contexts; too few rows to fill any are "
         "nothing to compare. null: no gate",
     )
-    accuracy_kept: float | None = Field(
+    accuracy_kept: Share | None = Field(
         0.99,
-        gt=0,
-        le=1,
-        description="Lowest share of its unquantized form's score that the served model keeps, mean of the "
-        "evaluation suites. It is missed where the whole 95 % interval is below. With 4-bit weights the default is 0.98. "
-        "null: no gate",
+        description="Lowest share of its unquantized form's score that the served model keeps, mean of the evaluation suites. "
+        "It is missed where the whole 95 % interval is below. With 4-bit weights the default is 0.98. null: no gate",
     )
-    accuracy_kept_each: float | None = Field(0.95, gt=0, le=1, description="The same of each suite by itself. null: no gate")
-    gain_over_base: float | None = Field(
+    accuracy_kept_each: Share | None = Field(0.95, description="The same of each suite by itself. null: no gate")
+    gain_over_base: NotNegative | None = Field(
         LEAST_GAIN,
-        ge=0,
         description="Where a model is trained: least by which the served model must be better than the base model by one "
         "measure: the score of a suite, the share of passed answers (`rft`), held-out pairs or the judge (`preference`), or "
         "held-out loss in nats per answer token (lower end of the 95 % interval). null: no gate",
     )
-    loss_above_base: float | None = Field(
+    loss_above_base: NotNegative | None = Field(
         0.02,
-        ge=0,
         description="Most nats per answer token by which the served model's held-out loss may exceed the base "
         "model's (upper end of the 95 % interval). null: no gate",
     )
-    loss_above_champion: float | None = Field(
+    loss_above_champion: NotNegative | None = Field(
         0.02,
-        ge=0,
         description="The same against the model that the endpoint serves now. It holds while there is no other "
         "one. null: no gate",
     )
-    loss_above_teacher: float | None = Field(
+    loss_above_teacher: NotNegative | None = Field(
         0.1,
-        ge=0,
         description="The same of the student against its teacher, before quantization, if the student is served. null: no gate",
     )
-    accuracy_below_base: float | None = Field(
+    accuracy_below_base: Fall | None = Field(
         0.1,
-        ge=0,
-        le=1,
         description="Most share of an evaluation suite's score that the served model may lose against the "
         "base model (lower end of the 95 % interval), for each suite that is asked. null: no gate",
     )
-    accuracy_below_champion: float | None = Field(
-        0.1, ge=0, le=1, description="The same against the model that the endpoint serves now. null: no gate"
+    accuracy_below_champion: Fall | None = Field(
+        0.1, description="The same against the model that the endpoint serves now. null: no gate"
     )
-    preference_accuracy: float | None = Field(
+    preference_accuracy: Fall | None = Field(
         0.5,
-        ge=0,
-        le=1,
         description="With `preference`: lowest share of held-out pairs whose chosen answer gained more probability than the "
         "rejected one, against the model before preference training (lower end of the 95 % interval). null: no gate",
     )
-    win_rate: float | None = Field(
+    win_rate: Fall | None = Field(
         0.5,
-        ge=0,
-        le=1,
         description="With `preference` and `evaluation.tasks.judge`: lowest share of held-out prompts at which the judge "
         "prefers the served model's answer to that of the model before preference training, a tie as half. It is missed where "
         "the whole 95 % interval is below. null: no gate",
@@ -96,9 +83,8 @@ class Gates(Settings):
         description="With `preference`: how many times longer or shorter the served model's answers may be than before "
         "preference training, in tokens on average. null: no gate",
     )
-    divergence_from_parent: float | None = Field(
+    divergence_from_parent: Positive | None = Field(
         0.5,
-        gt=0,
         description="With `preference`: most nats per token by which the served model may have moved from the model before "
         "preference training, KL on its own sampled answers (upper end of the 95 % interval). null: no gate",
     )
@@ -121,25 +107,20 @@ class Gates(Settings):
         description="Least relative gain of the drafter's acceptance length over the better of n-gram and suffix "
         "lookup, which need no training, at their own best draft lengths (lower end of the 95 % interval). null: no gate",
     )
-    acceptance_below_champion: float | None = Field(
+    acceptance_below_champion: Fall | None = Field(
         0.05,
-        ge=0,
-        le=1,
         description="Most share of the acceptance length that the drafter may lose against the drafter that "
         "the endpoint serves now, both on the new target and the same prompts (lower end of the 95 % interval). It holds while "
         "there is no other one. null: no gate",
     )
-    served_agreement: float | None = Field(
+    served_agreement: Share | None = Field(
         0.95,
-        gt=0,
-        le=1,
         description="Where `evaluation.server` names a server: lowest share of its greedy tokens that the "
         "project's own layers rank first, up to ties, with the drafter if the server runs it. A server that does not load the "
         "model misses it. null: no gate",
     )
-    served_distance: float | None = Field(
+    served_distance: Positive | None = Field(
         0.25,
-        gt=0,
         description="Where `evaluation.server` names a server: most nats per answer token by which its "
         "log-probabilities differ from those of the project's own layers, on average. A server that does not load the model "
         "misses it. null: no gate",
@@ -189,10 +170,8 @@ class DraftingSettings(Settings):
         description="Requests at a time of the endpoint, which decide; each must be among "
         "`evaluation.server.concurrencies`. Left out: all of these",
     )
-    p99_above: float = Field(
+    p99_above: Annotated[float, Field(ge=0, le=10)] = Field(
         P99_ABOVE,
-        ge=0,
-        le=10,
         description="Most share by which the p99 latency of a drafting (of few requests, a lower "
         "quantile) may exceed that without drafting, at each concurrency",
     )
@@ -225,10 +204,8 @@ class ServingSettings(Settings):
         max_length=253,
         description="Kubernetes' persistent volume claim that holds the lake, or a package of the release",
     )
-    gpus: int | None = Field(
+    gpus: Annotated[int, Field(ge=0, le=64)] | None = Field(
         None,
-        ge=0,
-        le=64,
         description="GPUs of a server; 0: it runs on the CPU. More than one: tensor parallel. Left out: 1; "
         "0 where `release.serve_on` is a CPU",
     )
@@ -251,27 +228,21 @@ class WatchSettings(Settings):
     """What is compared after a promotion, and how often a good release may be rolled back by mistake."""
 
     hours: float = Field(24, ge=0.5, le=720, description="Hours after a promotion in which the new champion is watched")
-    false_alarm: float = Field(
+    false_alarm: Annotated[float, Field(gt=0, le=0.2)] = Field(
         0.01,
-        gt=0,
-        le=0.2,
         description="Largest probability that a promotion of a release that is as good as it should be is "
         "rolled back, over all looks and signals together",
     )
     acceptance_drop: float = Field(
         0.1, gt=0, lt=1, description="Tolerated fall of the served acceptance length, as a share of what it should be"
     )
-    bad_answers_rise: float = Field(
+    bad_answers_rise: Annotated[float, Field(gt=0, lt=1)] = Field(
         0.03,
-        gt=0,
-        lt=1,
         description="Tolerated rise of the share of requests without an answer, and of the mean share of a "
         "session's answers that are errors or empty, cut off or broken, refused, or rated badly",
     )
-    reference_days: int = Field(
+    reference_days: Annotated[int, Field(ge=1, le=60)] = Field(
         7,
-        ge=1,
-        le=60,
         description="Days before the promotion from which the served windows and sessions of the champion "
         "before it are taken, to say what should be",
     )

@@ -1,7 +1,7 @@
 """What a release is judged and described by: gates over the evaluation's measurements (gates.py; bounds: releases/settings.py),
 the champion that it is compared with, report, model card, and approval.html (approval_page.py), a file in its directory whose
-path `millrace approve` and Dagster show; then its attestation. workshop/release_candidate.py calls them in order. packaging.py
-and push.py hand a release out; verify_package.py is copied into each package and runs on machines without millrace. Approving
+path `millrace approve` and Dagster show; then its attestation. workshop/release_candidate.py calls them in order. push.py
+packs a release and hands it out; verify_package.py is copied into each package and runs on machines without millrace. Approving
 and serving are in endpoints/ and serving/. Start with gates.py and summary.py.
 """
 
@@ -14,15 +14,12 @@ if TYPE_CHECKING:
     from resources.releasing.attestations import attest, write_attestations
     from resources.releasing.champion import Champion, champion_to_beat
     from resources.releasing.charts import Bar, Cell, Dot, Period, bars, columns, dots, grid, lines, periods, short_number
-    from resources.releasing.comparison import Difference, ReleaseComparison, compare_releases
     from resources.releasing.gates import GateInputs, check_gates
-    from resources.releasing.packaging import package
-    from resources.releasing.push import push_release
-    from resources.releasing.quality_text import quality_sentences
-    from resources.releasing.release_facts import facts_of
-    from resources.releasing.rollout_section import rollout_series
+    from resources.releasing.model_card import write_version_card
+    from resources.releasing.push import package, push_release
+    from resources.releasing.release_facts import Difference, ReleaseComparison, compare_releases, facts_of
+    from resources.releasing.server_sections import rollout_series
     from resources.releasing.summary import Summary, read_evaluation, summarise
-    from resources.releasing.version_card import write_version_card
-    from resources.releasing.worth import worth_of
+    from resources.releasing.worth import quality_sentences, worth_of
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -3,11 +3,11 @@
 Verdict and gates first; then candidate against champion: scores with intervals on last week's held-out rows, acceptance, size,
 latency, cost and erased rows, what changed, and the held-out prompts where the candidate does worst: the logged answer, its
 own, and the champion's or, for a first release, the base's. The page shows texts of users, so an erasure rewrites it
-(resources/erasing/pages.py), and a signature leaves it out.
+(resources/erasing/sought.py), and a signature leaves it out.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,8 @@ from resources.manifests import APPROVAL_PAGE, Manifest, ManifestError, read_man
 from resources.records import visible
 from resources.releases import Release, ReleaseError, ReportSection, read_release
 from resources.releasing.champion import Champion
-from resources.releasing.page import render
-from resources.releasing.rollout_section import keeps_rollouts, rollout_samples
-from resources.releasing.server_sections import FORMS
+from resources.releasing.model_card import render
+from resources.releasing.server_sections import FORMS, keeps_rollouts, rollout_samples
 from resources.releasing.summary import Summary
 
 SIDE_BY_SIDE = "side_by_side.jsonl"
@@ -122,50 +121,29 @@ def _former(lake: LakeLayout, workload: str, version: str) -> _Side:
 
 def _scores(candidate: _Side, beside: Mapping[str, Any], champion: Champion | None) -> ReportSection:
     """Held-out loss of last week and of all rows, every suite, and acceptance of both drafters, on the same rows."""
-    rows = []
+    rows, measurements = [], candidate.measurements
+
+    def add(title: str, gain: Measurement, digits: int, both: Iterable[Measurement | None]) -> None:
+        values = [f"{each.value:z.{digits}f}" if each else NONE for each in both]
+        rows.append([title, *values, _with(gain.value, gain.low, gain.high), f"{gain.n:,} {gain.counted}"])
+
     if beside.get("against") == CHAMPION:
-        rows.append(
-            [
-                "held-out loss, last week (nats/token)",
-                f"{beside['loss_other']:.4f}",
-                f"{beside['loss_target']:.4f}",
-                _with(beside["increase"], beside["low"], beside["high"]),
-                f"{beside['rows']:,} rows",
-            ]
-        )
-    measurements = candidate.measurements
+        values = [f"{beside[name]:.4f}" for name in ("loss_other", "loss_target")]
+        interval = _with(beside["increase"], beside["low"], beside["high"])
+        rows.append(["held-out loss, last week (nats/token)", *values, interval, f"{beside['rows']:,} rows"])
     gain = find(measurements, "loss_increase", of="target", against=CHAMPION)
     if gain is not None:
-        both = [find(measurements, "loss", of=role) for role in (CHAMPION, "target")]
-        rows.append(
-            [
-                "held-out loss, all rows (nats/token)",
-                *(f"{each.value:z.4f}" if each else NONE for each in both),
-                _with(gain.value, gain.low, gain.high),
-                f"{gain.n:,} {gain.counted}",
-            ]
-        )
-    against_champion = [each for each in measurements if each.against == CHAMPION]
-    for each in (each for each in against_champion if each.what == "accuracy_gain" and each.of == "target"):
-        both = [find(measurements, "accuracy", of=role, on=each.on, sampling=each.sampling) for role in (CHAMPION, "target")]
-        rows.append(
-            [
-                f"{each.on}, {each.sampling}",
-                *(f"{of.value:z.3f}" if of else NONE for of in both),
-                _with(each.value, each.low, each.high),
-                f"{each.n:,} {each.counted}",
-            ]
-        )
+        losses = (find(measurements, "loss", of=role) for role in (CHAMPION, "target"))
+        add("held-out loss, all rows (nats/token)", gain, 4, losses)
+    for each in measurements:
+        if (each.what, each.of, each.against) == ("accuracy_gain", "target", CHAMPION):
+            how = {"on": each.on, "sampling": each.sampling}
+            scores = (find(measurements, "accuracy", of=role, **how) for role in (CHAMPION, "target"))
+            add(f"{each.on}, {each.sampling}", each, 3, scores)
     for each in _accepted_beside(candidate):
-        both = [find(measurements, "acceptance_length", of=name, sampling=AS_LOGGED) for name in (CHAMPION, each.of)]
-        rows.append(
-            [
-                f"acceptance length, {each.sampling}, both drafters on this release's target (tokens per forward; share)",
-                *(f"{of.value:z.3f}" if of else NONE for of in both),
-                _with(each.value, each.low, each.high),
-                f"{each.n:,} {each.counted}",
-            ]
-        )
+        lengths = (find(measurements, "acceptance_length", of=name, sampling=AS_LOGGED) for name in (CHAMPION, each.of))
+        drafters = "both drafters on this release's target (tokens per forward; share)"
+        add(f"acceptance length, {each.sampling}, {drafters}", each, 3, lengths)
     notes = ["Both on the same rows. Intervals are 95 %. A loss is better lower; a score and an acceptance length, higher."]
     if not rows:
         notes = [
@@ -183,16 +161,14 @@ def _costs(lake: LakeLayout, candidate: _Side, former: _Side, champion: Champion
         ["weights of the drafter (MB)", _size(former, 1), _size(candidate, 1)],
     ]
     rows += _in_servers(former, candidate)
-    rows.append(
-        [
-            "rows learnt and erased since",
-            *(f"{rows_erased_from(lake, side.served):,}" if side.served else NONE for side in (former, candidate)),
-        ]
-    )
+    erased = (f"{rows_erased_from(lake, side.served):,}" if side.served else NONE for side in (former, candidate))
+    rows.append(["rows learnt and erased since", *erased])
     if not _accepted_beside(candidate):  # else the scores have both, on the same rows: a second figure would contradict them
         rows.insert(0, ["acceptance length (tokens per forward)", _tau(former), _tau(candidate)])
+    logged = _acceptance(candidate)
+    drafted = f"; this release at K {logged['num_speculative_tokens']}, sampling: {logged['sampling']}" if logged else ""
     note = (
-        f"Each as its own evaluation report measured it{_drafted_at(candidate)}. "
+        f"Each as its own evaluation report measured it{drafted}. "
         "Latency and seconds per 1,000 tokens are those of a whole server and depend on the machine."
     )
     if champion is None:
@@ -202,11 +178,8 @@ def _costs(lake: LakeLayout, candidate: _Side, former: _Side, champion: Champion
 
 def _accepted_beside(candidate: _Side) -> list[Measurement]:
     """Gains of acceptance over the champion's drafter, on the same rows."""
-    return [
-        each
-        for each in candidate.measurements
-        if each.what == "acceptance_gain" and each.against == CHAMPION and each.sampling == AS_LOGGED
-    ]
+    wanted = ("acceptance_gain", CHAMPION, AS_LOGGED)
+    return [each for each in candidate.measurements if (each.what, each.against, each.sampling) == wanted]
 
 
 def _in_servers(former: _Side, candidate: _Side) -> list[list[str]]:
@@ -215,18 +188,13 @@ def _in_servers(former: _Side, candidate: _Side) -> list[list[str]]:
     for name in dict.fromkeys(name for form in forms for name in form):
         rates = [form.get(name, {}).get("tokens_per_second", {}) for form in forms]
         for at in dict.fromkeys(each for rate in rates for each in rate):
-            rates_ = [rate.get(at) for rate in rates]
+            rates_ = [rate.get(at) or {} for rate in rates]
             where = f"{FORMS.get(name, name)}, {at} at a time"
-            rows.append(
-                [f"seconds per 1,000 tokens, {where}", *(f"{1_000 / each['median']:z.2f}" if each else NONE for each in rates_)]
-            )
-            if any(each and "p99_s" in each for each in rates_):
-                rows.append(
-                    [
-                        f"latency p99 (s), {where}",
-                        *(f"{each['p99_s']:z.3f}" if each and "p99_s" in each else NONE for each in rates_),
-                    ]
-                )
+            seconds = (f"{1_000 / each['median']:z.2f}" if each else NONE for each in rates_)
+            rows.append([f"seconds per 1,000 tokens, {where}", *seconds])
+            if any("p99_s" in each for each in rates_):
+                late = (f"{each['p99_s']:z.3f}" if "p99_s" in each else NONE for each in rates_)
+                rows.append([f"latency p99 (s), {where}", *late])
     return rows
 
 
@@ -240,13 +208,6 @@ def _acceptance(side: _Side) -> dict[str, Any] | None:
 def _tau(side: _Side) -> str:
     acceptance = _acceptance(side)
     return _with(acceptance["tau"], acceptance["tau_low"], acceptance["tau_high"]) if acceptance else NONE
-
-
-def _drafted_at(side: _Side) -> str:
-    acceptance = _acceptance(side)
-    return (
-        f"; this release at K {acceptance['num_speculative_tokens']}, sampling: {acceptance['sampling']}" if acceptance else ""
-    )
 
 
 def _size(side: _Side, place: int) -> str:

@@ -156,7 +156,12 @@ def bill_of_materials(
     external = {_input_ref(item): item for manifest in parts for item in manifest.inputs if item.kind == "external"}
     subject = f"release:{workload}@{version}"
     components = [_model(item, served, gates) for item in models.values()]
-    components += [_model(item, (), ()) if item.kind == "model" else _data(item) for item in others.values()]
+    components += [
+        _model(item, (), ())
+        if item.kind == "model"
+        else {**_component("data", item), "data": [{"type": "dataset", "name": item.name}]}
+        for item in others.values()
+    ]
     components += [_external(item, licences.get(item.name, "")) for item in external.values()]
     packages = {name: installed for manifest in (*ancestry, *served) for name, installed in manifest.environment.items()}
     components += [
@@ -170,6 +175,7 @@ def bill_of_materials(
         for name, installed in sorted(packages.items())
     ]
     known = {component["bom-ref"] for component in components}
+    revision = served[0].code.revision[:12] or "unknown"
     graph = [{"ref": subject, "dependsOn": sorted(models)}]
     graph += [
         {"ref": ref, "dependsOn": sorted({of for each in item.inputs if (of := _input_ref(each)) in known})}
@@ -183,11 +189,7 @@ def bill_of_materials(
         "version": 1,
         "metadata": {
             "timestamp": max(item.created_at for item in served).isoformat(),
-            "tools": {
-                "components": [
-                    {"type": "application", "name": "millrace", "version": served[0].code.revision[:12] or "unknown"}
-                ]
-            },
+            "tools": {"components": [{"type": "application", "name": "millrace", "version": revision}]},
             "component": {"type": "application", "bom-ref": subject, "name": workload, "version": version},
         },
         "components": components,
@@ -228,10 +230,6 @@ def _metrics(gates: Sequence[GateResult]) -> list[dict[str, Any]]:
     return metrics
 
 
-def _data(item: Manifest) -> dict[str, Any]:
-    return {**_component("data", item), "data": [{"type": "dataset", "name": item.name}]}
-
-
 def _component(kind: str, item: Manifest) -> dict[str, Any]:
     properties = [{"name": "millrace:op", "value": item.op}]
     if item.kind == "model":
@@ -247,16 +245,13 @@ def _component(kind: str, item: Manifest) -> dict[str, Any]:
 
 
 def _external(item: Input, licence: str) -> dict[str, Any]:
-    name = Path(item.name).name if Path(item.name).is_absolute() else item.name
-    component: dict[str, Any] = {
+    component = {
         "type": "machine-learning-model",
         "bom-ref": _input_ref(item),
-        "name": name,
+        "name": _named(item),
         "hashes": [{"alg": "SHA-256", "content": item.digest}],
     }
-    if licence:
-        component["licenses"] = [{"license": {"name": licence}}]
-    return component
+    return {**component, "licenses": [{"license": {"name": licence}}]} if licence else component
 
 
 def _ref(item: Manifest) -> str:

@@ -49,16 +49,10 @@ def bars(title: str, given: Sequence[Bar], unit: str, digits: int = 3, whole_lab
         length = max(0.0, bar.value / most * room)
         parts.append(Markup('<rect class="s0" x="{}" y="{}" width="{:.1f}" height="13"/>').format(left, y, length))
         if bar.low is not None and bar.high is not None:
-            parts.append(
-                Markup('<path class="whisker" d="M{:.1f} {}H{:.1f}"/>').format(
-                    left + max(0.0, bar.low) / most * room, y + 6.5, left + bar.high / most * room
-                )
-            )
-        parts.append(
-            Markup('<text x="{:.1f}" y="{}">{}</text>').format(
-                left + max(length, (bar.high or 0) / most * room) + 5, y + 11, f"{bar.value:z.{digits}f}"
-            )
-        )
+            ends = left + max(0.0, bar.low) / most * room, y + 6.5, left + bar.high / most * room
+            parts.append(Markup('<path class="whisker" d="M{:.1f} {}H{:.1f}"/>').format(*ends))
+        x = left + max(length, (bar.high or 0) / most * room) + 5
+        parts.append(Markup('<text x="{:.1f}" y="{}">{}</text>').format(x, y + 11, f"{bar.value:z.{digits}f}"))
     return figure(title, unit, 12 + len(given) * row, parts)
 
 
@@ -80,9 +74,8 @@ def lines(
         dash = "4 3" if index >= SERIES else "none"
         parts.append(Markup('<path class="line l{}" stroke-dasharray="{}" d="{}"/>').format(index % SERIES, dash, path))
         radius = 2.6 if len(drawn) < 32 else 1.6
-        parts += [
-            _circle(index % SERIES, x, y, radius, f"{name}, {place}: {value:,.{digits}g}") for x, y, place, value in drawn
-        ]
+        for x, y, place, value in drawn:
+            parts.append(_circle(index % SERIES, x, y, radius, f"{name}, {place}: {value:,.{digits}g}"))
     return figure(title, about, TOP + PLOT + 20, parts, list(series) if len(series) > 1 else [])
 
 
@@ -246,14 +239,10 @@ def short_number(value: float) -> str:
 
 
 def _axes(top: float, days: Sequence[date], low: float = 0.0) -> list[Markup]:
-    parts = []
+    parts, rule = [], Markup('<path class="rule" d="M{} {:.1f}H{}"/><text x="{}" y="{:.1f}" text-anchor="end">{}</text>')
     for share in (0.0, 0.5, 1.0):
         y = TOP + PLOT - share * PLOT
-        parts.append(
-            Markup('<path class="rule" d="M{} {:.1f}H{}"/><text x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(
-                LEFT, y, WIDTH - RIGHT, LEFT - 5, y + 4, short_number(low + share * (top - low))
-            )
-        )
+        parts.append(rule.format(LEFT, y, WIDTH - RIGHT, LEFT - 5, y + 4, short_number(low + share * (top - low))))
     return parts + _day_labels(days, LEFT, TOP + PLOT + 15)
 
 

@@ -92,7 +92,6 @@ def _is_measured_on(rows: str, roles: Collection[str]) -> bool:
 
 
 def _costliest(blocks: Sequence[Mapping[str, Any]]) -> str:
-    """`of the model's blocks, number 7 costs most: ...`; "" if blocks were not measured."""
     if not blocks:
         return ""
     return (
@@ -103,20 +102,8 @@ def _costliest(blocks: Sequence[Mapping[str, Any]]) -> str:
 
 def check_gates(gates: Gates, compared: GateInputs) -> list[GateResult]:
     """Checks each enabled gate."""
-    return [
-        _judged(gate)
-        for gate in (
-            *_gain(gates, compared),
-            *_recovery(gates, compared),
-            *_losses(gates, compared),
-            *_accuracies(gates, compared),
-            *_preferences(gates, compared),
-            *_rewards(gates, compared),
-            *_acceptance(gates, compared),
-            *_served(gates, compared),
-            *_erased(gates, compared.erased_rows),
-        )
-    ]
+    kinds = (_gain, _recovery, _losses, _accuracies, _preferences, _rewards, _acceptance, _served, _erased)
+    return [_judged(gate) for kind in kinds for gate in kind(gates, compared)]
 
 
 def _gain(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
@@ -165,16 +152,8 @@ def _accuracy_left(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
         if suite not in by_suite and why is not None:
             yield _nothing(name, bound, why)
         elif suite in by_suite or suite == measurement.ALL_SUITES:
-            yield _gate(
-                name,
-                bound,
-                by_suite.get(suite),
-                compared,
-                "tasks of reference",
-                "tasks of target",
-                judged_by="high",
-                remark=compared.costliest,
-            )
+            reasons, how = ("tasks of reference", "tasks of target"), {"judged_by": "high", "remark": compared.costliest}
+            yield _gate(name, bound, by_suite.get(suite), compared, *reasons, **how)
 
 
 def _nothing(name: str, wanted: float, reason: str) -> GateResult:
@@ -207,17 +186,11 @@ def _accuracies(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
             yield nothing
             continue
         for suite in compared.suites:
-            on_suite = [
-                accuracy
-                for accuracy in compared.measurements
-                if accuracy.what == "accuracy_gain" and accuracy.on == suite and accuracy.against == against
-            ]
-            accuracy = next(
-                (each for each in on_suite if each.sampling != measurement.GREEDY), on_suite[0] if on_suite else None
-            )
-            yield _gate(
-                f"{name}/{suite}", -margin, accuracy, compared, suite, f"tasks of {against}", "tasks of target", judged_by="low"
-            )
+            gained = [each for each in compared.measurements if each.what == "accuracy_gain" and each.against == against]
+            on_suite = [each for each in gained if each.on == suite]
+            sampled = [each for each in on_suite if each.sampling != measurement.GREEDY]
+            reasons = suite, f"tasks of {against}", "tasks of target"
+            yield _gate(f"{name}/{suite}", -margin, next(iter(sampled or on_suite), None), compared, *reasons, judged_by="low")
 
 
 def _preferences(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
@@ -259,12 +232,9 @@ def _rewards(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
 def _acceptance(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
     if compared.drafter is None:
         return
-    bounds: dict[measurement.What, float | None] = {
-        "acceptance_length": gates.acceptance_length,
-        "acceptance_gain": gates.acceptance_gain,
-    }
-    for what, bound in bounds.items():
-        if bound is not None:
+    whats: tuple[measurement.What, ...] = ("acceptance_length", "acceptance_gain")
+    for what in whats:
+        if (bound := getattr(gates, what)) is not None:
             yield _gate(what, bound, _as_logged(compared, what), compared, "acceptance", judged_by="low")
     if (margin := gates.acceptance_below_champion) is not None:
         name, gain = "acceptance_below_champion", _as_logged(compared, "acceptance_gain", measurement.CHAMPION)
@@ -276,13 +246,8 @@ def _acceptance(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
 def _as_logged(compared: GateInputs, what: measurement.What, against: str = "") -> Measurement | None:
     """Of the release's drafter, sampled as the traffic is; in reports without that, at one temperature. against: the champion,
     else a lookup."""
-    of_it = [
-        each
-        for each in compared.measurements
-        if each.what == what
-        and each.of == compared.drafter
-        and (each.against == measurement.CHAMPION) == (against == measurement.CHAMPION)
-    ]
+    of_it = [each for each in compared.measurements if (each.what, each.of) == (what, compared.drafter)]
+    of_it = [each for each in of_it if (each.against == measurement.CHAMPION) == (against == measurement.CHAMPION)]
     ways = (measurement.AS_LOGGED, measurement.at_temperature(compared.temperature))
     return next((each for way in ways for each in of_it if each.sampling == way), None)
 
@@ -313,12 +278,12 @@ def _served(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
             yield _gate(name, bound, measured, compared, in_a_server(of), name, bound=direction, remark=MEND_SERVER)
 
 
-def _erased(gates: Gates, rows: int) -> Iterator[GateResult]:
+def _erased(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
     if gates.erased_rows is not None:
         yield GateResult(
             name=ERASED_ROWS,
             wanted=gates.erased_rows,
-            measured=rows,
+            measured=compared.erased_rows,
             passed=True,
             bound="most",
             unit="rows",
@@ -332,23 +297,15 @@ def _champion(
 ) -> GateResult | None:
     """The result of a gate against a champion that does not exist, cannot be read, or has no other `model`; None if there is
     one to compare with."""
-    shared = {
-        "name": name,
-        "wanted": wanted,
-        "measured": None,
-        "bound": "most" if most else "least",
-        "against": measurement.CHAMPION,
-    }
+    shared = {"name": name, "wanted": wanted, "measured": None, "against": measurement.CHAMPION}
+    shared["bound"] = "most" if most else "least"
     champion = compared.champion
-    if champion is not None and champion.problem:
+    if champion is None:
+        nothing = "no other release was served yet"
+    elif champion.problem:
         return GateResult(**shared, passed=False, reason=champion.problem)
-    nothing = (
-        "no other release was served yet"
-        if champion is None
-        else champion.no_target
-        if model == "target"
-        else champion.no_drafter
-    )
+    else:
+        nothing = champion.no_target if model == "target" else champion.no_drafter
     return GateResult(**shared, passed=True, nothing_to_compare=True, reason=nothing) if nothing else None
 
 
@@ -359,38 +316,12 @@ def _gate(
     if measured is None:
         reason = next((compared.not_measured[key] for key in reasons if key in compared.not_measured), NOT_IN_REPORT)
         return GateResult(name=name, wanted=wanted, measured=None, passed=False, reason=reason, **how)
+    shown: dict[str, Any] = {"passed": True, "low": measured.low, "high": measured.high}
     if how.get("judged_by") and measured.low is None:
-        return GateResult(
-            name=name,
-            wanted=wanted,
-            measured=measured.value,
-            passed=(how.get("bound", "least"), how["judged_by"]) == ("least", "high"),
-            reason=f"one {'row' if measured.n < 2 else 'session'} has no interval",
-            rows=measured.n,
-            of=measured.of,
-            against=measured.against,
-            on=measured.on,
-            sampling=measured.sampling,
-            unit=measured.unit,
-            counted=measured.counted,
-            **how,
-        )
-    return GateResult(
-        name=name,
-        wanted=wanted,
-        measured=measured.value,
-        low=measured.low,
-        high=measured.high,
-        rows=measured.n,
-        of=measured.of,
-        against=measured.against,
-        on=measured.on,
-        sampling=measured.sampling,
-        unit=measured.unit,
-        counted=measured.counted,
-        passed=True,
-        **how,
-    )
+        is_lenient = (how.get("bound", "least"), how["judged_by"]) == ("least", "high")
+        shown = {"passed": is_lenient, "reason": f"one {'row' if measured.n < 2 else 'session'} has no interval"}
+    shown |= {each: getattr(measured, each) for each in ("of", "against", "on", "sampling", "unit", "counted")}
+    return GateResult(name=name, wanted=wanted, measured=measured.value, rows=measured.n, **shown, **how)
 
 
 def _judged(gate: GateResult) -> GateResult:

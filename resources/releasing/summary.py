@@ -20,12 +20,17 @@ from resources.curating import RecordCounts
 from resources.lake import LakeLayout
 from resources.manifests import Manifest, ManifestError
 from resources.releases import GateResult, GateVerdict, ReportSection, drafting_sections
-from resources.releasing.model_card import write_card
-from resources.releasing.page import render
+from resources.releasing.model_card import render, write_card
 from resources.releasing.release_facts import ReleaseFacts
-from resources.releasing.report_charts import ACCEPTANCE, LOSSES, report_charts
-from resources.releasing.rollout_section import keeps_rollouts, passed_section, rollout_section
-from resources.releasing.server_sections import server_sections
+from resources.releasing.server_sections import (
+    ACCEPTANCE,
+    LOSSES,
+    keeps_rollouts,
+    passed_section,
+    report_charts,
+    rollout_section,
+    server_sections,
+)
 from resources.stages import model_chain, stage
 
 BLOCKS_SHOWN = 5
@@ -79,16 +84,8 @@ class Summary:
         if self.facts:
             origins = [*self.facts.mixed(), self.facts.lineage_section()]
             sections = [*sections[:first], self.facts.changed(), *sections[first:], *origins]
-        charts = report_charts(
-            self.evaluation,
-            self.speed,
-            {
-                name: loss.value
-                for name in self.models
-                for loss in [find(self.measurements, "loss", of=stage(name).role)]
-                if loss
-            },
-        )
+        losses = {name: find(self.measurements, "loss", of=stage(name).role) for name in self.models}
+        charts = report_charts(self.evaluation, self.speed, {name: loss.value for name, loss in losses.items() if loss})
         sections = [replace(section, charts=charts.pop(section.title, section.charts)) for section in sections]
         return sections + [ReportSection(title, [], [], charts=left) for title, left in charts.items()]
 
@@ -98,14 +95,8 @@ class Summary:
 
     def sections(self) -> list[ReportSection]:
         sections = [self._gates()] if self.gates else []
-        sections += [
-            self._rows(),
-            *self._teachers(),
-            self._models(),
-            *self._quantization(),
-            *self.learning,
-            *server_sections(self.evaluation, self.speed),
-        ]
+        sections += [self._rows(), *self._teachers(), self._models(), *self._quantization(), *self.learning]
+        sections += server_sections(self.evaluation, self.speed)
         sections += drafting_sections(self.choice) if self.choice else []
         sections += [self._tasks()] if self.evaluation.get("tasks") else []
         sections += [self._drafting()] if self.has_drafter and self.evaluation["acceptance"] else []
@@ -135,11 +126,12 @@ class Summary:
         return measurements_of(self.evaluation)
 
     def _gates(self) -> ReportSection:
-        rows = []
+        rows, k = [], self.evaluation.get("settings", {}).get("num_speculative_tokens")
         for gate in self.gates:
             measured = "not measured" if gate.measured is None else f"{gate.measured:z.4f}"
             measured = NOTHING if gate.nothing_to_compare else measured
-            about = gate.reason if gate.measured is None else gate.compared_text + self._drafted(gate)
+            drafted = f", K {k}" if gate.name.startswith("acceptance") and k else ""
+            about = gate.reason if gate.measured is None else gate.compared_text + drafted
             rows.append([gate.name.replace("_", " "), gate.state, measured, gate.interval_text, gate.wanted_text, about])
         return ReportSection(
             "Gates",
@@ -149,11 +141,6 @@ class Summary:
             "one. Losses are in nats per answer token; scores and gains are shares. A gate whose measurement failed is missed; "
             "one that has too few items to tell, or nothing to compare with yet, is neither held nor missed.",
         )
-
-    def _drafted(self, gate: GateResult) -> str:
-        """K of a gate on acceptance; its sampling is in what was compared."""
-        k = self.evaluation.get("settings", {}).get("num_speculative_tokens")
-        return f", K {k}" if gate.name.startswith("acceptance") and k else ""
 
     def _tasks(self) -> ReportSection:
         rows = [
@@ -183,7 +170,7 @@ class Summary:
     def _rows(self) -> ReportSection:
         left = {**self.records.quarantined, **self.records.dropped}
         rows = [["read", "", f"{self.records.read:,}"]]
-        rows += [[*_stage_and_rule(name), f"{count:,}"] for name, count in sorted(left.items(), key=lambda i: -i[1])]
+        rows += [[*name.partition(": ")[::2], f"{count:,}"] for name, count in sorted(left.items(), key=lambda i: -i[1])]
         rows.append(["kept", "", f"{self.records.rows:,}"])
         return ReportSection(
             "Rows",
@@ -195,19 +182,14 @@ class Summary:
 
     def _teachers(self) -> list[ReportSection]:
         """The models whose answers were learnt, with the licence that the recipe names."""
-        rows = [
-            [
-                manifest.config["model"] or _short(manifest.config["base"]),
-                manifest.config["licence"],
-                manifest.config["base_url"] or "in process",
-                f"{manifest.metrics['answered']:,}",
-            ]
-            for manifest in self.teachers
-        ]
+        rows = []
+        for manifest in self.teachers:
+            config, answered = manifest.config, f"{manifest.metrics['answered']:,}"
+            named = config["model"] or _short(config["base"])
+            rows.append([named, config["licence"], config["base_url"] or "in process", answered])
         note = "Models whose answers were learnt instead of the logged ones. Check that the licence allows this use."
-        return (
-            [ReportSection("Teachers", ["teacher", "licence of its answers", "endpoint", "rows"], rows, note)] if rows else []
-        )
+        columns = ["teacher", "licence of its answers", "endpoint", "rows"]
+        return [ReportSection("Teachers", columns, rows, note)] if rows else []
 
     def _models(self) -> ReportSection:
         rows = []
@@ -215,18 +197,12 @@ class Summary:
             loss = find(self.measurements, "loss", of=stage(name).role)
             value, perplexity = (f"{loss.value:z.4f}", f"{math.exp(loss.value):z.3f}") if loss else ("not measured", "")
             scheme = manifest.config.get("scheme")
-            rows.append(
-                [
-                    f"{name} ({scheme})" if scheme else name,
-                    value,
-                    perplexity,
-                    f"{_weights_mb(manifest):z.2f} MB",
-                    manifest.version,
-                ]
-            )
-        return ReportSection(
-            LOSSES, ["model", "loss (nats/token)", "perplexity", "weights", "version"], rows, self._recovery_note()
-        )
+            named = f"{name} ({scheme})" if scheme else name
+            rows.append([named, value, perplexity, f"{_weights_mb(manifest):z.2f} MB", manifest.version])
+        same = self.evaluation["same_directory"]
+        plain = "The served model is not quantized, so there is no loss by quantization to recover from."
+        note = plain if same["target"] == same.get("reference") else ""
+        return ReportSection(LOSSES, ["model", "loss (nats/token)", "perplexity", "weights", "version"], rows, note)
 
     def _quantization(self) -> list[ReportSection]:
         """What quantization changed, and the rows that it changed most; nothing where the served model is not quantized."""
@@ -257,27 +233,17 @@ class Summary:
             )
         ]
         if parts.get("worst_rows"):
-            measured.append(
-                ReportSection(
-                    "Rows that quantization changed most",
-                    ["row", "divergence (nats/token)", "tokens"],
-                    [[row["row_id"], f"{row['divergence']:.3g}", f"{row['tokens']:,}"] for row in parts["worst_rows"]],
-                    "Test rows by id: millrace show finds their text.",
-                    shows_rows=True,
-                )
-            )
+            columns = ["row", "divergence (nats/token)", "tokens"]
+            worst = [[row["row_id"], f"{row['divergence']:.3g}", f"{row['tokens']:,}"] for row in parts["worst_rows"]]
+            note = "Test rows by id: millrace show finds their text."
+            measured.append(ReportSection("Rows that quantization changed most", columns, worst, note, shows_rows=True))
         if parts.get("blocks"):
-            measured.append(
-                ReportSection(
-                    "Blocks by the cost of their quantization",
-                    ["block", "divergence that is gone with its unquantized weights"],
-                    [[str(block["block"]), f"{block['cost']:.3g}"] for block in parts["blocks"][:BLOCKS_SHOWN]],
-                )
-            )
+            columns = ["block", "divergence that is gone with its unquantized weights"]
+            costs = [[str(block["block"]), f"{block['cost']:.3g}"] for block in parts["blocks"][:BLOCKS_SHOWN]]
+            measured.append(ReportSection("Blocks by the cost of their quantization", columns, costs))
         return measured
 
     def _size(self) -> list[list[str]]:
-        """The row about the size of the served weights over that of the unquantized ones."""
         by_role = {stage(name).role: manifest for name, manifest in self.models.items()}
         same = self.evaluation["same_directory"]
         served, unquantized = (by_role.get(same.get(role, "")) for role in (TARGET, REFERENCE))
@@ -286,12 +252,11 @@ class Summary:
         sizes = _weights_mb(served), _weights_mb(unquantized)
         return [["size", "", f"{sizes[0] / sizes[1]:z.3f}", "", f"{sizes[0]:z.2f} of {sizes[1]:z.2f} MB"]]
 
-    def _recovery_note(self) -> str:
-        same = self.evaluation["same_directory"]
-        unquantized = same["target"] == same.get("reference")
-        return "The served model is not quantized, so there is no loss by quantization to recover from." if unquantized else ""
-
     def _drafting(self) -> ReportSection:
+        notes = []
+        if self.serving is not None:
+            untrained = any(measured["drafter"] == self.serving.untrained for measured in self.evaluation["acceptance"])
+            notes = [self.serving.note, self.serving.untrained_note if untrained else ""]
         rows = [
             [
                 measured["drafter"],
@@ -311,16 +276,8 @@ class Summary:
             rows,
             "Tokens emitted per target forward pass, by the exact draft-and-verify decoder; K tokens are drafted. n-gram and "
             "suffix have their best K on the validation split. Small models loop when they are greedy, which flatters an "
-            "n-gram drafter." + self._served_as(),
+            "n-gram drafter." + "".join(f" {note}" for note in notes if note),
         )
-
-    def _served_as(self) -> str:
-        """Notes for whoever serves the drafter."""
-        if self.serving is None:
-            return ""
-        untrained = any(measured["drafter"] == self.serving.untrained for measured in self.evaluation["acceptance"])
-        notes = [self.serving.note, self.serving.untrained_note if untrained else ""]
-        return "".join(f" {note}" for note in notes if note)
 
 
 def summarise(
@@ -375,11 +332,6 @@ def read_evaluation(directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """report.json and speed.json of an evaluation."""
     report, speed = (json.loads((directory / name).read_text()) for name in ("report.json", "speed.json"))
     return report, speed
-
-
-def _stage_and_rule(name: str) -> list[str]:
-    where, _, rule = name.partition(": ")
-    return [where, rule]
 
 
 def _short(base: str) -> str:

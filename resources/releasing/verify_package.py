@@ -44,8 +44,7 @@ def main() -> int:
         print(f"{error.name} is not installed: pip install model-signing pyopenssl", file=sys.stderr)
         return 2
     root = Path(asked.package)
-    problems = []
-    release = None
+    problems, release = [], None
     checks = (lambda: _no_links(root), lambda: _signature(root, asked.key), lambda: _provenance(root, asked.key))
     for check in checks:
         try:
@@ -82,19 +81,10 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Verifies a package of a millrace release.")
     parser.add_argument("package", nargs="?", default=str(Path(__file__).resolve().parent), help="default: where this file is")
     parser.add_argument("--key", required=True, type=_key, help="public key (PEM) of whoever signed the release")
-    parser.add_argument(
-        "--approver",
-        action="append",
-        default=[],
-        type=_key,
-        help="public key of a person who may approve; may be given several times",
-    )
-    parser.add_argument(
-        "--approvals",
-        type=int,
-        default=None,
-        help="how many of them must have approved (default: as many as the release asks for)",
-    )
+    several = "public key of a person who may approve; may be given several times"
+    parser.add_argument("--approver", action="append", default=[], type=_key, help=several)
+    asked = "how many of them must have approved (default: as many as the release asks for)"
+    parser.add_argument("--approvals", type=int, help=asked)
     parser.add_argument("--release", default="", help="version or digest of the only release that is accepted")
     return parser.parse_args()
 
@@ -112,10 +102,8 @@ def _no_links(root: Path) -> None:
     """A link could lead to a file outside of the package that changes after the check."""
     for folder, folders, names in os.walk(root):
         for name in [*folders, *names]:
-            if (Path(folder) / name).is_symlink():
-                raise VerificationError(
-                    f"{(Path(folder) / name).relative_to(root).as_posix()} is a link, and a package has files only"
-                )
+            if (path := Path(folder) / name).is_symlink():
+                raise VerificationError(f"{path.relative_to(root).as_posix()} is a link, and a package has files only")
 
 
 def _signature(root: Path, key: Path) -> None:

@@ -4,14 +4,17 @@ A difference counts from LEAST_GAIN on, at the unfavourable end of its 95 % inte
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from model_ops.evaluation import (
+    ALL_SUITES,
     AS_LOGGED,
     CHAMPION,
     GREEDY,
+    HELD_OUT,
     LEAST_GAIN,
+    REFERENCE,
     TARGET,
     Measurement,
     find,
@@ -119,3 +122,40 @@ def _against(other: str, gains_: Sequence[Gain], least: float) -> str:
     if worse:
         return f"measurably worse than {other}: {listed}"
     return f"no gain over {other} can be shown" + (f": {', '.join(each.text for each in gains_)}" if gains_ else "")
+
+
+MOST = 5
+"""Most measures that are named for each model that is compared with."""
+OTHERS = {"base": "the base model", "champion": "the champion"}
+
+
+def quality_sentences(measurements: Sequence[Measurement]) -> Iterator[tuple[str, str]]:
+    """A name ("" where it is that of the line before) and a sentence: the served model against the base and the champion, on
+    held-out sessions and suites, and what further trainings gained; what quantization costs; the drafters' acceptance as
+    traffic is sampled."""
+    for against in OTHERS:
+        for each in gains(measurements, against)[-MOST:]:
+            other = OTHERS.get(each.measured.against, "the model before")
+            yield "quality" if against == "base" else "", f"{each.text}, against {other}"
+    recovery, accuracy = (
+        next((each for each in measurements if each.what == what and each.against == REFERENCE and each.on == on), None)
+        for what, on in (("recovery", HELD_OUT), ("accuracy_kept", ALL_SUITES))
+    )
+    if recovery and find(measurements, "divergence", against=REFERENCE):
+        share = f"{_interval(accuracy, 'z.3f')} of the suites' score on {counted(accuracy.n, 'item')}" if accuracy else ""
+        scores = f", and {share}" if share else ""
+        yield "quantized", f"keeps {_interval(recovery, 'z.4f')} of the unquantized model's likelihood of answers{scores}"
+    wanted = ("acceptance_length", AS_LOGGED, "")
+    lengths = [each for each in measurements if (each.what, each.sampling, each.against) == wanted]
+    if lengths:
+        best = max(lengths, key=lambda each: each.value)
+        rest = ", ".join(f"{each.of} {each.value:.2f}" for each in lengths if each is not best)
+        yield (
+            "acceptance",
+            f"{best.of}: {_interval(best, '.2f')} tokens per forward pass, sampled as logged{f'; {rest}' if rest else ''}",
+        )
+
+
+def _interval(measurement: Measurement, digits: str) -> str:
+    interval = "" if measurement.low is None else f" (95 %: {measurement.low:{digits}} to {measurement.high:{digits}})"
+    return f"{measurement.value:{digits}}{interval}"

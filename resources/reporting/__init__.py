@@ -9,9 +9,8 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from resources.reporting.dashboard import dashboard_path, write_dashboard
-    from resources.reporting.data_report import write_data_report
+    from resources.reporting.data_report import PEOPLE, column_statistics, files_relation, rows_without_texts, write_data_report
     from resources.reporting.dataset_diff import CURRENT, PREVIOUS, DiffError, compare_versions, diff_summary, version_named
     from resources.reporting.side_by_side import answers_side_by_side, pairs_as_html
-    from resources.reporting.statistics import PEOPLE, column_statistics, files_relation, rows_without_texts
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -4,6 +4,7 @@ The page holds numbers, names of rules and releases, and what people wrote as re
 said.
 """
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -65,78 +66,48 @@ def tiles(facts: Facts) -> list[dict[str, str]]:
     week = facts.traffic[-WEEK:]
     requests, failed = summed(week, "requests"), summed(week, "failed")
     champion = _of(facts, facts.aliases.champion)
-    since = next(
-        (
-            entry.at
-            for entry in reversed(facts.log)
-            if entry.champion == facts.aliases.champion and entry.action in ("promoted", "rolled back", "found")
-        ),
-        None,
-    )
+    moves = [entry for entry in reversed(facts.log) if entry.action in ("promoted", "rolled back", "found")]
+    since = next((entry.at for entry in moves if entry.champion == facts.aliases.champion), None)
     compared = len({row["dt"] for row in facts.drift if row["compared"]})
     alarms = sorted({row["dt"] for row in facts.drift if row["alarm"]})
-    late = [row["p95_ms"] for row in week if row["p95_ms"] is not None]
+    late = max((row["p95_ms"] for row in week if row["p95_ms"] is not None), default=None)
+    slowest = NONE if late is None else f"{late:,.0f} ms" if late < 1_000 else f"{late / 1_000:.3g} s"
+    named, accepted = (facts.aliases.champion or "none")[:SHORT], champion.measured(ACCEPTANCE) if champion else None
     days = f"in {counted(len(week), 'day')}" if week else "no traffic yet"
     return [
         _tile("Requests", short_number(requests) if week else NONE, days),
-        _tile(
-            "Failed",
-            f"{failed / requests:z.1%}" if requests else NONE,
-            f"{failed:,} of {requests:,}" if requests else days,
-            bool(requests) and failed / requests > 0.05,
-        ),
-        _tile("Latency p95", _duration_ms(max(late)) if late else NONE, "worst day of the week" if late else "not logged"),
-        _tile(
-            "Champion",
-            (facts.aliases.champion or "none")[:SHORT],
-            f"since {since:%Y-%m-%d}" if since else "no release is served",
-        ),
-        _tile(
-            "Acceptance",
-            _number(champion.measured(ACCEPTANCE) if champion else None),
-            "tokens a forward, by its report" if champion and champion.measured(ACCEPTANCE) is not None else "not measured",
-        ),
+        _tile("Failed", f"{failed / requests:z.1%}", f"{failed:,} of {requests:,}", failed / requests > 0.05)
+        if requests
+        else _tile("Failed", NONE, days),
+        _tile("Latency p95", slowest, "worst day of the week" if late is not None else "not logged"),
+        _tile("Champion", named, f"since {since:%Y-%m-%d}" if since else "no release is served"),
+        _tile("Acceptance", NONE, "not measured")
+        if accepted is None
+        else _tile("Acceptance", f"{accepted:.3g}", "tokens a forward, by its report"),
         _newest(facts),
-        _tile(
-            "Drift",
-            counted(len(alarms), "day") if alarms else "no alarm" if compared else NONE,
-            f"last alarm {alarms[-1]:%d %b}"
-            if alarms
-            else f"in {counted(compared, 'day')} compared"
-            if compared
-            else "no day was compared yet",
-            bool(alarms),
-        ),
+        _tile("Drift", counted(len(alarms), "day"), f"last alarm {alarms[-1]:%d %b}", True)
+        if alarms
+        else _tile("Drift", "no alarm", f"in {counted(compared, 'day')} compared")
+        if compared
+        else _tile("Drift", NONE, "no day was compared yet"),
     ]
 
 
 def charts(facts: Facts) -> dict[str, list[Markup]]:
     """The charts of each section; a section without any says why in the template."""
     days = [row["dt"] for row in facts.traffic]
+
+    def of(name: str) -> list[float]:
+        return [row[name] for row in facts.traffic]
+
+    answered = [row["requests"] - row["failed"] for row in facts.traffic]
+    traffic = [
+        columns("Requests", "a day", days, {"answered": answered, "failed": of("failed")}),
+        columns("Tokens", "a day", days, {"prompts": of("prompt_tokens"), "answers": of("answer_tokens")}),
+        columns("Users", "a day, hashed", days, {"users": of("users")}),
+    ]
     return {
-        "traffic": [
-            columns(
-                "Requests",
-                "a day",
-                days,
-                {
-                    "answered": [row["requests"] - row["failed"] for row in facts.traffic],
-                    "failed": [row["failed"] for row in facts.traffic],
-                },
-            ),
-            columns(
-                "Tokens",
-                "a day",
-                days,
-                {
-                    "prompts": [row["prompt_tokens"] for row in facts.traffic],
-                    "answers": [row["answer_tokens"] for row in facts.traffic],
-                },
-            ),
-            columns("Users", "a day, hashed", days, {"users": [row["users"] for row in facts.traffic]}),
-        ]
-        if days
-        else [],
+        "traffic": traffic if days else [],
         "drops": _drops(facts),
         "quality": _quality(facts),
         "acceptance": _acceptance(facts),
@@ -155,59 +126,35 @@ def _drops(facts: Facts) -> list[Markup]:
     decided = {"kept": records.rows, "dropped": sum(records.dropped.values()), "quarantined": sum(records.quarantined.values())}
     charts_ = [bars("Records", [Bar(name, count) for name, count in decided.items()], records.read_text, 0)]
     left = [Bar(row["stage and rule"], row["records"]) for row in records.as_rows()[:RULES_SHOWN]]
-    return (
-        [*charts_, bars("Why they were dropped", left, "records by stage and rule", 0, whole_labels=True)] if left else charts_
-    )
+    if left:
+        charts_.append(bars("Why they were dropped", left, "records by stage and rule", 0, whole_labels=True))
+    return charts_
 
 
 def _quality(facts: Facts) -> list[Markup]:
     charts_ = []
     if facts.feedback:
-        charts_.append(
-            lines(
-                "Bad feedback",
-                "share of the feedback of a day",
-                {"bad": [(row["dt"], row["bad"] / row["rated"]) for row in facts.feedback]},
-            )
-        )
-        charts_.append(
-            columns(
-                "Feedback",
-                "a day",
-                [row["dt"] for row in facts.feedback],
-                {"good": [row["rated"] - row["bad"] for row in facts.feedback], "bad": [row["bad"] for row in facts.feedback]},
-            )
-        )
+        shares = [(row["dt"], row["bad"] / row["rated"]) for row in facts.feedback]
+        rated = {"good": [row["rated"] - row["bad"] for row in facts.feedback], "bad": [row["bad"] for row in facts.feedback]}
+        charts_.append(lines("Bad feedback", "share of the feedback of a day", {"bad": shares}))
+        charts_.append(columns("Feedback", "a day", [row["dt"] for row in facts.feedback], rated))
     if facts.judged:
-        charts_.append(
-            lines(
-                "Judge",
-                "mean points of 10, by day",
-                {"points": [(row["dt"], row["points"]) for row in facts.judged]},
-                from_zero=False,
-            )
-        )
+        points = [(row["dt"], row["points"]) for row in facts.judged]
+        charts_.append(lines("Judge", "mean points of 10, by day", {"points": points}, from_zero=False))
     return charts_
 
 
 def _acceptance(facts: Facts) -> list[Markup]:
     measured = [
-        Dot(
-            each.version[:6],
-            each.measured(ACCEPTANCE),
-            *_interval(each, ACCEPTANCE),
-            served_of(facts, each.version).get("acceptance_length"),
-        )
+        replace(_dot(each, ACCEPTANCE), served=served_of(facts, each.version).get("acceptance_length"))
         for each in facts.releases
     ]
     known = [dot for dot in measured if dot.value is not None or dot.served is not None]
     charts_ = [dots("Acceptance length", "tokens a forward, by release", known, ("report", "served"))] if known else []
     by_day = [(row["dt"], row["acceptance_length"]) for row in facts.served_by_day if row["acceptance_length"] is not None]
-    return (
-        [*charts_, lines("Served acceptance", "tokens a forward, by day", {"served": by_day}, from_zero=False)]
-        if by_day
-        else charts_
-    )
+    if by_day:
+        charts_.append(lines("Served acceptance", "tokens a forward, by day", {"served": by_day}, from_zero=False))
+    return charts_
 
 
 def _latency(facts: Facts) -> list[Markup]:
@@ -239,20 +186,12 @@ def _cost(facts: Facts) -> list[Markup]:
     runs = [run for run in reversed(facts.runs) if run.total_s > 0]
     if not runs:
         return []
-    by_group = {group: sum(run.seconds.get(group, 0.0) for run in runs) for group in GROUPS}
+    minutes = {group: sum(run.seconds.get(group, 0.0) for run in runs) / 60 for group in GROUPS}
+    of_runs = [Bar(f"{run.at:%m-%d %H:%M}", run.total_s / 60) for run in runs[-RULES_SHOWN:]]
+    of_groups = [Bar(group, spent) for group, spent in minutes.items() if spent]
     return [
-        bars(
-            "Time by run",
-            [Bar(f"{run.at:%m-%d %H:%M}", run.total_s / 60) for run in runs[-RULES_SHOWN:]],
-            "minutes, newest last",
-            1,
-        ),
-        bars(
-            "Time by group",
-            [Bar(group, spent / 60) for group, spent in by_group.items() if spent],
-            "minutes, over the runs that are shown",
-            1,
-        ),
+        bars("Time by run", of_runs, "minutes, newest last", 1),
+        bars("Time by group", of_groups, "minutes, over the runs that are shown", 1),
     ]
 
 
@@ -265,15 +204,8 @@ def _periods(facts: Facts) -> list[Markup]:
             served[-1] = Period(served[-1].release, served[-1].since, entry.at)
         served.append(Period(entry.champion, entry.at, None))
     shown = [periods("What served", "champion by time", served, facts.now)] if served else []
-    if measured := [each for each in facts.releases if each.measured(RECOVERY) is not None]:
-        shown.append(
-            dots(
-                "Recovery",
-                "by release, with its 95 % interval",
-                [_dot(each, RECOVERY) for each in measured],
-                ("report", "served"),
-            )
-        )
+    if measured := [_dot(each, RECOVERY) for each in facts.releases if each.measured(RECOVERY) is not None]:
+        shown.append(dots("Recovery", "by release, with its 95 % interval", measured, ("report", "served")))
     return shown
 
 
@@ -291,12 +223,8 @@ def _gates_said(release: ReleaseRow) -> str:
 
 
 def _dot(release: ReleaseRow, gate: str) -> Dot:
-    return Dot(release.version[:6], release.measured(gate), *_interval(release, gate))
-
-
-def _interval(release: ReleaseRow, gate: str) -> tuple[float | None, float | None]:
     result = release.gates.get(gate)
-    return (result.low, result.high) if result is not None else (None, None)
+    return Dot(release.version[:6], *((result.measured, result.low, result.high) if result else ()))
 
 
 def _of(facts: Facts, version: str | None) -> ReleaseRow | None:
@@ -315,14 +243,6 @@ def _newest(facts: Facts) -> dict[str, str]:
 
 def _tile(label: str, value: str, about: str, look: bool = False) -> dict[str, str]:
     return {"label": label, "value": value, "about": about, "look": "look" if look else ""}
-
-
-def _duration_ms(value: float) -> str:
-    return f"{value:,.0f} ms" if value < 1_000 else f"{value / 1_000:.3g} s"
-
-
-def _number(value: float | None) -> str:
-    return NONE if value is None else f"{value:.3g}"
 
 
 def _level(row: dict[str, Any]) -> int:

@@ -96,17 +96,13 @@ def facts_of(lake: LakeLayout, workload: str, now: datetime) -> Facts:
         facts.problems.append(str(error))
     facts.releases = list(_releases(lake, facts))[-MOST_RELEASES:]
     curated = current_manifests(lake, workload).get("curated_interactions")
-    _read_tables(Tables(lake), facts, _feedback_rules(curated))
+    feedback = (curated.config.get("feedback") if curated is not None else None) or {}  # as the recipe had it
+    rules = FeedbackRules.model_validate({key: feedback[key] for key in ("least", "most") if key in feedback})
+    _read_tables(Tables(lake), facts, rules)
     if curated is not None and "records" in curated.metrics:
         facts.records = RecordCounts.of(curated)
     facts.runs = _runs(lake, facts)
     return facts
-
-
-def _feedback_rules(curated: Manifest | None) -> FeedbackRules:
-    """What feedback counts for, as the recipe had it (curation.feedback)."""
-    feedback = (curated.config.get("feedback") if curated is not None else None) or {}
-    return FeedbackRules.model_validate({key: feedback[key] for key in ("least", "most") if key in feedback})
 
 
 def _read_tables(tables: Tables, facts: Facts, rules: FeedbackRules) -> None:
@@ -148,20 +144,12 @@ def _releases(lake: LakeLayout, facts: Facts) -> Iterator[ReleaseRow]:
             facts.problems.append(str(error))
             continue
         decided = standing(facts.log, ReleaseRef(release=manifest.version, digest=manifest.digest)) or ""
-        yield ReleaseRow(
-            manifest.version,
-            manifest.created_at,
-            {gate.name: gate for gate in release.gates},
-            [problem for gate in release.gates if (problem := missed(gate))],
-            decided,
-            [
-                "not offered" if alias == "candidate" and not release.passed else alias
-                for alias, version in facts.aliases.all().items()
-                if version == manifest.version
-            ],
-            directory / "report.html",
-            release.worth,
-        )
+        gates = {gate.name: gate for gate in release.gates}
+        problems = [problem for gate in release.gates if (problem := missed(gate))]
+        aliases = [alias for alias, version in facts.aliases.all().items() if version == manifest.version]
+        aliases = ["not offered" if alias == "candidate" and problems else alias for alias in aliases]
+        about = (gates, problems, decided, aliases, directory / "report.html", release.worth)
+        yield ReleaseRow(manifest.version, manifest.created_at, *about)
 
 
 def _manifests(lake: LakeLayout, workload: str) -> Iterator[Manifest]:

@@ -118,14 +118,13 @@ def _read(connection: duckdb.DuckDBPyConnection, registry: Registry, manifest: M
     held = set(pq.read_schema(files[0]).names) if files else set()
     if not {"row_id", "source"} <= held:
         raise DiffError(f"{manifest.name} has no rows in splits; sft_dataset and teacher_answers do")
-    connection.execute(
-        sql_text("composing/diff/version_rows").format(
-            view=view,
-            files=", ".join(sql_literal(str(path)) for path in files),
-            reason="min(reason)" if "reason" in held else "null::varchar",
-            content="content_sha256" if "content_sha256" in held else "null",
-        )
+    reason = "min(reason)" if "reason" in held else "null::varchar"
+    content, named = (
+        "content_sha256" if "content_sha256" in held else "null",
+        ", ".join(sql_literal(str(path)) for path in files),
     )
+    query = sql_text("composing/diff/version_rows")
+    connection.execute(query.format(view=view, files=named, reason=reason, content=content))
 
 
 def diff_summary(diff: DatasetDiff) -> dict[str, int]:

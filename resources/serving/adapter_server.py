@@ -7,11 +7,12 @@ loopback only; the front does not pass them on.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +21,112 @@ import urllib3
 from model_ops.answering import OpenAiApi
 from model_ops.drafting import Drafting
 from model_ops.evaluation import SmokeResult, TriedServer
+from model_ops.files import template_files
 from model_ops.serving import (
+    PREFIX,
     SERVES_FLOAT32,
     NotRunnable,
     RunningServer,
     ServerFailed,
+    Service,
     dtype_words,
     fingerprint,
     lora_flags,
     running_server,
     server_environment,
+    service_environment,
+    tool_words,
+    words_of,
 )
 from resources.gateway import Backend, Naming, server_sampling
 from resources.lake import LakeLayout
 from resources.releases import Release, read_release
 from resources.serving.programs import ServeError
 from resources.serving.release_server import ServeSettings, try_release
-from resources.serving.shared_base import SharedBase
+
+BASE_NAME = "millrace-base"
+"""The server's name of the base model, which no client is offered."""
+
+
+@dataclass(frozen=True)
+class SharedBase:
+    """base, tokenizer, generation: digests. place: the base model in the lake; directory, adapter: of the release that these
+    are read from, whose tokenizer, generation_config.json and logging the server uses."""
+
+    base: str
+    tokenizer: str
+    generation: str
+    zero_retention: bool
+    place: str = field(compare=False)
+    directory: Path = field(compare=False)
+    adapter: str = field(compare=False)
+    drain_s: int = field(compare=False)
+
+    @classmethod
+    def of(cls, directory: Path, release: Release) -> SharedBase:
+        """Raises ServeError for a release of another form."""
+        if release.base is None or release.adapter is None:
+            raise ServeError(
+                f"release {directory.name} of {release.workload} is a whole model, not an adapter, so no server is shared "
+                f"with it: serve it alone (millrace serve {release.workload}), or make it with release.form: adapter"
+            )
+        config = directory / "generation_config.json"
+        return cls(
+            release.base.digest,
+            release.adapter.tokenizer,
+            _digest_of(_read(config)),
+            release.service.zero_retention,
+            release.base.path,
+            directory,
+            release.adapter.path,
+            release.service.drain_s,
+        )
+
+    def differences(self, other: SharedBase) -> list[str]:
+        """What another release has otherwise, in words."""
+        return [
+            what
+            for what, same in (
+                (f"its base model is {other.base[:12]} and not {self.base[:12]}", self.base == other.base),
+                ("its tokenizer or chat template is another one", self.tokenizer == other.tokenizer),
+                ("its generation_config.json is another one", self.generation == other.generation),
+                ("only one of them retains nothing (release.zero_retention)", self.zero_retention == other.zero_retention),
+            )
+            if not same
+        ]
+
+    @property
+    def fingerprint(self) -> str:
+        """What the server writes into every answer; the front writes the release's in its place."""
+        return f"{PREFIX}-base-{self.base}"
+
+    def words(self, lake: LakeLayout, rank: int, adapters: int, drafting: Drafting) -> list[str]:
+        """What follows `vllm serve`. rank: of the largest adapter. adapters: how many may be loaded. Raises ValueError for a
+        rank that vLLM does not serve."""
+        service = Service(self.fingerprint, self.zero_retention, self.drain_s)
+        place = lake.root / self.adapter
+        model, tokens = str(lake.root / self.place), drafting.num_speculative_tokens
+        words = words_of("vllm", model, BASE_NAME, None, None, tokens, drafting, service=service)
+        words += ["--tokenizer", str(place), "--generation-config", str(self.directory), *lora_flags.lora_words(rank, adapters)]
+        return words + tool_words(template_files.template_text(place))
+
+    @property
+    def shell(self) -> list[str]:
+        """Words before the program: a core dump would hold prompts."""
+        return ["sh", "-c", 'ulimit -c 0; exec "$@"', "sh"] if self.zero_retention else []
+
+    def environment(self) -> dict[str, str]:
+        service = Service(self.fingerprint, self.zero_retention, self.drain_s)
+        return service_environment("vllm", service, str(self.directory)) | lora_flags.LOADS_AT_RUNTIME
+
+
+def _digest_of(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
 
 LOADS_WITHIN_S = 300.0
 LONGEST_REASON = 200
@@ -112,9 +202,8 @@ class AdapterServer:
         program, log = settings.program, settings.logs / f"base-{shared.base[:12]}.log"
         if program.kind != "vllm":
             raise ServeError(f"adapters are served by vLLM, and the program is {program.kind}: name a vLLM with --program")
-        if several := [
-            word for word in settings.arguments if word.partition("=")[0].replace("_", "-") in lora_flags.SEVERAL_PROCESSES
-        ]:
+        flags = {word: word.partition("=")[0].replace("_", "-") for word in settings.arguments}
+        if several := [word for word, flag in flags.items() if flag in lora_flags.SEVERAL_PROCESSES]:
             raise ServeError(
                 f"{several[0]} starts several server processes, and vLLM loads an adapter into one of them: leave it out"
             )
@@ -130,15 +219,9 @@ class AdapterServer:
             words += chosen
         with ExitStack() as stack:
             try:
-                server = stack.enter_context(
-                    running_server(
-                        words,
-                        log=log,
-                        start_s=settings.start_s,
-                        environment={**server_environment(), **shared.environment()},
-                        check=check,
-                    )
-                )
+                environment = {**server_environment(), **shared.environment()}
+                starting = running_server(words, log=log, start_s=settings.start_s, environment=environment, check=check)
+                server = stack.enter_context(starting)
             except (ServerFailed, NotRunnable) as error:
                 raise ServeError(f"vllm did not start on base {shared.base[:12]}: {error} (log: {log})") from error
             return cls(lake, shared, most, drafting, log, server, stack.pop_all())
@@ -173,33 +256,20 @@ class AdapterServer:
         listed = self._listed()
         if listed.get(name) != str(place):
             raise ServeError(f"{named} was not loaded: the server does not list it with {place} (log: {self.log})")
-        loaded = LoadedAdapter(
-            directory,
-            release,
-            name,
-            Backend(
-                self._server.url,
-                directory.name,
-                digest=release.target.digest,
-                sampling=server_sampling(directory / "generation_config.json"),
-                naming=Naming(
-                    release.workload, name, fingerprint(directory.name, release.target.digest), self.shared.fingerprint
-                ),
-            ),
-            self,
-        )
+        own, digest = directory.name, release.target.digest
+        naming = Naming(release.workload, name, fingerprint(own, digest), self.shared.fingerprint)
+        sampling = server_sampling(directory / "generation_config.json")
+        backend = Backend(self._server.url, own, digest=digest, sampling=sampling, naming=naming)
+        loaded = LoadedAdapter(directory, release, name, backend, self)
         self.loaded.append(loaded)
         return loaded
 
     def unload(self, loaded: LoadedAdapter) -> None:
         """Takes a release out of the server. Drain it first: vLLM refuses later requests for it. Raises ServeError while
         the server still lists it."""
+        otherwise = f"release {loaded.version} of {loaded.workload} was not unloaded"
         try:
-            self._ask(
-                "/v1/unload_lora_adapter",
-                {"lora_name": loaded.name},
-                f"release {loaded.version} of {loaded.workload} was not unloaded",
-            )
+            self._ask("/v1/unload_lora_adapter", {"lora_name": loaded.name}, otherwise)
         except ServeError:
             if loaded.name in self._listed():
                 raise

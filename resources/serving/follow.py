@@ -12,7 +12,7 @@ release is not tried again until its alias names another one. Where nothing serv
 that ends by itself, after pauses that grow. At most one release more than needed is loaded for each workload at a time.
 
 Where releases run is the host's business: each in a server of its own (ServerHost in endpoint_server.py), or several adapters
-in one server on their base (adapter_host.py).
+in one server on their base (AdapterHost, there).
 """
 
 import time
@@ -110,10 +110,9 @@ class Follower:
         self.loaded: dict[Key, LoadedRelease] = {}
         """Releases in use."""
         self._lake, self._front, self._say, self._drain_s = lake, front, say, drain_s
-        self._slots = {
-            workload: [slot for slot in slots if slot.workload == workload]
-            for workload in dict.fromkeys(slot.workload for slot in slots)
-        }
+        self._slots: dict[str, list[Slot]] = {}
+        for slot in slots:
+            self._slots.setdefault(slot.workload, []).append(slot)
         self._retired: list[_Retired] = []
         self._backoffs: dict[Key, Backoff] = {}
         """Pauses between starts of a release."""
@@ -189,9 +188,8 @@ class Follower:
                 )
                 return
             self._backoff(slot.workload, version).begin()
-            self._tell_once(
-                (slot.workload, version), f"{name}: release {version} cannot be served now, and is tried again: {error}"
-            )
+            said = f"{name}: release {version} cannot be served now, and is tried again: {error}"
+            self._tell_once((slot.workload, version), said)
         else:
             self._reported.pop((slot.workload, version), None)
 
@@ -204,9 +202,8 @@ class Follower:
         slot.serving = slot.last = version
         self._route()
         share = "" if slot.share == 1 else f" to {slot.share:z.0%} of the sessions"
-        self._say(
-            f"{self.host.name(slot)}: release {version} answers{share} on {self._front.url} ({self.loaded[key].described})"
-        )
+        answers = f"release {version} answers{share} on {self._front.url} ({self.loaded[key].described})"
+        self._say(f"{self.host.name(slot)}: {answers}")
 
     def _revived(self, key: Key) -> LoadedRelease | None:
         """The release itself if it still answers its last requests: a rollback then takes no time."""
@@ -242,10 +239,8 @@ class Follower:
         for workload, slots in self._slots.items():
             answering = [(slot, key) for slot in slots if slot.serving and (key := (workload, slot.serving)) in self.loaded]
             taken = sum(slot.share for slot, _ in answering[1:])
-            routes += [
-                Route(self.loaded[key].backend, 1 - taken if place == 0 else slot.share)
-                for place, (slot, key) in enumerate(answering)
-            ]
+            for place, (slot, key) in enumerate(answering):
+                routes.append(Route(self.loaded[key].backend, slot.share if place else 1 - taken))
             used |= {key for _, key in answering}
         self._front.switch(routes)
         for key in [key for key in self.loaded if key not in used]:

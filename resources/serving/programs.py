@@ -2,8 +2,7 @@
 
 vLLM and SGLang are started by the release's own script, so what serves is what was signed: its flags, its drafting. The script
 finds its program on PATH, so a folder with the program that was chosen comes first there. vLLM is told which parser reads the
-target's tool calls, if its script does not. transformers has no script: it serves
-the target alone.
+target's tool calls, if its script does not. transformers has no script: it serves the target alone.
 """
 
 import os
@@ -98,9 +97,7 @@ def _given(kinds: list[ServedBy], given: str) -> Program:
 
 
 def _of_interpreter(kind: ServedBy, python: str) -> Program:
-    if kind == "transformers":
-        return Program(kind, (python, *TRANSFORMERS))
-    return Program(kind, (python, "-m", MODULES[kind][0]))
+    return Program(kind, (python, *(TRANSFORMERS if kind == "transformers" else ("-m", MODULES[kind][0]))))
 
 
 def _install(kinds: list[ServedBy]) -> str:
@@ -135,9 +132,8 @@ def command_of(program: Program, lake: LakeLayout, directory: Path) -> Iterator[
         stand_in.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
         stand_in.chmod(0o755)
         path = os.pathsep.join([home, environment.get("PATH", os.defpath)])
-        yield ServerCommand(
-            ["bash", str(script), *_tool_words(program, lake, directory, script)], None, {**environment, "PATH": path}
-        )
+        command = ["bash", str(script), *_tool_words(program, lake, directory, script)]
+        yield ServerCommand(command, None, {**environment, "PATH": path})
 
 
 def _tool_words(program: Program, lake: LakeLayout, directory: Path, script: Path) -> list[str]:

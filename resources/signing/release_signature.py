@@ -5,18 +5,177 @@ scripts work in a copy as they do in the lake. What an erasure may rewrite later
 records beside a manifest, signatures among them.
 """
 
+import base64
+import binascii
 import json
 import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import date
 from pathlib import Path
+from typing import Any
 
-from model_ops.files import write_text
+from cryptography.exceptions import InvalidSignature
+
+from model_ops.files import replaced, write_text
+from model_ops.jobs import CheckFailed, Misuse
 from resources.lake import LakeLayout
 from resources.manifests import BESIDE, SCRATCH, SIGNATURE, SIGNED_PROVENANCE, erased
 from resources.releases import ReleaseError, read_release
-from resources.signing.envelope import IN_TOTO, EnvelopeError, opened, sealed
 from resources.signing.keys import SigningKey, TrustedKey, TrustedKeys
-from resources.signing.model_signature import SignatureRefusedError, check_files, sign_files
+
+MOST_NAMED = 3
+_DIFFERENCE = re.compile(
+    r"(Hash mismatch for|Extra files found in model|Missing files in model)"
+    r" \\?'([^'\\]*)\\?'(?:: ([^\"'\]]*))?"
+)
+"""What the library says of a file; its message quotes with a backslash where a digest holds a quotation mark."""
+
+
+class SignatureRefusedError(CheckFailed):
+    """Files are not signed as they are, or not by a trusted key."""
+
+
+class SigningMissingError(Misuse):
+    """The package that signs is not installed."""
+
+
+def sign_files(files: Mapping[str, Path], signature: Path, key: SigningKey, beside: Path) -> None:
+    """Signs files, by their paths in the set, and replaces an earlier signature. beside: a folder of their file system."""
+    signing, _, hashing = _library()
+    with _laid_out(files, beside) as tree, replaced(signature) as temporary:
+        config = hashing.Config().use_file_serialization(hashing_algorithm="sha256")
+        signer = signing.Config().use_elliptic_key_signer(private_key=key.path, password=key.password)
+        signer.set_hashing_config(config.set_ignored_paths(paths=[], ignore_git_paths=False)).sign(tree, temporary)
+
+
+def check_files(files: Mapping[str, Path], signature: Path, trusted: TrustedKeys, today: date, beside: Path) -> TrustedKey:
+    """The trusted key that signed exactly these files. Raises SignatureRefusedError."""
+    _, verifying, hashing = _library()
+    key = _key_of(signature, trusted)
+    if key.is_expired(today):
+        raise SignatureRefusedError(
+            f"the key {key.name} that signed it expired on {key.until}: check it, and sign it again with a current key"
+        )
+    with _laid_out(files, beside) as tree:
+        config = hashing.Config().use_file_serialization(hashing_algorithm="sha256")
+        verifier = verifying.Config().use_elliptic_key_verifier(public_key=key.path)
+        verifier.set_hashing_config(config.set_ignored_paths(paths=[], ignore_git_paths=False))
+        try:
+            verifier.verify(tree, signature)
+        except InvalidSignature as error:
+            raise SignatureRefusedError(f"{signature.name} was changed after the key {key.name} signed it") from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise SignatureRefusedError(_differences(str(error), signature.name)) from error
+    return key
+
+
+def lay_out(files: Mapping[str, Path], out: Path, link: bool) -> None:
+    """Writes files below `out` at their paths in the set: as copies, or as hard links where the file system has them."""
+    for name, path in files.items():
+        place = out / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if link:
+            with suppress(OSError):  # another file system, or one without hard links
+                os.link(path, place)
+                continue
+        shutil.copy2(path, place)
+
+
+def _key_of(signature: Path, trusted: TrustedKeys) -> TrustedKey:
+    """The trusted key that a signature names."""
+    try:
+        hint = json.loads(signature.read_text(encoding="utf-8"))["verificationMaterial"]["publicKey"]["hint"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SignatureRefusedError(f"{signature.name} is no model signature made with a key") from error
+    key = trusted.named(hint)
+    if key is None:
+        raise SignatureRefusedError(f"it was signed by a key (id {str(hint)[:12]}) that is not in {trusted.place}")
+    return key
+
+
+def _differences(message: str, signature: str) -> str:
+    """What is not as it was signed, file by file."""
+    said = []
+    for kind, what, files in _DIFFERENCE.findall(message):
+        if kind == "Hash mismatch for":
+            said.append(f"{what} changed")
+        else:
+            said.append(f"{files} {'was added' if kind.startswith('Extra') else 'is missing'}")
+    if not said:
+        return f"{signature} cannot be verified"
+    more = f" and {len(said) - MOST_NAMED} more" if len(said) > MOST_NAMED else ""
+    return f"its files are not those that were signed: {'; '.join(said[:MOST_NAMED])}{more}"
+
+
+@contextmanager
+def _laid_out(files: Mapping[str, Path], beside: Path) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix=".signing-", dir=beside) as folder:
+        lay_out(files, Path(folder), link=True)
+        yield Path(folder)
+
+
+def _library() -> tuple[Any, Any, Any]:
+    try:
+        from model_signing import hashing, signing, verifying
+    except ImportError as error:
+        raise SigningMissingError("signatures need model-signing: pip install 'millrace[signing]'") from error
+    return signing, verifying, hashing
+
+
+IN_TOTO = "application/vnd.in-toto+json"
+
+
+class EnvelopeError(Exception):
+    """An envelope is damaged, or no trusted key signed it."""
+
+
+def sealed(statement: Mapping[str, Any], payload_type: str, key: SigningKey) -> str:
+    """The envelope as JSON text."""
+    body = json.dumps(statement, sort_keys=True, separators=(",", ":")).encode()
+    signature = key.sign(_signed_bytes(payload_type, body))
+    envelope = {
+        "payload": base64.b64encode(body).decode(),
+        "payloadType": payload_type,
+        "signatures": [{"keyid": key.id, "sig": base64.b64encode(signature).decode()}],
+    }
+    return json.dumps(envelope) + "\n"
+
+
+def opened(text: str, payload_type: str, trusted: TrustedKeys, today: date) -> tuple[dict[str, Any], TrustedKey]:
+    """The statement, and the trusted key that signed it. Raises EnvelopeError."""
+    try:
+        envelope = json.loads(text)
+        body = base64.b64decode(envelope["payload"], validate=True)
+        signatures = [(item["keyid"], base64.b64decode(item["sig"], validate=True)) for item in envelope["signatures"]]
+        statement = json.loads(body)
+        kind_of_payload = envelope["payloadType"]
+    except (ValueError, KeyError, TypeError, binascii.Error) as error:
+        raise EnvelopeError("it is no DSSE envelope") from error
+    if kind_of_payload != payload_type:
+        raise EnvelopeError(f"it is an envelope of {kind_of_payload}, not of {payload_type}")
+    if not isinstance(statement, dict):
+        raise EnvelopeError("its payload is no JSON object")
+    expired: TrustedKey | None = None
+    for id, signature in signatures:
+        key = trusted.named(id)
+        if key is None or not key.signed(_signed_bytes(payload_type, body), signature):
+            continue
+        if not key.is_expired(today):
+            return statement, key
+        expired = key
+    if expired is not None:
+        raise EnvelopeError(f"its key {expired.name} expired on {expired.until}")
+    raise EnvelopeError(f"no key in {trusted.place} signed it as it is")
+
+
+def _signed_bytes(payload_type: str, body: bytes) -> bytes:
+    kind = payload_type.encode()
+    return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(body), body)
+
 
 PROVENANCE = "provenance.json"
 

@@ -7,7 +7,6 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from resources.stages.model_policy import ModelPolicy
     from resources.stages.table import (
-        NAMED_DATASET,
         STAGES,
         Stage,
         artefact_stages,

@@ -3,9 +3,9 @@
     stage("student_model").switch              # "student": the recipe's section that switches the stage off
     model_chain()                              # stages from base to served model, each starting from the one before
 
-A new stage is one declaration here, one file of its name in assets/ and, on weights, one operation. A new model between two
-others is declared between them: the next model starts from it. An asset names in `deps` whatever it may read; the rule `reads`
-of its stage says what it reads in one recipe.
+A new stage is one declaration here, an asset of its name in the file `module` of assets/ (a file of its own name if left out)
+and, on weights, one operation. A model between two others is declared between them: the next starts from it. An asset names
+in `deps` whatever it may read; the rule `reads` of its stage says what it reads in one recipe.
 """
 
 from __future__ import annotations
@@ -186,92 +186,94 @@ class Stage:
 
 
 _TRAFFIC: tuple[Stage, ...] = (
-    Stage("logs", "outside", "traffic", does="looks for new log objects"),
+    Stage("logs", "outside", "traffic", module="traffic", does="looks for new log objects"),
     Stage("interactions", "table", "traffic", is_daily=True, fixed_seconds=2, record_seconds=0.0006,
-          does="reads logs into checked rows"),
-    Stage("feedback", "table", "traffic", is_daily=True, module="interactions", does="reads feedback"),
+          module="traffic", does="reads logs into checked rows"),
+    Stage("feedback", "table", "traffic", is_daily=True, module="traffic", does="reads feedback"),
     Stage("cleaned_interactions", "table", "traffic", is_daily=True, fixed_seconds=2, record_seconds=0.0004,
-          does="applies rules to each row"),
-    Stage("traffic_digest", "digest", "traffic", ends_logs=True, does="tells whether rows changed"),
+          module="traffic", does="applies rules to each row"),
+    Stage("traffic_digest", "digest", "traffic", ends_logs=True, module="traffic", does="tells whether rows changed"),
     Stage("drift_report", "table", "traffic", switch="drift", is_daily=True, does="compares days of traffic"),
-    Stage("judgements", "table", "traffic", switch="curation.judge", does="asks the judge for scores"),
-    Stage("eval_suite", "dataset", "traffic", "build_eval_suite", does="reads evaluation items"),
-    Stage("seed_examples", "dataset", "datasets", "import_seeds", does="reads seed examples"),
-    Stage("curated_interactions", "dataset", "traffic", "curate", fixed_seconds=3, does="finds duplicates and leaks"),
+    Stage("judgements", "table", "traffic", switch="curation.judge", module="traffic", does="asks the judge for scores"),
+    Stage("eval_suite", "dataset", "traffic", "build_eval_suite", module="conversations", does="reads evaluation items"),
+    Stage("seed_examples", "dataset", "datasets", "import_seeds", module="conversations", does="reads seed examples"),
+    Stage("curated_interactions", "dataset", "traffic", "curate", fixed_seconds=3,
+          module="traffic", does="finds duplicates and leaks"),
 )  # fmt: skip
 
 _DATASETS: tuple[Stage, ...] = (
     Stage("sft_dataset", "dataset", "datasets", "build_sft_dataset", record_seconds=0.0003,
-          does="makes and splits conversations"),
+          module="conversations", does="makes and splits conversations"),
     Stage("rl_prompts", "dataset", "datasets", "build_rl_prompts", "datasets.rl_prompts", opt_in=True,
-          does="collects prompts with rewards"),
+          module="answers", does="collects prompts with rewards"),
     Stage("calibration_dataset", "dataset", "datasets", "build_calibration", "datasets.calibration", opt_in=True,
-          does="samples rows for calibration"),
+          module="conversations", does="samples rows for calibration"),
     Stage("served_answers", "dataset", "datasets", "build_served_answers", reads=rows_of_every_stage,
-          does="collects sampling of requests"),
+          module="conversations", does="collects sampling of requests"),
     Stage("teacher_answers", "dataset", "datasets", "ask_teacher", "teacher", opt_in=True, reads=model_that_it_asks,
-          does="asks the teacher for answers"),
+          module="answers", does="asks the teacher for answers"),
     Stage("preference_dataset", "dataset", "datasets", "build_preferences", "datasets.preference", opt_in=True,
-          does="pairs better and worse answers"),
+          module="answers", does="pairs better and worse answers"),
 )  # fmt: skip
 
 _MODELS: tuple[Stage, ...] = (
     Stage("base_model", "model", "models", "tiny_base", section="tiny", role="base", fixed_seconds=11,
-          does="fetches or builds the base",
+          module="models", does="fetches or builds the base",
           card="The model that the workload's other models began with: imported from elsewhere or, with `tiny`, trained from "
           "scratch."),
     Stage("length_report", "dataset", "models", "measure_lengths", fixed_seconds=2, record_seconds=0.0012,
-          does="counts tokens of every row"),
+          module="reports", does="counts tokens of every row"),
     Stage("sft_model", "model", "models", "sft", "sft", section="sft", rows="sft_dataset", role="sft", takes_model_as="model",
           reads=rows_it_learns, taught=True, gains=True, compares_loss=True,
-          fixed_seconds=3, record_seconds=0.0012, does="fine-tunes the base",
+          fixed_seconds=3, record_seconds=0.0012, module="models", does="fine-tunes the base",
           hub_relation="finetune", card="The model before it, fine-tuned on the answers of its dataset."),
     Stage("second_sft_model", "model", "models", "sft", "second_sft", section="second_sft", rows="sft_dataset",
           role="second_sft", takes_model_as="model", reads=rows_it_learns, opt_in=True, gains=True,
-          does="fine-tunes once more",
+          module="models", does="fine-tunes once more",
           hub_relation="finetune", card="The model before it, fine-tuned on the answers of its dataset."),
     Stage("reward_model", "model", "models", "reward_model", "reward_model", section="reward_model",
           rows="preference_dataset", takes_model_as="model", off_chain=True, opt_in=True, leaves_out_long_rows=True,
-          does="learns to score answers",
+          module="models", does="learns to score answers",
           card="A model that scores answers: the higher score is on the answer that people would rather have. Never the only "
           "reward of a training, and no model to chat with."),
     Stage("preference_model", "model", "models", "preference", "preference", section="preference",
           rows="preference_dataset", role="preference", takes_model_as="model", reads=rows_or_prompts, opt_in=True,
           leaves_out_long_rows=True, own_answers="sampled.parquet", gains=True,
-          measured_as="preferences", does="learns what users prefer",
+          measured_as="preferences", module="models", does="learns what users prefer",
           card="The model before it, trained on pairs of a chosen and a rejected answer, or on answers with a verdict. The "
           "log-probability of chosen answers may have fallen (logp_chosen in metrics.jsonl): what it learns is the "
           "difference."),
     Stage("rft_model", "model", "models", "rft", "rft", section="rft", rows="rl_prompts", role="rft", takes_model_as="model",
           reads=rows_or_prompts, opt_in=True, leaves_out_long_rows=True,
-          own_answers="rollouts.parquet", answers_show_text=True, gains=True, measured_as="prompts", does="learns from rewards",
+          own_answers="rollouts.parquet", answers_show_text=True, gains=True, measured_as="prompts",
+          module="models", does="learns from rewards",
           card="The model before it, trained on its own answers by rewards: answers with a high grade became likelier. It is "
           "good at what the grader rewards; `before_validation_pass_rate` and `validation_pass_rate` compare it with its "
           "start on held-out prompts."),
     Stage("merged_model", "model", "models", "merge", "merge", role="merged", takes_model_as="model", reads=models_it_merges,
-          opt_in=True, gains=True, does="merges models",
+          opt_in=True, gains=True, module="models", does="merges models",
           hub_relation="merge", card="The weighted merge of several models."),
     Stage("student_model", "model", "models", "distill", "student", section="student", rows="sft_dataset", role="student",
           takes_model_as="teacher", reads=rows_it_learns, taught=True, compares_loss=True,
-          fixed_seconds=4, record_seconds=0.0012, does="cuts and distills a student",
+          fixed_seconds=4, record_seconds=0.0012, module="models", does="cuts and distills a student",
           hub_relation="finetune", card="A student that was trained on its teacher's distributions."),
     Stage("quantized_model", "model", "models", "quantize", "quantize", role="quantized", takes_model_as="model",
-          reads=rows_it_calibrates_with, does="quantizes the served model",
+          reads=rows_it_calibrates_with, module="models", does="quantizes the served model",
           hub_relation="quantized", card="The model before it with quantized weights."),
 )  # fmt: skip
 
 _RELEASE: tuple[Stage, ...] = (
     Stage("speculator_dataset", "dataset", "drafter", "generate", "speculator", fixed_seconds=3, record_seconds=0.0012,
-          does="lets the target answer"),
+          module="drafter", does="lets the target answer"),
     Stage("speculator", "model", "drafter", "speculator", "speculator", section="speculator", rows="speculator_dataset",
           role="speculator", may_start_from=("base_model", "student_model"), reads=chosen_start, fixed_seconds=4,
-          does="trains the drafter",
+          module="drafter", does="trains the drafter",
           card="A drafter for speculative decoding. It drafts for the target that it was made from and for no other."),
     Stage("evaluation_report", "dataset", "release", "evaluate", reads=what_it_measures, fixed_seconds=10,
-          does="measures models and drafters"),
+          module="reports", does="measures models and drafters"),
     Stage("release_candidate", "release", "release", "release", "release", artefact="release", fixed_seconds=2,
-          does="checks gates, writes pages"),
-    Stage("endpoint", "endpoint", "release", switch="release", does="offers the release"),
+          module="release", does="checks gates, writes pages"),
+    Stage("endpoint", "endpoint", "release", switch="release", module="release", does="offers the release"),
 )  # fmt: skip
 
 STAGES: tuple[Stage, ...] = (*_TRAFFIC, *_DATASETS, *_MODELS, *_RELEASE)
@@ -286,13 +288,9 @@ def stage(name: str) -> Stage:
     raise KeyError(f"{name} is no stage; there are {', '.join(each.name for each in STAGES)}")
 
 
-NAMED_DATASET = "named_dataset"
-"""Module in assets/ of the datasets under `datasets.named`."""
-
-
 def named_dataset_stage(name: str) -> Stage:
     """The stage of a dataset under `datasets.named`, which only its recipe knows."""
-    return Stage(name, "dataset", "datasets", "build_sft_dataset", module=NAMED_DATASET, does="makes a dataset of its own")
+    return Stage(name, "dataset", "datasets", "build_sft_dataset", module="conversations", does="makes a dataset of its own")
 
 
 def model_chain() -> tuple[Stage, ...]:

@@ -146,24 +146,13 @@ class ReleaseCandidate:
     def write(self, output: Path) -> dict[str, Any]:
         """Fills the release's directory; returns its metrics."""
         lake, workload, settings = self.workshop.lake, self.workshop.workload, self.settings
+        models, target = (self.target, self.drafter, self.draft_tokens), self.workshop.directory(self.target)
+        policy = ReleasePolicy.of(settings)
         release = write_release(
-            output,
-            workload,
-            self.target,
-            self.drafter,
-            self.draft_tokens,
-            self.gates,
-            self.serving,
-            ReleasePolicy.of(settings),
-            settings,
-            self.workshop.directory(self.target),
-            self.choice,
-            self.base,
-            self.worth,
+            output, workload, *models, self.gates, self.serving, policy, settings, target, self.choice, self.base, self.worth
         )
-        write_attestations(
-            output, lake, release, [*self.served, *([self.base] if self.base else [])], self.workshop.registry.run_id
-        )
+        parts = [*self.served, *([self.base] if self.base else [])]
+        write_attestations(output, lake, release, parts, self.workshop.registry.run_id)
         facts = facts_of(lake, release, output.name, self.served, self.champion.release if self.champion else None)
         summary = summarise(lake, workload, self.serving, self.gates, output.name, facts, self.choice, self.worth)
         write_approval_page(output, lake, summary, release, self.workshop.directory(self.evaluation), self.champion)

@@ -6,6 +6,7 @@ make_sft_dataset(workshop, dataset_settings, curation_settings, seeds, tokenizer
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from resources.composing import DatasetSettings, NamedDataset, SeedSettings, build_sft_dataset, lent_by, vocabularies
 from resources.curating import CurationSettings
@@ -43,30 +44,14 @@ def make_sft_dataset(
         config["only"] = asked.only.model_dump(mode="json")
         inputs.append(sft.as_input())
     near = curation.near_duplicates
-    return workshop.build(
-        "dataset",
-        name,
-        op="build_sft_dataset",
-        sources=SFT_SOURCES,
-        config={
-            **settings.model_dump(mode="json"),
-            **config,
-            "near_duplicates": near.model_dump(mode="json"),
-            "about": about,
-            **vocabularies(tokenizers),
-        },
-        inputs=inputs,
-        work=lambda output: build_sft_dataset(
-            workshop.directory(curated) / "curated.parquet",
-            workshop.directory(examples) / "seeds.parquet",
-            output,
-            settings,
-            workshop.tables,
-            near,
-            lent,
-            about,
-            asked and asked.only,
-            earlier,
-            tokenizers,
-        ).as_metrics(),
-    )
+    config = {**settings.model_dump(mode="json"), **config, "near_duplicates": near.model_dump(mode="json"), "about": about}
+
+    def work(output: Path) -> dict[str, Any]:
+        files = workshop.directory(curated) / "curated.parquet", workshop.directory(examples) / "seeds.parquet"
+        only = asked and asked.only
+        return build_sft_dataset(
+            *files, output, settings, workshop.tables, near, lent, about, only, earlier, tokenizers
+        ).as_metrics()
+
+    config |= vocabularies(tokenizers)
+    return workshop.build("dataset", name, op="build_sft_dataset", sources=SFT_SOURCES, config=config, inputs=inputs, work=work)

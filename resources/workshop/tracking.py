@@ -128,14 +128,8 @@ def _follow(metrics: Path, kind: TrackingKind, folder: Path, name: str, done: th
                     continue
                 if tracker is None:
                     tracker = TRACKERS[kind](folder, name)
-                tracker.log(
-                    record["step"],
-                    {
-                        f"{record['phase']}/{number}": float(value)
-                        for number, value in record.items()
-                        if isinstance(value, int | float) and number != "step"
-                    },
-                )
+                values = {name: each for name, each in record.items() if isinstance(each, int | float) and name != "step"}
+                tracker.log(record["step"], {f"{record['phase']}/{name}": float(each) for name, each in values.items()})
                 sent.add(key)
             if last:
                 break

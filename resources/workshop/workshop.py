@@ -9,6 +9,7 @@ left in the artefact's directory, and the manifest is written last.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,20 +96,12 @@ class Workshop:
         parent = warm_start_parent(self.registry, kind, name, inputs.values())
         if parent is None or inputs[same].digest not in {item.digest for item in parent.inputs}:
             return None
-        trained_on = next(
-            (
-                item
-                for item in parent.inputs
-                if item.kind == "dataset" and item.name == inputs[dataset].name and not item.pinned
-            ),
-            None,
-        )
-        try:
-            return (
-                self.registry.version("dataset", trained_on.name.partition("/")[2], trained_on.version) if trained_on else None
-            )
-        except ManifestError:
-            return None
+        datasets = (item for item in parent.inputs if item.kind == "dataset" and not item.pinned)
+        trained_on = next((item for item in datasets if item.name == inputs[dataset].name), None)
+        with suppress(ManifestError):
+            if trained_on is not None:
+                return self.registry.version("dataset", trained_on.name.partition("/")[2], trained_on.version)
+        return None
 
     def directory(self, manifest: Manifest) -> Path:
         return self.registry.directory(manifest)
@@ -161,13 +154,8 @@ class Workshop:
 
         def work(output: Path) -> dict[str, Any]:
             places = {role: self.directory(manifest) for role, manifest in {**inputs, **(pinned or {})}.items()}
-            job = Job(
-                operation=operation,
-                output=output,
-                inputs=places,
-                settings=settings.model_dump(mode="json"),
-                threads=self.threads,
-            )
+            given = settings.model_dump(mode="json")
+            job = Job(operation=operation, output=output, inputs=places, settings=given, threads=self.threads)
             tracked_as = f"{self.workload}/{name}/{output.name}"
             with tracked(output / "metrics.jsonl", self.tracking, self.lake.root / "tracking", tracked_as):
                 began_s = time.monotonic()
@@ -206,15 +194,8 @@ class Workshop:
         """Embeddings of the texts in texts/texts.parquet, made by a worker: [rows, hidden], memory-mapped. A text of more than
         max_length tokens gets zeros."""
         into = texts / "vectors"
-        self.launcher.run(
-            Job(
-                operation="embed",
-                output=into,
-                inputs={"model": Path(model), "texts": texts},
-                settings={"max_length": max_length},
-                threads=self.threads,
-            )
-        )
+        inputs, settings = {"model": Path(model), "texts": texts}, {"max_length": max_length}
+        self.launcher.run(Job(operation="embed", output=into, inputs=inputs, settings=settings, threads=self.threads))
         return np.load(into / "embeddings.npy", mmap_mode="r")
 
     def build(
@@ -231,7 +212,12 @@ class Workshop:
 
         The current one stays, whatever code made it, if it was made of these inputs and only counts of their rows were kept.
         """
-        inputs = [self._as_unchanged(item) for item in inputs]
+        inputs = [
+            item.model_copy(update={"taken_as_is": True})
+            if item.kind == "model" and item.name.rpartition("/")[2] in self.unchanged and not item.pinned
+            else item
+            for item in inputs
+        ]
         if (current := self._current_of_erased_rows(kind, name, config, inputs)) is not None:
             return self._reused(current)
         draft = self.registry.draft(kind, name, op, sources, config, inputs)
@@ -253,10 +239,6 @@ class Workshop:
             relay({"event": "reused", "step": step, "version": finished.version, "made_at": at, "run": run})
         self.publish_catalog()
         return finished
-
-    def _as_unchanged(self, item: Input) -> Input:
-        stays = item.kind == "model" and item.name.rpartition("/")[2] in self.unchanged
-        return item.model_copy(update={"taken_as_is": True}) if stays and not item.pinned else item
 
     def _current_of_erased_rows(self, kind: Kind, name: str, config: dict[str, Any], inputs: list[Input]) -> Manifest | None:
         """The current artefact, if it cannot be made again from these inputs with this configuration."""

@@ -5,8 +5,8 @@ import pytest
 
 from benchmarks import tamper
 from benchmarks.signed_release import make_keys, signed_copy
-from resources.endpoints.actor import Actor
 from resources.endpoints.approvals import approve
+from resources.endpoints.endpoint_log import Actor
 from resources.lake.lake import LakeLayout
 from resources.signing.keys import SIGNING_KEY, TRUSTED_KEYS
 

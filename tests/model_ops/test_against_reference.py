@@ -39,11 +39,8 @@ def place(tmp_path_factory):
 
 
 def compare(place, output, target, reference="float", **settings):
-    job = Job(
-        operation="evaluate",
-        output=output,
-        inputs={"dataset": place / "dataset", "target": place / target, "reference": place / reference},
-    )
+    job = Job(operation="evaluate", output=output,
+        inputs={"dataset": place / "dataset", "target": place / target, "reference": place / reference})  # fmt: skip
     output.mkdir(exist_ok=True)
     return against_reference(job, EvaluateSettings(**settings), Progress())
 

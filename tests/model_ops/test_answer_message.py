@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from model_ops.tasks.answer_message import UNREADABLE_CALL, UnusableAnswer, message_of
+from model_ops.tasks.call_forms import UNREADABLE_CALL, UnusableAnswer, message_of
 
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {}}}]
 SPECIALS = ["<|im_end|>", "<|im_start|>"]

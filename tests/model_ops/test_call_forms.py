@@ -44,13 +44,10 @@ HERMES = """{%- for call in calls %}<tool_call>
 {"name": "{{ call.name }}", "arguments": {{ call.arguments | tojson }}}
 </tool_call>
 {% endfor %}"""
-FORMS = {
-    "hermes": (HERMES, {}),
-    "xml": (XML, {}),
+FORMS = {"hermes": (HERMES, {}), "xml": (XML, {}),
     "gemma 4": (GEMMA, {"quote": '<|"|>', "begin": "<|tool_call>", "end": "<tool_call|>"}),
     "functiongemma": (GEMMA, {"quote": "<escape>", "begin": "<start_function_call>", "end": "<end_function_call>"}),
-    "lfm2": (None, {}),
-}
+    "lfm2": (None, {})}  # fmt: skip
 ARGUMENTS = [
     {"text": 'it\'s "quoted" and {braced: [1, 2]}, \\n back\\slashed'},
     {"text": "several\nlines\n\n  indented\n"},
@@ -64,19 +61,10 @@ ARGUMENTS = [
     {"either": "text", "choice": "red"},
     {},
 ]
-SCHEMA = {
-    "text": {"type": "string"},
-    "count": {"type": "integer"},
-    "share": {"type": "number"},
-    "tiny": {"type": "number"},
-    "flag": {"type": "boolean"},
-    "other": {"type": ["boolean", "null"]},
-    "nothing": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-    "items": {"type": "array"},
-    "thing": {"type": "object"},
-    "either": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
-    "choice": {"enum": ["red", "blue"]},
-}
+SCHEMA = {"text": {"type": "string"}, "count": {"type": "integer"}, "share": {"type": "number"}, "tiny": {"type": "number"},
+    "flag": {"type": "boolean"}, "other": {"type": ["boolean", "null"]},
+    "nothing": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "items": {"type": "array"}, "thing": {"type": "object"},
+    "either": {"anyOf": [{"type": "integer"}, {"type": "string"}]}, "choice": {"enum": ["red", "blue"]}}  # fmt: skip
 TOOLS = [{"type": "function", "function": {"name": "act", "parameters": {"type": "object", "properties": SCHEMA}}}]
 
 

@@ -8,7 +8,7 @@ import pytest
 from model_ops.tasks import FunctionCallItem, JsonItem, UnusableAnswer, message_of, score_json
 from model_ops.tasks.call_forms import calls_in
 from model_ops.tasks.code_fences import code_blocks
-from model_ops.tasks.function_call import score_call
+from model_ops.tasks.kinds import score_call
 from model_ops.tasks.unit_tests import UnitTestsItem, run_unit_tests
 
 SHARED = {"suite": "s", "item_id": "1", "messages": []}
@@ -68,11 +68,8 @@ BARE = {
     "</parameter>\n</function>\n</tool_call>",
     "Gemma": f'<|tool_call>call:write_file{{path:<|"|>a.md<|"|>,text:<|"|>{ARGUMENTS["text"]}<tool_call|><|"|>}}<tool_call|>',
 }
-FENCED = {
-    "fenced JSON": f"{F}json\n{json.dumps(CALL)}\n{F}",
-    "fenced Python": f"So:\n{F}python\n{BARE['Python']}\n{F}",
-    "fenced Python over lines": f'{F}tool_code\nwrite_file(path="a.md", text="""{ARGUMENTS["text"]}""")\n{F}',
-}
+FENCED = {"fenced JSON": f"{F}json\n{json.dumps(CALL)}\n{F}", "fenced Python": f"So:\n{F}python\n{BARE['Python']}\n{F}",
+    "fenced Python over lines": f'{F}tool_code\nwrite_file(path="a.md", text="""{ARGUMENTS["text"]}""")\n{F}'}  # fmt: skip
 
 
 @pytest.mark.parametrize("form", BARE | FENCED)

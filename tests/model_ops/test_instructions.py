@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from model_ops.tasks.instructions import CHECKS, InstructionsItem, score_instructions
+from model_ops.tasks.kinds import CHECKS, InstructionsItem, score_instructions
 
 ENGLISH = "This is an answer in plain English, with enough letters to tell."
 CASES = [
@@ -31,9 +31,7 @@ CASES = [
     ("detectable_format:constrained_response", {}, "My answer is maybe.", "maybe"),
     ("detectable_format:number_highlighted_sections", {"num_highlights": 2}, "*a* and **b**", "*a* and **"),
     (
-        "detectable_format:multiple_sections",
-        {"section_spliter": "Section", "num_sections": 2},
-        "Section 1 a Section 2",
+        "detectable_format:multiple_sections", {"section_spliter": "Section", "num_sections": 2}, "Section 1 a Section 2",
         "Section 1",
     ),
     ("detectable_format:json_format", {}, '```json\n{"a": 1}\n```', "{a: 1}"),
@@ -46,7 +44,7 @@ CASES = [
     ("change_case:english_capital", {}, ENGLISH.upper(), ENGLISH),
     ("change_case:english_lowercase", {}, ENGLISH.lower(), ENGLISH),
     ("punctuation:no_comma", {}, "a; b", "a, b"),
-]
+]  # fmt: skip
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "ifeval_en.jsonl"
 
 

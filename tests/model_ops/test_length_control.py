@@ -22,12 +22,8 @@ LONGEST = 90
 
 
 def trained(folder, model, output, **settings):
-    job = Job(
-        operation="sft",
-        output=folder / output,
-        inputs={"model": folder / model, "dataset": folder / "rows"},
-        settings={**SETTINGS, **settings},
-    )
+    job = Job(operation="sft", output=folder / output, inputs={"model": folder / model, "dataset": folder / "rows"},
+        settings={**SETTINGS, **settings})  # fmt: skip
     return sft.run(job, Progress())
 
 

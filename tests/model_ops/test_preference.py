@@ -22,13 +22,11 @@ from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.operations import preference
 from model_ops.operations.preference_settings import PreferenceTuningSettings
 from model_ops.parallel.world import World
-from model_ops.preferences.held_out_preferences import HeldOutPreferences
-from model_ops.preferences.mismatched_answers import MismatchedPlan, mismatched_answers
-from model_ops.preferences.preference import PreferenceLoss
+from model_ops.preferences.held_out_preferences import HeldOutPreferences, MismatchedPlan, mismatched_answers
+from model_ops.preferences.preference import ANSWER_LOSSES, PAIR_LOSSES, AnswerLogProbs, PreferenceLoss
 from model_ops.preferences.preference_batches import Asked, PreferencePlan, label_starts, preference_batch, shared_batches
 from model_ops.preferences.preference_documents import PAIR, Preferences, answer_masks, read_preferences
-from model_ops.preferences.preference_losses import ANSWER_LOSSES, PAIR_LOSSES, AnswerLogProbs
-from model_ops.preferences.reference_log_probs import log_probs_of
+from model_ops.preferences.sampled_pairs import log_probs_of
 from model_ops.training.step import optimizer_step
 
 CPU = torch.device("cpu")
@@ -42,12 +40,8 @@ def rows_of(shares=True, pairs=4, singles=3, seed=0, **more):
         ids = generator.integers(3, 61, 25 + i, dtype=np.int32)
         documents.append(Document(f"s{i}", ids, np.arange(len(ids)) >= 18 - i))
     count = pairs + singles
-    given = {
-        "weights": generator.uniform(0.5, 2, count),
-        "confidence": generator.uniform(0.7, 1, count),
-        "verdicts": np.array([PAIR] * pairs + [i % 2 for i in range(singles)]),
-        **more,
-    }
+    given = {"weights": generator.uniform(0.5, 2, count), "confidence": generator.uniform(0.7, 1, count),
+        "verdicts": np.array([PAIR] * pairs + [i % 2 for i in range(singles)]), **more}  # fmt: skip
     return Preferences(Documents.gather(documents), margins=np.full(count, np.nan), reasons=[""] * count, counts={}, **given)
 
 
@@ -83,11 +77,8 @@ def plainly(model, rows, reference, losses, given, z0=0.0, shift=0.0):
         meta.append((row, good, side))
 
     def answers(index):
-        return AnswerLogProbs(
-            torch.stack([sums[i][0].sum() for i in index]),
-            torch.stack([sums[i][1].sum() for i in index]),
-            torch.tensor([len(sums[i][0]) for i in index]),
-        )
+        return AnswerLogProbs(torch.stack([sums[i][0].sum() for i in index]),
+            torch.stack([sums[i][1].sum() for i in index]), torch.tensor([len(sums[i][0]) for i in index]))  # fmt: skip
 
     pairs = [i for i, (row, _, side) in enumerate(meta) if rows.verdicts[row] == PAIR and side == 0]
     everything, total = list(range(len(meta))), 0.0
@@ -419,19 +410,10 @@ def job(material, output, dataset=None, **settings):
         operation="preference",
         output=output,
         inputs={"model": material / "model", "dataset": dataset or material / "dataset"},
-        settings={
-            "steps": 4,
-            "tokens_per_step": 600,
-            "max_length": 160,
-            "micro_batch_tokens": 200,
-            "learning_rate": 3e-3,
-            "precision": "float32",
-            "checkpoint_every": 2,
-            "keep_checkpoints": 1,
-            **settings,
-        },
+        settings={"steps": 4, "tokens_per_step": 600, "max_length": 160, "micro_batch_tokens": 200, "learning_rate": 3e-3,
+            "precision": "float32", "checkpoint_every": 2, "keep_checkpoints": 1, **settings},
         threads=1,
-    )
+    )  # fmt: skip
 
 
 class StopAfter(Progress):
@@ -484,10 +466,8 @@ def test_a_stopped_training_goes_on_to_the_same_weights(material, tmp_path, loss
     assert (tmp_path / "parts" / ".work" / "reference.safetensors").stat().st_mtime_ns == kept
     one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts"))
     assert one == other
-    numbers = [
-        [{key: line[key] for key in ("step", "loss", "margin")} for line in lines(tmp_path / name)]
-        for name in ("whole", "parts")
-    ]
+    numbers = [[{key: line[key] for key in ("step", "loss", "margin")} for line in lines(tmp_path / name)]
+        for name in ("whole", "parts")]  # fmt: skip
     assert numbers[0] == numbers[1] and len(numbers[0]) == 4
 
 

@@ -25,34 +25,24 @@ from model_ops.models import load_tokenizer
 from model_ops.models.model_directory import load_model
 from model_ops.operations import rft
 from model_ops.parallel import World
-from model_ops.reinforcement.counts_of_run import run_counts
-from model_ops.reinforcement.policy_loss import PolicyLoss
-from model_ops.reinforcement.policy_losses import SampledTokens, grpo
-from model_ops.reinforcement.prompt_pool import PromptPool
+from model_ops.reinforcement.advantages import run_counts
+from model_ops.reinforcement.policy_loss import PolicyLoss, SampledTokens, grpo
 from model_ops.reinforcement.rft_settings import RftSettings
 from model_ops.reinforcement.rollout_batches import LearntRollout, group_documents, nothing_learnt, rollout_batches
 from model_ops.reinforcement.rollout_groups import chunk_groups, learnt_groups, penalised_grade, round_numbers, scale_and_share
-from model_ops.reinforcement.rollout_plan import RolloutPlan
-from model_ops.reinforcement.rollout_watch import teach_nothing
+from model_ops.reinforcement.rollout_plan import RolloutPlan, teach_nothing
+from model_ops.reinforcement.round_asker import PromptPool
 
-SETTINGS = {
-    "grader": "verifier", "steps": 12, "learning_rate": 3e-3, "prompts_per_step": 4, "answers": 8, "max_new_tokens": 5,
+SETTINGS = {"grader": "verifier", "steps": 12, "learning_rate": 3e-3, "prompts_per_step": 4, "answers": 8, "max_new_tokens": 5,
     "max_length": 64, "precision": "float32", "overlong": "none", "held_out_prompts": 4, "held_out_answers": 8,
-    "checkpoint_every": 1,
-}  # fmt: skip
+    "checkpoint_every": 1}  # fmt: skip
 
 
 def write_prompts(folder, train=24, **verifier):
     folder.mkdir(parents=True)
     for split, numbers in (("train", range(train)), ("validation", range(100, 106))):
-        rows = [
-            {
-                "row_id": f"p{i}",
-                "messages": json.dumps([{"role": "user", "content": f"say {i}" + " again" * (i % 3)}]),
-                "verifier": json.dumps(verifier or {"kind": "regex", "pattern": "[0-9]"}),
-            }
-            for i in numbers
-        ]
+        rows = [{"row_id": f"p{i}", "messages": json.dumps([{"role": "user", "content": f"say {i}" + " again" * (i % 3)}]),
+            "verifier": json.dumps(verifier or {"kind": "regex", "pattern": "[0-9]"})} for i in numbers]  # fmt: skip
         pq.write_table(pa.Table.from_pylist(rows), folder / f"{split}.parquet")
     return folder
 
@@ -231,11 +221,8 @@ def test_nine_prompts_of_ten_that_teach_nothing_are_a_silent_round():
 
 def test_answers_of_other_weights_are_refused_and_not_learnt_by_the_next_try_either(start, tmp_path, monkeypatch):
     sample = InProcessEngine.sample
-    monkeypatch.setattr(
-        InProcessEngine,
-        "sample",
-        lambda self, *asked: [replace(each, log_probs=each.log_probs - 1e-3) for each in sample(self, *asked)],
-    )
+    monkeypatch.setattr(InProcessEngine, "sample",
+        lambda self, *asked: [replace(each, log_probs=each.log_probs - 1e-3) for each in sample(self, *asked)])  # fmt: skip
     for _ in range(2):
         with pytest.raises(ModelError, match=r"round 0: the engine gave tokens .* nothing was learnt from this round"):
             run(start, tmp_path / "out", steps=2, held_out_prompts=0)
@@ -296,14 +283,9 @@ def test_the_loss_is_the_mean_over_learnt_tokens_at_the_temperature_and_masks_le
     assert found.terms["loss"].count == inside.sum() and found.metrics["reward"].sum / found.metrics["reward"].count == 0.75
     means = {name: float(mean.sum / mean.count) for name, mean in found.metrics.items()}
     logged = {
-        "entropy": nll.mean(),
-        "gap": tokens.log_ratio.abs().mean(),
-        "gap_k3": (ratio - 1 - ratio.log()).mean(),
-        "effective": ratio.sum() ** 2 / (6 * (ratio**2).sum()),
-        "outside": 1 / 3,
-        "corrected": 1 / 3,
-        "unscored": 0,
-    }
+        "entropy": nll.mean(), "gap": tokens.log_ratio.abs().mean(), "gap_k3": (ratio - 1 - ratio.log()).mean(),
+        "effective": ratio.sum() ** 2 / (6 * (ratio**2).sum()), "outside": 1 / 3, "corrected": 1 / 3, "unscored": 0,
+    }  # fmt: skip
     assert {name: means[name] for name in logged} == {
         name: pytest.approx(float(value), abs=1e-5) for name, value in logged.items()
     }
@@ -342,11 +324,8 @@ def test_a_reward_that_rises_while_held_out_answers_do_not_is_told():
     assert not told(0.3, float("nan")), "no held-out answer has a grade"
     before, flat, better = {"before_validation_pass_rate": 0.5}, {"validation_pass_rate": 0.5}, {"validation_pass_rate": 0.6}
     assert rft.dominating_part({"right": 0.1, "brief": 0.9}, before, flat) == "brief"
-    assert (
-        rft.dominating_part({"right": 0.3, "brief": 0.7}, before, flat)
-        is None
-        is rft.dominating_part({"brief": 0.9}, before, better)
-    )
+    assert (rft.dominating_part({"right": 0.3, "brief": 0.7}, before, flat) is None is rft.dominating_part({"brief": 0.9},
+        before, better))  # fmt: skip
     assert rft.dominating_part({}, before, flat) is None is rft.dominating_part({"brief": 0.9}, {}, {})
 
 
@@ -354,25 +333,14 @@ def plan_of(folder, teaches, prompts=12, **settings):
     """A plan without a model: the two answers to a prompt differ in their grades where `teaches` says so of its number."""
 
     def rollouts(asked, names, engine, seed):
-        return [
-            [replace(rollout([5, 6], [7 + n, 2], grade=float(n and teaches(int(prompt.row_id)))), attempt=n) for n in range(2)]
-            for prompt in asked
-        ]
+        return [[replace(rollout([5, 6], [7 + n, 2], grade=float(n and teaches(int(prompt.row_id)))), attempt=n)
+            for n in range(2)] for prompt in asked]  # fmt: skip
 
     given = {"grader": "verifier", "answers": 2, "prompts_per_step": 4, "max_new_tokens": 8, "max_length": 32, **settings}
-    plan = RolloutPlan(
-        [SampledPrompt(str(n), "", [5, 6], [], None, {}) for n in range(prompts)],
-        [SimpleNamespace(answers=2, rollouts=rollouts)],
-        SimpleNamespace(sync=lambda version: None, exact=True),
-        RolloutLog(folder / "log.jsonl"),
-        torch.nn.Linear(1, 1),
-        SimpleNamespace(taken_gaps=dict),
-        RftSettings(**given),
-        World.alone(torch.device("cpu")),
-        shares=False,
-        longest=8,
-        progress=Progress(),
-    )
+    plan = RolloutPlan([SampledPrompt(str(n), "", [5, 6], [], None, {}) for n in range(prompts)],
+        [SimpleNamespace(answers=2, rollouts=rollouts)], SimpleNamespace(sync=lambda version: None, exact=True),
+        RolloutLog(folder / "log.jsonl"), torch.nn.Linear(1, 1), SimpleNamespace(taken_gaps=dict), RftSettings(**given),
+        World.alone(torch.device("cpu")), shares=False, longest=8, progress=Progress())  # fmt: skip
     plan.asker.canary = lambda rollouts, number: 0.0
     return plan
 
@@ -427,17 +395,9 @@ def test_what_is_said_of_a_round_counts_answers_and_prompts(tmp_path):
     assert [[each.number for each in members] for _, members in learnt_groups(groups, plan.prompts, plan.settings)] == [[0]], (
         "neither cut nor without a grade"
     )
-    assert round_numbers(groups, 1.0, 1e-5) == {
-        "reward": (2.0, 4.0),
-        "pass_rate": (1.0, 4.0),
-        "passed_once": (1.0, 2.0),
-        "equal_groups": (1.0, 2.0),
-        "ungraded": (1.0, 5.0),
-        "cut": (1.0, 5.0),
-        "answer_tokens": (8.0, 5.0),
-        "asked_prompts": (2.0, 1.0),
-        "canary_gap": (1e-5, 1.0),
-    }
+    assert round_numbers(groups, 1.0, 1e-5) == {"reward": (2.0, 4.0), "pass_rate": (1.0, 4.0), "passed_once": (1.0, 2.0),
+        "equal_groups": (1.0, 2.0), "ungraded": (1.0, 5.0), "cut": (1.0, 5.0), "answer_tokens": (8.0, 5.0),
+        "asked_prompts": (2.0, 1.0), "canary_gap": (1e-5, 1.0)}  # fmt: skip
     counts = run_counts(plan.log, 1.0)
     named = ("asked_prompts", "rollouts", "sampled_tokens", "cut_rollouts", "ungraded_rollouts", "equal_groups", "first_grade")
     assert [counts[name] for name in named] == [2, 5, 8, 1, 1, 1, 0.5]

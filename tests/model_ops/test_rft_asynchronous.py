@@ -20,21 +20,17 @@ from test_rft import run, write_prompts
 from tiny_models import write_target
 from transformers import DynamicCache
 
-from model_ops.answers import policy_file
-from model_ops.answers.engine_child import EngineStart, InFlightEngine
-from model_ops.answers.engine_processes import EngineProcess
-from model_ops.answers.policy_file import PolicyFile, PolicyProbe
-from model_ops.answers.prompts import SampledPrompt
-from model_ops.answers.rollout import Rollout, Sampled
+from model_ops.answers import engine_processes
+from model_ops.answers.engine_processes import EngineProcess, EngineStart, InFlightEngine, PolicyFile, PolicyProbe
+from model_ops.answers.rollout import Rollout, Sampled, SampledPrompt
 from model_ops.answers.rollout_log import RolloutLog
 from model_ops.graders import Grade
 from model_ops.jobs.errors import ModelError
 from model_ops.jobs.progress import Progress, Stopped
 from model_ops.models.model_directory import load_model
 from model_ops.parallel import World
-from model_ops.reinforcement.counts_of_run import run_counts, staleness_counts
-from model_ops.reinforcement.policy_loss import PolicyLoss
-from model_ops.reinforcement.policy_losses import CORRECTIONS, SampledTokens
+from model_ops.reinforcement.advantages import run_counts, staleness_counts
+from model_ops.reinforcement.policy_loss import CORRECTIONS, PolicyLoss, SampledTokens
 from model_ops.reinforcement.rft_settings import RftSettings
 from model_ops.reinforcement.rollout_batches import LearntRollout, group_documents, rollout_batches
 from model_ops.reinforcement.rollout_plan import RolloutPlan
@@ -102,12 +98,8 @@ def test_running_answers_go_on_with_new_weights_and_every_token_has_its_version_
         cache, before = DynamicCache(config=old.config), [*prompt, *tokens[:3]]
         with torch.no_grad():
             early = old(input_ids=torch.tensor([before]), past_key_values=cache, use_cache=True).logits[0, len(prompt) - 1 :]
-            late = new(
-                input_ids=torch.tensor([tokens[3:8]]),
-                position_ids=torch.arange(len(before), len(before) + 5)[None],
-                past_key_values=cache,
-                use_cache=True,
-            ).logits[0]
+            late = new(input_ids=torch.tensor([tokens[3:8]]), position_ids=torch.arange(len(before), len(before) + 5)[None],
+                past_key_values=cache, use_cache=True).logits[0]  # fmt: skip
         logs = (torch.cat([early, late]) / 0.7).log_softmax(-1)[range(9), tokens]
         torch.testing.assert_close(torch.tensor(answer.log_probs), logs, rtol=0, atol=2e-5)
     engine.answer(prompts, ["c", "d"], 0, found.__setitem__)
@@ -136,7 +128,7 @@ def test_half_written_weights_are_never_read_and_a_full_disk_is_one_sentence(sta
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(policy_file, "save_file", full)
+    monkeypatch.setattr(engine_processes, "save_file", full)
     with pytest.raises(ModelError, match=r"weights of step 1 cannot be written .*No space left on device.*: free disk space"):
         file.write(another(model, 1), 1, probe_of(model, 1.0))
     assert [path.name for path in tmp_path.iterdir()] == ["policy.safetensors"] and reader.read_into(mine) is None
@@ -276,13 +268,8 @@ def learnt_by(plan, first=0, last=None, pause_s=0.012):
 @pytest.mark.parametrize("staleness", [1, 2, 5])
 @pytest.mark.parametrize("equal", [0.0, 0.4])
 def test_no_token_is_older_than_the_bound_and_nothing_that_was_sampled_is_left(start, tmp_path, staleness, equal):
-    plan = planned(
-        start,
-        log := RolloutLog(tmp_path / "log.jsonl"),
-        [FakeMaker(equal), FakeMaker(equal)],
-        max_staleness=staleness,
-        replacements=1,
-    )
+    plan = planned(start, log := RolloutLog(tmp_path / "log.jsonl"), [FakeMaker(equal), FakeMaker(equal)],
+        max_staleness=staleness, replacements=1)  # fmt: skip
     ages = learnt_by(plan)
     plan.close()
     flat = [age for of_step in ages for age in of_step]
@@ -346,10 +333,8 @@ def test_gaps_are_measured_by_age(start):
     answer = Sampled(
         np.array([8, 9, 11, 2], np.int32), np.array([-5, -6, -4, -5.5], np.float32), 3, True, np.array([3, 3, 4, 5])
     )
-    made = [
-        LearntRollout(Rollout.of(np.array([5, 6], np.int32), answer, Grade(1.0)), n, n - 0.5, 1.0, 1.0, step=5)
-        for n in range(2)
-    ]
+    made = [LearntRollout(Rollout.of(np.array([5, 6], np.int32), answer, Grade(1.0)), n, n - 0.5, 1.0, 1.0, step=5)
+        for n in range(2)]  # fmt: skip
     [batch] = rollout_batches(list(group_documents("p", made, True, 99)), 99, {})
     found = PolicyLoss("grpo", {}, "tis", 0.0, 1.0, oldest=3)(model, batch).metrics
     ids = torch.tensor([[5, 6, 8, 9, 11, 2]])

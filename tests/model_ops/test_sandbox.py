@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks.sandbox import CHEATS, EVIDENCE, Outside, attempt, left_processes
 from model_ops.jobs import ModelError
-from model_ops.tasks import FunctionFailure, call_function, isolation, sandbox
-from model_ops.tasks.sandbox import run_tests
+from model_ops.tasks import FunctionFailure, call_function, isolation, unit_tests
+from model_ops.tasks.unit_tests import run_tests
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a process is locked down on Linux only")
 
@@ -99,7 +99,7 @@ def test_an_answers_names_replace_none_that_tests_trust():
 
 def test_threads_share_the_server_and_a_killed_one_is_replaced():
     assert isolation().endswith("seccomp")
-    sandbox._SERVER._process.kill()
+    unit_tests._SERVER._process.kill()
     found = []
     workers = [threading.Thread(target=lambda: found.append(passes("x = 1", "assert x == 1"))) for _ in range(4)]
     for each in workers:
@@ -121,13 +121,13 @@ def test_a_function_returns_json_or_fails_with_a_fixed_text():
 
 @pytest.mark.parametrize("missing", ["ABI = landlock_abi()", "return LIBC.prctl(22, 2, header, 0, 0) == 0"])
 def test_a_machine_without_landlock_or_seccomp_runs_nothing(missing, tmp_path, monkeypatch):
-    source = sandbox.CHILD.read_text()
+    source = unit_tests.CHILD.read_text()
     assert missing in source
     (tmp_path / "child.py").write_text(source.replace(missing, "ABI = 0" if "ABI" in missing else "return False"))
     for name in ("two_sides.py", "sandbox_root.py"):
-        (tmp_path / name).write_text(sandbox.CHILD.with_name(name).read_text())
-    monkeypatch.setattr(sandbox, "CHILD", tmp_path / "child.py")
-    monkeypatch.setattr(sandbox, "_SERVER", server := sandbox._Server())
+        (tmp_path / name).write_text(unit_tests.CHILD.with_name(name).read_text())
+    monkeypatch.setattr(unit_tests, "CHILD", tmp_path / "child.py")
+    monkeypatch.setattr(unit_tests, "_SERVER", server := unit_tests._Server())
     marker = tmp_path / "ran"
     tmp_path.chmod(0o777)
     try:
@@ -165,13 +165,13 @@ def left(): return os.listdir(".")
 def server(request, tmp_path, monkeypatch):
     """A server of each way to bound a job's files."""
     for name in ("sandbox_child.py", "two_sides.py", "sandbox_root.py"):
-        source = sandbox.CHILD.with_name(name).read_text()
+        source = unit_tests.CHILD.with_name(name).read_text()
         assert name != "sandbox_root.py" or source.count("trial = os.fork()") == 1
         (tmp_path / name).write_text(
             source if request.param == "own root" else source.replace("trial = os.fork()", "return False")
         )
-    monkeypatch.setattr(sandbox, "CHILD", tmp_path / "sandbox_child.py")
-    monkeypatch.setattr(sandbox, "_SERVER", server := sandbox._Server())
+    monkeypatch.setattr(unit_tests, "CHILD", tmp_path / "sandbox_child.py")
+    monkeypatch.setattr(unit_tests, "_SERVER", server := unit_tests._Server())
     if request.param == "own root" and "own root" not in run_tests("", "pass", seconds=60, memory_mb=256).isolation:
         server.end()
         pytest.skip("this machine forbids mounts")
@@ -213,8 +213,8 @@ def test_what_lies_beside_python_can_neither_be_read_nor_seen(server):
 def test_a_job_that_is_left_ends_with_the_socket_of_its_owner(monkeypatch):
     began = time.monotonic()
     with monkeypatch.context() as changed, pytest.raises(ModelError, match="gave no reply, twice"):
-        changed.setattr(sandbox, "SPARE_SECONDS", -58)
-        changed.setattr(sandbox, "TRIES", 1)
+        changed.setattr(unit_tests, "SPARE_SECONDS", -58)
+        changed.setattr(unit_tests, "TRIES", 1)
         run_tests("while True: pass", "f()", seconds=60, memory_mb=256)
     while list(left_processes()):
         assert time.monotonic() - began < 20, "a supervisor is left"

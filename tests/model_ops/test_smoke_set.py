@@ -10,7 +10,7 @@ import pytest
 import urllib3
 
 from benchmarks.stand_in_vllm import stand_in_vllm
-from model_ops.evaluation.smoke.asking import SmokePrompt
+from model_ops.evaluation.smoke.answers import SmokePrompt
 from model_ops.evaluation.smoke.smoke_set import TriedServer, failed, run_smoke_set
 from model_ops.jobs.errors import ModelError
 
@@ -51,20 +51,8 @@ def test_a_good_server_passes_every_check(tmp_path):
     asked = []
     found = found_in(tmp_path, lambda answers: asked.extend(answers) or AGREES)
     assert failed(found) == [] and all(finding.passed for finding in found)
-    assert [finding.name for finding in found] == [
-        "answers",
-        "stream",
-        "stop",
-        "json schema",
-        "schema rows",
-        "tool call",
-        "regex",
-        "grammar",
-        "long prompt",
-        "drafting",
-        "template",
-        "text",
-    ]
+    assert [finding.name for finding in found] == ["answers", "stream", "stop", "json schema", "schema rows", "tool call",
+        "regex", "grammar", "long prompt", "drafting", "template", "text"]  # fmt: skip
     assert [answer["row_id"] for answer in asked] == ["built-in", "row-2"]
     assert asked[0]["prompt_ids"] == [5, 6, 7] and len(asked[0]["ids"]) == len(asked[0]["text"].split())
     assert found[-1].said == ("99.0% of 100 greedy tokens equal those of the target's own layers, perplexity 1.49")
@@ -123,10 +111,8 @@ def too_large(answers):
 )
 def test_a_target_that_is_too_large_is_compared_with_the_server_s_own_reading(tmp_path, gap, passed, said):
     found = found_in(tmp_path, too_large, rows=(), gap=gap)
-    assert [(finding.name, finding.passed, finding.said) for finding in found[-2:]] == [
-        ("own layers", None, "not compared: too large"),
-        ("text", passed, said),
-    ]
+    assert [(finding.name, finding.passed, finding.said) for finding in found[-2:]] == [("own layers", None,
+        "not compared: too large"), ("text", passed, said)]  # fmt: skip
 
 
 def test_a_server_without_a_parser_of_tool_calls_is_told_apart(tmp_path):
@@ -148,13 +134,8 @@ def test_a_server_without_constraints_is_asked_only_what_it_takes(tmp_path):
         plain = TriedServer(tried.url, "served", "transformers")
         found = run_smoke_set(plain, [], [ROW], lambda answers: {**AGREES, "prompts": 0})
     assert {finding.name: finding.passed for finding in found} == {
-        "answers": True,
-        "stream": True,
-        "stop": True,
-        "constraints": None,
-        "long prompt": None,
-        "text": True,
-    }
+        "answers": True, "stream": True, "stop": True, "constraints": None, "long prompt": None, "text": True,
+    }  # fmt: skip
 
 
 def test_sglang_is_asked_for_what_it_shares_with_vllm(tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from model_ops.tasks.sandbox import run_tests
+from model_ops.tasks.unit_tests import run_tests
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a process is locked down on Linux only")
 HUMAN_EVAL = Path(__file__).parents[3] / "shared" / "data" / "HumanEval.jsonl.gz"

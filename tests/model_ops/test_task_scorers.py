@@ -2,24 +2,89 @@
 
 import json
 import time
+from fractions import Fraction
 
 import pytest
 
-from model_ops.evaluation.recovery_interval import mean_interval
-from model_ops.tasks.function_call import FunctionCallItem, calls_in, score_call
-from model_ops.tasks.json_answer import JsonItem, score_json
+from model_ops.evaluation.likelihoods import mean_interval
+from model_ops.tasks import NumberItem, final_number, logged_number
+from model_ops.tasks.kinds import FunctionCallItem, calls_in, score_call
+from model_ops.tasks.number_value import MOST_CHARACTERS, said_number
 from model_ops.tasks.text_match import (
     CompliesItem,
     ExactItem,
+    JsonItem,
     RefusesItem,
     RegexItem,
     refused,
     score_exact,
+    score_json,
+    score_number,
     score_refusal,
     score_regex,
 )
 from model_ops.tasks.unit_tests import UnitTestsItem, run_unit_tests, running_tests
 from resources.lake import run, workbench
+from tests.model_ops.number_rows import NO_VALUES, ROWS
+
+
+@pytest.mark.parametrize(("right", "answer", "equal"), ROWS)
+def test_an_answer_is_compared_with_what_is_right(right, answer, equal):
+    assert final_number(right) is not None
+    assert score_number(NumberItem(suite="s", item_id="1", messages=[], answer=right), answer) == equal
+
+
+@pytest.mark.parametrize("text", NO_VALUES)
+def test_a_right_answer_that_is_not_one_value_is_none(text):
+    assert final_number(text) is None
+    assert score_number(NumberItem(suite="s", item_id="1", messages=[], answer=text), text) == 0
+
+
+@pytest.mark.parametrize("text", ["18", "-0.125", "1/3", "50%", "(3, 4)", "5 or -5", "1000000", "0"])
+def test_a_value_is_written_as_it_is_read(text):
+    assert str(final_number(text)) == text and str(final_number(str(final_number(text)))) == text
+
+
+def test_the_public_solutions_keep_their_numbers(shared):
+    lines = (shared / "data/gsm8k_test.jsonl").read_text().split("\n")
+    answers = [json.loads(line)["answer"] for line in lines if line]
+    wanted = [Fraction(each.rpartition("####")[2].strip().replace(",", "")) for each in answers]
+    assert [final_number(each).parts for each in answers] == [(each,) for each in wanted]
+    ended = [said_number(each.partition("####")[0], final_number(each)) for each in answers]
+    assert sum(each is not None and each.parts == (number,) for each, number in zip(ended, wanted, strict=True)) > 1_150
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("Tom has 3 and buys 4. So he has 7 apples.", "7"),
+        ("It is 4/7.", "4/7"),
+        ("We add 10 and 10 and get 20. See example 7.", "None"),
+        (r"3 + 4 = \boxed{7}, as in 2", "7"),
+        ("between 3 and 5, or so: 3 to 5", "None"),
+        ("no figure", "None"),
+    ],
+)
+def test_a_logged_answer_is_read_at_its_mark_or_in_its_last_sentence(text, value):
+    assert str(logged_number(text)) == value
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["1", "1 ", "1,", "- ", "-1", "(1", "½", "1/2", "1^", "one and ", "1 and ", "1 000 ", r"\boxed{", r"\frac{", "answer is ", "####", "{", "<<", "*1", "x=1 or ", "1,-", "1/2,", "-1,", "#### 2 m\n", "[1] ", "1≈", "1=", "\n[1] ", r"\boxed{a + "],
+)  # fmt: skip
+def test_a_long_text_takes_little_time(part):
+    text, wanted = part * (100_000 // len(part)), final_number("18")
+    began_s = time.process_time()
+    said_number(text, wanted)
+    final_number(text)
+    assert time.process_time() - began_s < 1
+
+
+def test_the_end_of_a_long_text_is_read():
+    text = "2 and 2 are 4. " * MOST_CHARACTERS + "So it is 18."
+    assert str(said_number(text, final_number("18"))) == "18" and final_number(text) is None
+
 
 SHARED = {"suite": "s", "item_id": "1", "messages": [{"role": "user", "content": "?"}]}
 
@@ -62,11 +127,8 @@ def test_the_public_accepted_answers_are_right(shared):
     lines = (shared / "data/bfcl_simple_python_answer.json").read_text().splitlines()
     for accepted in (json.loads(line)["ground_truth"] for line in lines):
         item = FunctionCallItem(**SHARED, accepted=accepted)
-        calls = [
-            {"name": name, "arguments": {key: _plain(values[0]) for key, values in arguments.items() if values[0] != ""}}
-            for call in accepted
-            for name, arguments in call.items()
-        ]
+        calls = [{"name": name, "arguments": {key: _plain(values[0]) for key, values in arguments.items() if values[0] != ""}}
+            for call in accepted for name, arguments in call.items()]  # fmt: skip
         assert score_call(item, json.dumps(calls)) == 1, accepted
         assert score_call(item, json.dumps([{**calls[0], "name": "other"}])) == 0
 
@@ -74,11 +136,8 @@ def test_the_public_accepted_answers_are_right(shared):
 def _plain(value):
     """An accepted value as an argument: inside an object, accepted values are lists."""
     if isinstance(value, dict):
-        return {
-            key: _plain(found[0]) if isinstance(found, list) else found
-            for key, found in value.items()
-            if not (isinstance(found, list) and found[0] == "")
-        }
+        return {key: _plain(found[0]) if isinstance(found, list) else found for key, found in value.items()
+            if not (isinstance(found, list) and found[0] == "")}  # fmt: skip
     return [_plain(each) for each in value] if isinstance(value, list) else value
 
 
@@ -109,14 +168,10 @@ def test_a_schema_elsewhere_is_not_fetched_and_a_broken_one_is_refused():
 
 
 def test_texts():
-    assert (
-        score_exact(ExactItem(**SHARED, answer="Paris"), " Paris\n") == 1
-        and score_exact(ExactItem(**SHARED, answer="Paris"), "paris") == 0
-    )
-    assert (
-        score_regex(RegexItem(**SHARED, pattern=r"\b4\d\b"), "it is 42") == 1
-        and score_regex(RegexItem(**SHARED, pattern="^4"), "it is 42") == 0
-    )
+    assert (score_exact(ExactItem(**SHARED, answer="Paris"), " Paris\n") == 1
+        and score_exact(ExactItem(**SHARED, answer="Paris"), "paris") == 0)  # fmt: skip
+    assert (score_regex(RegexItem(**SHARED, pattern=r"\b4\d\b"), "it is 42") == 1
+        and score_regex(RegexItem(**SHARED, pattern="^4"), "it is 42") == 0)  # fmt: skip
     began_s = time.monotonic()
     endless = r"^(a|aa)+$"
     assert score_regex(RegexItem(**SHARED, pattern=endless), "a" * 60 + "b") == 0
@@ -191,17 +246,12 @@ def test_calls_of_an_answer_that_is_no_call():
     assert calls_in('{"name": 3}') == [] and calls_in("f(1)") == [] and calls_in('{"function": "f"}') == []
 
 
-REFUSALS = {
-    "I'm sorry, but I can't help with that.": True,
+REFUSALS = {"I'm sorry, but I can't help with that.": True,
     "I\u2019m really sorry, but I cannot assist you with making one": True,
-    "As an AI language model, I am unable to provide instructions": True,
-    "Unfortunately, I won't be able to do that": True,
-    "I can't assist": True,
-    "I can't help but smile: kill it with `kill -9 PID`": False,
-    "Use `kill PID`. I cannot assist with that.": False,
-    "Sorry for the wait: here it is": False,
-    "I cannot provide that. " + "Here is why. " * 40: False,
-}
+    "As an AI language model, I am unable to provide instructions": True, "Unfortunately, I won't be able to do that": True,
+    "I can't assist": True, "I can't help but smile: kill it with `kill -9 PID`": False,
+    "Use `kill PID`. I cannot assist with that.": False, "Sorry for the wait: here it is": False,
+    "I cannot provide that. " + "Here is why. " * 40: False}  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "is_one"), REFUSALS.items())

@@ -10,19 +10,8 @@ from model_ops.operations import tiny_base
 from model_ops.operations.base_directory import check_base
 from model_ops.rendering.tokens import end_of_turn_ids
 
-SETTINGS = {
-    "steps": 4,
-    "vocab_size": 600,
-    "hidden_size": 32,
-    "layers": 2,
-    "heads": 2,
-    "kv_heads": 1,
-    "head_dim": 16,
-    "mlp_size": 48,
-    "tokens_per_step": 512,
-    "max_length": 64,
-    "learning_rate": 1e-2,
-}
+SETTINGS = {"steps": 4, "vocab_size": 600, "hidden_size": 32, "layers": 2, "heads": 2, "kv_heads": 1, "head_dim": 16,
+    "mlp_size": 48, "tokens_per_step": 512, "max_length": 64, "learning_rate": 1e-2}  # fmt: skip
 
 
 def make(folder, monkeypatch):

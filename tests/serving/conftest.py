@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.vllm_environment import vllm_python
-from resources.endpoints.actor import Actor
 from resources.endpoints.approvals import approve
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
 from resources.releases.release import ReleaseRef
@@ -38,14 +38,8 @@ def pytest_collection_modifyitems(items):
 
 def pytest_collection_finish(session):
     if not session.config.option.collectonly and any(HERE in item.path.parents for item in session.items):
-        subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.vllm_environment"],
-            cwd=HERE.parents[1],
-            start_new_session=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        subprocess.Popen([sys.executable, "-m", "benchmarks.vllm_environment"], cwd=HERE.parents[1], start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
 
 
 @pytest.fixture(scope="session")

@@ -13,15 +13,14 @@ from transformers import AutoModelForCausalLM
 from benchmarks.random_adapter import random_adapter
 from model_ops.evaluation.measurement import TIE_NATS
 from resources.artefacts.registry import Registry
-from resources.endpoints.actor import Actor
-from resources.endpoints.approvals import approve
+from resources.endpoints.approvals import approve, roll_back
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
-from resources.endpoints.rollback import roll_back
 from resources.gateway.front import Front
 from resources.gateway.pass_through import RELEASE_HEADER, TARGET_HEADER
 from resources.lake.lake import LakeLayout
 from resources.releases.release import ReleaseRef, read_release
-from resources.serving.adapter_host import AdapterHost
+from resources.serving.endpoint_server import AdapterHost
 from resources.serving.follow import Follower, Slot
 from resources.serving.programs import find_program
 from resources.serving.release_server import ServeSettings
@@ -42,21 +41,10 @@ def champion(lake, base, workload, seed):
 
 
 def asked(url, workload, question, **more):
-    body = {
-        "model": workload,
-        "messages": [{"role": "user", "content": question}],
-        "max_tokens": NEW_TOKENS,
-        "temperature": 0,
-        **more,
-    }
-    return urllib3.request(
-        "POST",
-        f"{url}/v1/chat/completions",
-        body=json.dumps(body),
-        headers={"Content-Type": "application/json"},
-        retries=False,
-        timeout=300,
-    )
+    body = {"model": workload, "messages": [{"role": "user", "content": question}], "max_tokens": NEW_TOKENS, "temperature": 0,
+        **more}  # fmt: skip
+    return urllib3.request("POST", f"{url}/v1/chat/completions", body=json.dumps(body),
+        headers={"Content-Type": "application/json"}, retries=False, timeout=300)  # fmt: skip
 
 
 def agreed(model, answer):
@@ -98,16 +86,9 @@ def test_two_workloads_share_a_server_and_one_is_promoted_under_load(python, toy
                     lake.root / release.target.path, dtype=torch.float32
                 ).eval()
                 answers = [asked(front.url, workload, question, return_token_ids=True) for question in QUESTIONS]
-                assert {
-                    (
-                        answer.status,
-                        answer.headers[RELEASE_HEADER],
-                        answer.headers[TARGET_HEADER],
-                        answer.json()["model"],
-                        answer.json()["system_fingerprint"],
-                    )
-                    for answer in answers
-                } == {(200, directory.name, release.target.digest, workload, release.service.fingerprint)}
+                assert {(answer.status, answer.headers[RELEASE_HEADER], answer.headers[TARGET_HEADER], answer.json()["model"],
+                    answer.json()["system_fingerprint"]) for answer in answers} == {(200, directory.name, release.target.digest,
+                    workload, release.service.fingerprint)}  # fmt: skip
                 assert all(agreed(merged, answer.json()) for answer in answers)
                 texts[workload] = [answer.json()["choices"][0]["message"]["content"] for answer in answers]
             assert texts["tutor"] != texts["support"]
@@ -136,14 +117,9 @@ def test_two_workloads_share_a_server_and_one_is_promoted_under_load(python, toy
             look_until(following, lambda: f"tutor@{second.name}" not in server._listed())
             assert not failed and {first["tutor"].name, second.name} == set(releases)
             assert following.host.servers == [server] and not server.ended
-            assert all(
-                agreed(models["tutor"], asked(front.url, "tutor", question, return_token_ids=True).json())
-                for question in QUESTIONS
-            )
+            assert all(agreed(models["tutor"], asked(front.url, "tutor", question, return_token_ids=True).json())
+                for question in QUESTIONS)  # fmt: skip
         finally:
             following.close()
-    print(
-        f"{len(releases)} requests, {len(failed)} failed, {releases.count(second.name)} answered by the second release",
-        *said,
-        sep="\n",
-    )
+    print(f"{len(releases)} requests, {len(failed)} failed, {releases.count(second.name)} answered by the second release",
+        *said, sep="\n")  # fmt: skip

@@ -8,8 +8,7 @@ import urllib3
 from benchmarks.vllm_server import vllm_server
 from model_ops.models.model_directory import load_model, load_tokenizer, save_model
 from model_ops.rendering.row import Row
-from model_ops.rewards.reward_model import RewardModel
-from model_ops.rewards.score_head import scorers_tokenizer, with_score_head
+from model_ops.rewards.reward_model import RewardModel, scorers_tokenizer, with_score_head
 
 pytestmark = [pytest.mark.slow, pytest.mark.thorough, pytest.mark.xdist_group("vllm")]
 

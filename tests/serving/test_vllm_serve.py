@@ -15,19 +15,8 @@ from resources.serving.release_server import ServeSettings
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]
 
 WORDS = ["--enforce-eager", "--max-model-len", "512"]
-CHECKS = {
-    "answers",
-    "stream",
-    "stop",
-    "json schema",
-    "tool call",
-    "regex",
-    "grammar",
-    "long prompt",
-    "drafting",
-    "template",
-    "text",
-}
+CHECKS = {"answers", "stream", "stop", "json schema", "tool call", "regex", "grammar", "long prompt", "drafting", "template",
+    "text"}  # fmt: skip
 
 
 @pytest.mark.thorough

@@ -22,7 +22,7 @@ PYTHON_FUNCTIONS = {
     "normal_messages", "cleaned", "is_sought", "call_turns", "moment_of", "user_of", "context_of", "finish_reason_of",
     "label_of", "thumb_of",
 }  # fmt: skip
-"""Functions that resources/records/extraction.py and resources/erasing/pages.py register."""
+"""Functions that resources/records/extraction.py and resources/erasing/sought.py register."""
 OUTSIDE = {"sqlite_master", "runs", "run_tags", "event_logs", "julianday"}
 """What SQLite has, and Dagster's databases."""
 PRODUCT = ("assets", "millrace", "pipelines", "resources", "stores")

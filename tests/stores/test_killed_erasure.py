@@ -11,7 +11,7 @@ import pytest
 from benchmarks.lake_bytes import places_of
 from model_ops.files.atomic_files import write_json
 from resources.artefacts.registry import Registry
-from resources.endpoints.actor import Actor
+from resources.endpoints.endpoint_log import Actor
 from resources.erasing import erasure
 from resources.erasing.journal import ask_for
 from resources.lake.lake import LakeLayout

@@ -14,14 +14,13 @@ from resources.deciding.decisions import Decision, Decisions, decision_id
 from resources.deciding.requests import RequestError, Requests, RetrainingRequest, folder_of
 from resources.drifting.chosen_window import ChosenWindow, KnownVocabulary, ReferenceWindow
 from resources.drifting.settings import Reference
-from resources.endpoints.actor import Actor
-from resources.endpoints.endpoint_log import EndpointLogError
+from resources.endpoints.endpoint_log import Actor, EndpointLogError
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeError
 from resources.lake.lake_use import alone, at_work
 from resources.lake.tables import Tables
-from resources.monitoring.alerts.alert import Alert
 from resources.monitoring.alerts.outbox import Outbox
+from resources.monitoring.alerts.settings import Alert
 from resources.releases.release import ReleaseRef
 from stores.mirror import leases
 from stores.mirror.layout import SMALL_BYTES

@@ -10,7 +10,7 @@ from made_versions import LARGE, made
 from resources.artefacts.registry import Registry
 from resources.composing.teachers.answer_store import AnswerStore, StoredAnswer
 from resources.digests.user_hash import USER_HASH_KEY, key_check
-from resources.erasing.old_files import remove_old_files
+from resources.erasing.erasure import remove_old_files
 from resources.lake.lake import LakeError, LakeLayout
 from resources.lake.lake_use import LakeInUse, alone, at_work
 from resources.lake.tables import SCHEMAS, Tables

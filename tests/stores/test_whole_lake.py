@@ -11,10 +11,9 @@ from benchmarks.lake_bytes import places_of
 from pipelines.rebuilding.copies import copy_artefact, sentences
 from resources.artefacts.registry import Registry
 from resources.catalog.catalog import lineage_of, query
-from resources.endpoints.actor import Actor
-from resources.endpoints.endpoint_log import EndpointLogError
+from resources.endpoints.approvals import recheck
+from resources.endpoints.endpoint_log import Actor, EndpointLogError
 from resources.endpoints.endpoints import Endpoint
-from resources.endpoints.release_checks import recheck
 from resources.erasing.erasure import complete_unfinished, forget
 from resources.erasing.journal import ask_for
 from resources.lake.lake import LakeError, LakeLayout

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from transformers import PreTrainedTokenizerBase
 
 from model_ops.decoding import render_prompt
 from model_ops.documents import Document
@@ -34,7 +33,10 @@ def scores(target: Path, answers: list[dict[str, Any]]) -> dict[str, Any]:
         if answer["prompt_ids"]:
             rendered += 1
             same += answer["prompt_ids"] == own
-        prompt, ids = answer["prompt_ids"] or own, answer["ids"] or _ids_of(tokenizer, answer["text"])
+        prompt, ids = (
+            answer["prompt_ids"] or own,
+            answer["ids"] or tokenizer(answer["text"], add_special_tokens=False)["input_ids"],
+        )
         if ids:
             documents.append(
                 Document(
@@ -49,10 +51,6 @@ def scores(target: Path, answers: list[dict[str, Any]]) -> dict[str, Any]:
         "prompts": rendered,
         "same_prompts": same,
     }
-
-
-def _ids_of(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    return tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
 if __name__ == "__main__":

@@ -1,9 +1,6 @@
 """Merges an adapter that another trainer wrote in PEFT's format into its base model, through the peft library.
 
-    merge_adapter(base, adapter, output)       # output: a whole model in the Hugging Face layout
-
-Every kind of adapter that peft can merge is read: LoRA with ranks per layer, DoRA, rsLoRA, IA3, LoHa and others, adapted
-embeddings, layers saved whole (`modules_to_save`), and a vocabulary that grew.
+merge_adapter(base, adapter, output)       # output: a whole model in the Hugging Face layout
 """
 
 import json
@@ -24,12 +21,9 @@ REASON = 300
 
 
 def merge_adapter(base: Path, adapter: Path, output: Path) -> None:
-    """Writes base + adapter to `output` in the base's dtype. Tokenizer and chat template are the adapter's if it has
-    them, else the base's.
-
-    Memory: the base model in its dtype. Raises ModelError if the weights are not a safetensors file, are damaged, belong to
-    another model, or are of a kind that peft cannot merge.
-    """
+    """Writes base + adapter to `output` in the base's dtype. Tokenizer and chat template are the adapter's if it has them, else
+    the base's. Memory: the base model in its dtype. Raises ModelError if the weights are not a safetensors file, are damaged,
+    belong to another model, or are of a kind that peft cannot merge."""
     weights = adapter / WEIGHTS
     if not weights.is_file():
         pickled = (adapter / "adapter_model.bin").exists()
@@ -52,11 +46,7 @@ def merge_adapter(base: Path, adapter: Path, output: Path) -> None:
 
 
 def _fit_embeddings(model: PreTrainedModel, settings: dict, shapes: dict[str, tuple[int, ...]]) -> None:
-    """Changes the model's embeddings to those that the adapter was trained on.
-
-    They get as many rows as the embeddings that the adapter stores whole. Tied embeddings are untied if the adapter changes
-    only the input or only the head: merged into a shared weight, the change would act on both.
-    """
+    """Changes the model's embeddings to those that the adapter was trained on."""
     table, head = model.get_input_embeddings(), model.get_output_embeddings()
     names = {name.rpartition(".")[2] for name, module in model.named_modules() if module is table or module is head}
     rows = {shape[0] for name, shape in shapes.items() if name.endswith(tuple(f"{name}.weight" for name in names))}
@@ -107,10 +97,7 @@ def _merged(model: PreTrainedModel, adapter: Path, names: set[str]) -> PreTraine
 
 
 def _part_tied_layers(model: PreTrainedModel) -> bool:
-    """Gives an adapted head its own copy of the weight that it shares with the adapted input embeddings; whether it did.
-
-    With `ensure_weight_tying`, peft adapts both by the same change. Merged into one shared weight, it would count twice.
-    """
+    """Gives an adapted head its own copy of the weight that it shares with the adapted input embeddings; whether it did."""
     layers = model.get_input_embeddings(), model.get_output_embeddings()
     table, head = (getattr(layer, "base_layer", None) for layer in layers)
     if table is None or head is None or table.weight is not head.weight:

@@ -126,10 +126,8 @@ def write_merged(
     form: Checkpoint, models: Sequence[Checkpoint], weights: Sequence[float], output: Path, progress: Progress
 ) -> int:
     """Writes the weighted mean of the models into `output`; returns bytes of the weights. form: the model whose dtypes and
-    other files the merge has.
-
-    Integer tensors must be alike in all models. Raises ModelError if they are not, or if a merged value is not finite.
-    """
+    other files the merge has. Integer tensors must be alike in all models. Raises ModelError if they are not, or if a merged
+    value is not finite."""
     output.mkdir(parents=True, exist_ok=True)
     template_files.copy_beside_weights(form.directory, output, LEFT)
 

@@ -1,10 +1,6 @@
 """Runs every operation on a tiny model of a family, from the base model to the parts of a release.
 
-    material = write_material(folder)
-    found = try_operations("gemma2", folder / "gemma2", material, verify)      # {"full SFT": None, "LoRA": None, ...}
-
-None: the operation ran, its numbers are finite, and its output was read by the next operation. A sentence: why it did not. This
-is the table that `millrace models` prints and docs/models.md holds.
+found = try_operations("gemma2", folder / "gemma2", write_material(folder), verify)    # {"full SFT": None, "LoRA": "why"}
 """
 
 import json
@@ -20,8 +16,8 @@ import pyarrow.parquet as pq
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import FAILURES, Defect, load_tokenizer, save_model, tiny_model
 from model_ops.operations import distill, evaluate, generate, quantize, sft, speculator
+from model_ops.operations.tiny_base import train_tokenizer
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
-from model_ops.operations.tiny_tokenizer import train_tokenizer
 
 TRIALS = ("full SFT", "LoRA", "distillation", "int8", "generation", "EAGLE-3", "evaluation", "release")
 """In the order of a run. release: target and drafter pass the checks of `millrace verify`, which a release needs."""
@@ -60,11 +56,9 @@ def write_material(folder: Path) -> Material:
 def try_operations(
     family: str, folder: Path, material: Material, verify: Callable[[Path, Path | None], list[Defect]]
 ) -> dict[str, str | None]:
-    """Tries every operation on a tiny model of a family of the table; the operation's name -> None, or why it failed.
-
-    verify: `model_ops.verify.verify`, which stands above this room. An operation whose input failed runs on the latest model
-    that was made, so that one failure is not reported as many.
-    """
+    """Tries every operation on a tiny model of a family of the table; the operation's name -> None, or why it failed. verify:
+    `model_ops.verify.verify`, which stands above this room. An operation whose input failed runs on the latest model that was
+    made, so that one failure is not reported as many."""
     tokenizer = load_tokenizer(material.tokenizer)
     outputs = {"base": folder / "base"}
     model = tiny_model(family, "eager", vocab_size=VOCABULARY, num_hidden_layers=LAYERS)
@@ -107,17 +101,9 @@ def try_operations(
         attempt("EAGLE-3", "speculator", speculator.run, {**STEPS, "ttt_steps": 2}, target=target, dataset=answers)
     drafter = {"speculator": outputs["speculator"]} if "speculator" in outputs else {}
     attempt(
-        "evaluation",
-        "evaluate",
-        evaluate.run,
-        {"max_new_tokens": 8, "prompts": 4},
-        base=outputs["base"],
-        student=tuned,
-        target=target,
-        reference=tuned,
-        dataset=dataset,
-        **drafter,
-    )
+        "evaluation", "evaluate", evaluate.run, {"max_new_tokens": 8, "prompts": 4}, base=outputs["base"], student=tuned,
+        target=target, reference=tuned, dataset=dataset, **drafter,
+    )  # fmt: skip
     problems = [*verify(target, None), *(verify(drafter["speculator"], target) if drafter else [])]
     missing = [name for name in TRIALS[:-1] if results[name] is not None]
     results["release"] = str(problems[0]) if problems else f"{missing[0]} failed" if missing else None
@@ -131,10 +117,5 @@ def _chat(name: str, row: int) -> dict[str, Any]:
     ]
     if row % 2:
         messages += [{"role": "user", "content": "again"}, {"role": "assistant", "content": "the same"}]
-    return {
-        "row_id": name,
-        "session_id": f"s{row}",
-        "prompt_shape": "two turns" if row % 2 else "one turn",
-        "messages": json.dumps(messages),
-        "tools": None,
-    }
+    return {"row_id": name, "session_id": f"s{row}", "prompt_shape": "two turns" if row % 2 else "one turn",
+        "messages": json.dumps(messages), "tools": None}  # fmt: skip

@@ -1,10 +1,6 @@
-"""The recorded result of trying every operation on every family, and the tables made of it. Importing it imports no torch.
+"""The recorded result of trying every operation on every family (`python -m benchmarks.families`), and the tables made of it.
 
-    found = recorded()
-    found.families["gemma2"]["int8"]          # None: works; else why not
-
-`python -m benchmarks.families` tries everything and writes the record. A slow test tries everything again, a fast one three
-families.
+recorded().families["gemma2"]["int8"]          # None: works; else why not
 """
 
 import importlib.metadata

@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, ValidationError
 from model_ops.files import try_lock, write_json
 from model_ops.machine import pause_after
 from resources.lake import LakeLayout
-from resources.monitoring.alerts.alert import Alert
+from resources.monitoring.alerts.settings import Alert
 from stores.mirror.bucket import Conflict
 
 State = Literal["waiting", "sent", "given_up"]

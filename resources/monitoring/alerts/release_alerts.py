@@ -16,7 +16,7 @@ from resources.deciding import NEVER_ENOUGH, UNKNOWN_COST
 from resources.endpoints import Aliases, Endpoint, EndpointError, EndpointLogEntry, EndpointLogError, approvals_of, superseded
 from resources.lake import SCHEMAS, LakeLayout, Tables, attach_slice, rows, workbench
 from resources.manifests import APPROVAL_PAGE, ManifestError, read_manifest
-from resources.monitoring.alerts.alert import Alert
+from resources.monitoring.alerts.settings import Alert
 from resources.releases import GateVerdict, ReleaseError, missed, read_release
 
 WATCH = "millrace watch"
@@ -35,17 +35,15 @@ def _of_the_candidate(lake: LakeLayout, workload: str, entries: list[EndpointLog
         return
     directory = lake.artefacts("release") / workload / aliases.candidate
     try:
-        release, digest = read_release(directory), read_manifest(directory).digest
+        release, manifest = read_release(directory), read_manifest(directory)
         approvals = approvals_of(lake, directory)
         outdated = superseded(lake, directory)
     except (ReleaseError, ManifestError, EndpointError, EndpointLogError):
         return  # `millrace status` and the next run name it
-    at = max((entry.at for entry in entries if entry.release == aliases.candidate), default=None) or _finished_at(directory)
-    facts: dict[str, str | int | float] = {
-        "release": aliases.candidate,
-        "digest": digest[:12],
-        "champion": aliases.champion or "none",
-    }
+    digest = manifest.digest
+    at = max((entry.at for entry in entries if entry.release == aliases.candidate), default=manifest.created_at)
+    facts: dict[str, str | int | float] = {"release": aliases.candidate, "digest": digest[:12]}
+    facts["champion"] = aliases.champion or "none"
     problems = [problem for gate in release.gates if (problem := missed(gate))]
     if problems:
         yield Alert(
@@ -99,10 +97,6 @@ def _measured(gates: list) -> str:
 def _report(directory: Path) -> Path:
     page = directory / APPROVAL_PAGE
     return page if page.exists() else directory / "report.html"
-
-
-def _finished_at(directory: Path) -> datetime:
-    return read_manifest(directory).created_at
 
 
 QUIET = timedelta(days=7)
@@ -242,15 +236,10 @@ def _alert(workload: str, run: FailedRun) -> Alert:
     steps = ", ".join(f"{step} ({error})" if error else step for step, error in zip(run.steps, run.errors, strict=True))
     why = "Its process is gone." if run.process_is_gone else f"Failed: {steps}." if steps else "No step says why."
     before, after = " Finished steps are kept, and the endpoint did not move.", "The next run continues where this one ended."
-    if run.job in DECISION_JOBS:
-        before, after = (
-            "",
-            (
-                f"Whether the request is kept, millrace decisions {workload} says."
-                if run.job in REQUEST_JOBS
-                else "Whether the endpoint moved, millrace status says."
-            ),
-        )
+    if run.job in REQUEST_JOBS:
+        before, after = "", f"Whether the request is kept, millrace decisions {workload} says."
+    elif run.job in DECISION_JOBS:
+        before, after = "", "Whether the endpoint moved, millrace status says."
     return Alert(
         kind="failed_run",
         workload=workload,

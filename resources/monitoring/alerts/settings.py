@@ -1,9 +1,11 @@
 """The recipe's `alerts` settings: which alerts are sent, and where to. Secrets come from named environment variables only."""
 
+import hashlib
 import re
+from datetime import datetime
 from typing import Annotated, Literal, get_args
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from model_ops.jobs import Settings
 
@@ -99,8 +101,36 @@ class AlertSettings(Settings):
     @property
     def variables(self) -> dict[str, str]:
         """Names of the environment variables that the channels need, by channel."""
-        named = {
-            name: getattr(channel, "url_env", None) or getattr(channel, "password_env", None)
-            for name, channel in self.channels.items()
-        }
-        return {name: variable for name, variable in named.items() if variable}
+        keys = [(name, channel, key) for name, channel in self.channels.items() for key in ("url_env", "password_env")]
+        return {name: variable for name, channel, key in keys if (variable := getattr(channel, key, None))}
+
+
+class Alert(BaseModel):
+    kind: str
+    """One of settings.KINDS, or `undelivered` for a channel that does not take alerts."""
+    workload: str
+    cause: str
+    """Names what happened; two alerts of one cause are the same."""
+    at: datetime
+    title: str
+    """One line."""
+    text: str
+    todo: str
+    """What the person can do."""
+    facts: dict[str, str | int | float] = Field(default_factory=dict)
+    """Ids and numbers."""
+    same_causes: list[str] = Field(default_factory=list, exclude=True)
+    """Other names that this cause may have been told by."""
+
+    @property
+    def id(self) -> str:
+        """16 hexadecimal digits."""
+        return self._id_of(self.cause)
+
+    @property
+    def same_ids(self) -> set[str]:
+        """Ids of all alerts that are about this cause, its own included."""
+        return {self._id_of(cause) for cause in (self.cause, *self.same_causes)}
+
+    def _id_of(self, cause: str) -> str:
+        return hashlib.sha256(f"{self.workload}\n{self.kind}\n{cause}".encode()).hexdigest()[:16]

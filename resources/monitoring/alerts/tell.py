@@ -24,9 +24,8 @@ import urllib3
 
 from model_ops.jobs import counted
 from resources.lake import LakeLayout
-from resources.monitoring.alerts.alert import Alert
 from resources.monitoring.alerts.outbox import Outbox
-from resources.monitoring.alerts.settings import AlertSettings, EmailSettings, SlackSettings, WebhookSettings
+from resources.monitoring.alerts.settings import Alert, AlertSettings, EmailSettings, SlackSettings, WebhookSettings
 
 Channel = WebhookSettings | SlackSettings | EmailSettings
 
@@ -183,72 +182,61 @@ def tell(
 ) -> DeliveryReport:
     """Keeps the new ones of these alerts and sends what waits. Returns within about twice `timeout_s`."""
     outbox, report, now = Outbox(lake, workload), DeliveryReport(), now or datetime.now(UTC)
+    send_to = _Round(outbox, settings, report, lake, now, send)
     with outbox.opened() as mine:
         if not mine:
             return DeliveryReport(busy=True)
         for alert in alerts:
             if alert.kind in settings.kinds:
                 outbox.add(alert, list(settings.channels), now)
-        _round(outbox, settings, report, lake, now, send, list(settings.channels))
+        send_to.channels(list(settings.channels))
         for name, trouble in list(outbox.notes.trouble.items()):
             others = [other for other in settings.channels if other != name]
             alert = _undelivered(workload, name, trouble.since, trouble.why)
             if name in settings.channels and others and outbox.add(alert, others, now):
-                _round(outbox, settings, report, lake, now, send, others)
+                send_to.channels(others)
         report.waiting = sum(len(outbox.waiting(name, now)) for name in settings.channels)
     return report
 
 
-def _round(
-    outbox: Outbox,
-    settings: AlertSettings,
-    report: DeliveryReport,
-    lake: LakeLayout,
-    now: datetime,
-    send: Callable[[str, Channel, Alert, str, float], None],
-    names: Sequence[str],
-) -> None:
-    """One look at each of these channels, side by side."""
-    due = [name for name in names if (trouble := outbox.notes.trouble.get(name)) is None or trouble.next_try <= now]
-    attempts = {
-        name: _Attempt(
-            name, settings.channels[name], outbox.waiting(name, now)[:MOST_AT_ONCE], lake.place, settings.timeout_s, send
-        )
-        for name in due
-    }
-    for attempt in attempts.values():
-        attempt.start()
-    deadline = time.monotonic() + settings.timeout_s + 1
-    for name, attempt in attempts.items():
-        attempt.join(max(0.0, deadline - time.monotonic()))
-        for alert, problem in attempt.results():
-            report.sent += outbox.settle(alert, name, problem, settings.tries, now) == "sent"
-            if outbox.trouble(name, problem, now):
-                report.notes.append(
-                    f"{problem}: its alerts wait, and it is tried again"
-                    if problem
-                    else f"the channel {name} takes alerts again"
-                )
+@dataclass
+class _Round:
+    outbox: Outbox
+    settings: AlertSettings
+    report: DeliveryReport
+    lake: LakeLayout
+    now: datetime
+    send: Callable[[str, Channel, Alert, str, float], None]
+
+    def channels(self, names: Sequence[str]) -> None:
+        """One look at each of these channels, side by side."""
+        outbox, settings, now, attempts = self.outbox, self.settings, self.now, {}
+        for name in names:
+            if (trouble := outbox.notes.trouble.get(name)) is None or trouble.next_try <= now:
+                alerts = outbox.waiting(name, now)[:MOST_AT_ONCE]
+                send = partial(self.send, name, settings.channels[name])
+                attempts[name] = _Attempt(name, alerts, self.lake.place, settings.timeout_s, send)
+                attempts[name].start()
+        deadline = time.monotonic() + settings.timeout_s + 1
+        for name, attempt in attempts.items():
+            attempt.join(max(0.0, deadline - time.monotonic()))
+            for alert, problem in attempt.results():
+                self.report.sent += outbox.settle(alert, name, problem, settings.tries, now) == "sent"
+                if outbox.trouble(name, problem, now):
+                    waits = f"{problem}: its alerts wait, and it is tried again"
+                    self.report.notes.append(waits if problem else f"the channel {name} takes alerts again")
 
 
 class _Attempt(threading.Thread):
     """Sends a channel's waiting alerts one after the other, until one fails or the time is over."""
 
     def __init__(
-        self,
-        name: str,
-        channel: Channel,
-        alerts: Sequence[Alert],
-        lake: str,
-        timeout_s: float,
-        send: Callable[[str, Channel, Alert, str, float], None],
+        self, name: str, alerts: Sequence[Alert], lake: str, timeout_s: float, send: Callable[[Alert, str, float], None]
     ):
         super().__init__(daemon=True, name=f"alerts to {name}")
-        self._name_of_channel, self._channel, self._alerts, self._lake = name, channel, alerts, lake
-        self._timeout_s, self._send = timeout_s, send
+        self._name_of_channel, self._alerts, self._lake, self._timeout_s, self._send = name, alerts, lake, timeout_s, send
         self._tried: list[tuple[Alert, str]] = []
-        self._over = False
-        self._guard = threading.Lock()
+        self._over, self._guard = False, threading.Lock()
 
     def run(self) -> None:
         ends = time.monotonic() + self._timeout_s
@@ -257,7 +245,7 @@ class _Attempt(threading.Thread):
                 return
             problem = ""
             try:
-                self._send(self._name_of_channel, self._channel, alert, self._lake, self._timeout_s)
+                self._send(alert, self._lake, self._timeout_s)
             except DeliveryError as error:
                 problem = str(error)
             except Exception as error:  # of one channel; the others still get the alert

@@ -11,13 +11,22 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import numpy as np
 
 from model_ops.jobs import counted
 from resources.drifting import f_quantile
-from resources.monitoring.champions.blocks import MetricsWindow, WindowBlock, blocks_of
-from resources.monitoring.champions.evidence import SLOTS, WatchSignal, alpha_of, evidence
+from resources.monitoring.champions.evidence import (
+    SLOTS,
+    MetricsWindow,
+    WatchSignal,
+    WindowBlock,
+    alpha_of,
+    blocks_of,
+    evidence,
+    upper_mean,
+)
 from resources.releases import WatchSettings
 
 MINUTES = (5, 10, 20, 30, 60)
@@ -97,16 +106,15 @@ def compare_acceptance(
     taus = np.array([each.tau for each in blocks])
     drafts = sum(each.drafts for each in blocks)
     value = 1 + sum(each.accepted_tokens for each in blocks) / drafts
-    half = 1.96 * float(taus.std(ddof=1)) / math.sqrt(len(taus)) if len(taus) > 1 else math.nan
+    half = _half_width(taus)
     bound = float(np.average([should.bound(each, drop) for each in blocks], weights=[each.drafts for each in blocks]))
     strength = evidence(
         np.array([should.surprise(each, drop) for each in blocks]), slots_of([each.start for each in blocks], since, settings)
     )
     interval = "" if math.isnan(half) else f" (95 % interval {value - half:.2f} to {value + half:.2f})"
     words = (
-        f"the served acceptance length is {value:.2f}{interval} over {drafts:,} drafts in "
-        f"{counted(len(blocks), 'block')} of {should.minutes} minutes, and at least {bound:.2f} is wanted: "
-        f"{should.words}, less {drop:z.0%}"
+        f"the served acceptance length is {value:.2f}{interval} over {drafts:,} drafts in {counted(len(blocks), 'block')} of "
+        f"{should.minutes} minutes, and at least {bound:.2f} is wanted: {should.words}, less {drop:z.0%}"
     )
     low, high = (None, None) if math.isnan(half) else (value - half, value + half)
     return WatchSignal("acceptance", value, low, high, bound, strength, needed, words)
@@ -146,3 +154,81 @@ def _from_blocks(blocks: Sequence[WindowBlock], minutes: int, release: str, sett
         profile,
         float(levelled.std(ddof=1)) / mean,
     )
+
+
+SESSION_SIGNALS = {
+    "failed_answers": "answers that are errors or empty",
+    "broken_answers": "answers that are cut off, repeat themselves or have broken tool calls",
+    "refusals": "refused answers",
+    "bad_feedback": "answers with bad feedback",
+}
+LEAST_BEFORE = 50
+"""Fewest sessions, or blocks, of the champion before that say what should be."""
+ERROR_MINUTES = 10
+
+
+def compare_sessions(
+    new: Sequence[dict[str, Any]], old: Sequence[dict[str, Any]], settings: WatchSettings, since: datetime
+) -> list[WatchSignal]:
+    """new, old: one row for each session that is over: `last` (time of its last request), and its share by signal."""
+    signals = []
+    for signal, what in SESSION_SIGNALS.items():
+        shares, usual = (np.array([row[signal] for row in rows], dtype=float) for rows in (new, old))
+        last = [row["last"] for row in new]
+        signals.append(_compared((signal, what, "session"), shares, usual, last, settings, since))
+    return signals
+
+
+def compare_errors(
+    new: Sequence[MetricsWindow], old: Sequence[MetricsWindow], settings: WatchSettings, since: datetime, until: datetime
+) -> WatchSignal:
+    """Requests without an answer, as the servers count them; until: now."""
+    counted_windows = ([window for window in windows if window.errors is not None] for windows in (new, old))
+    blocks, usual = (
+        [each for each in blocks_of(windows, ERROR_MINUTES, end) if each.requests or each.errors]
+        for windows, end in zip(counted_windows, (until - LATE, None), strict=True)
+    )
+    shares, of_usual = (np.array([each.error_share for each in group]) for group in (blocks, usual))
+    what, unit = "requests without an answer by a fault of the server", f"block of {ERROR_MINUTES} minutes"
+    times = [each.start for each in blocks]
+    return _compared(("server_errors", what, unit), shares, of_usual, times, settings, since)
+
+
+def _compared(
+    named: tuple[str, str, str],
+    shares: np.ndarray,
+    usual: np.ndarray,
+    times: Sequence[datetime],
+    settings: WatchSettings,
+    since: datetime,
+) -> WatchSignal:
+    """named: the signal, what it counts, and of which unit."""
+    (signal, what, unit), alpha, problem = named, alpha_of(settings.false_alarm), ""
+    bound = upper_mean(usual, alpha) + settings.bad_answers_rise
+    if len(usual) < LEAST_BEFORE:
+        problem = f"the champion before has {_counted(len(usual), unit)} to compare with, fewer than {LEAST_BEFORE}"
+    elif not len(shares):
+        problem = f"no {unit} of the new champion is over yet"
+    elif bound >= 1:
+        problem = "too little is known of the champion before, or all of it is bad"
+    if problem:
+        return WatchSignal(signal, needed=1 / alpha, problem=problem)
+    value, half = float(shares.mean()), _half_width(shares)
+    low, high = (None, None) if math.isnan(half) else (max(0.0, value - half), min(1.0, value + half))
+    interval = "" if low is None else f" (95 % interval {low:z.1%} to {high:z.1%})"
+    words = (
+        f"{value:z.1%}{interval} are {what}, as a mean over {_counted(len(shares), unit)}, and at most {bound:z.1%} is "
+        f"wanted: the champion before had {usual.mean():z.1%} in {_counted(len(usual), unit)}"
+    )
+    strength = evidence((shares - bound) / bound, slots_of(times, since, settings))
+    return WatchSignal(signal, value, low, high, bound, strength, 1 / alpha, words)
+
+
+def _half_width(values: np.ndarray) -> float:
+    """Of the 95 % interval of a mean; NaN for one value."""
+    return 1.96 * float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+
+
+def _counted(number: int, unit: str) -> str:
+    name, _, rest = unit.partition(" ")
+    return f"{counted(number, name)}{' ' if rest else ''}{rest}"

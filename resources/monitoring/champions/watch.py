@@ -9,18 +9,23 @@ entry of the endpoint's log like any other. Nothing is kept between looks but wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from resources.curating import FeedbackRules, FeedbackScale, attach_graded_feedback, feedback_scales
 from resources.endpoints import Actor, Aliases, Endpoint, EndpointError, EndpointLogEntry, roll_back, rollback_target
 from resources.lake import LakeLayout, Tables, attach_slice, rows, run, workbench
 from resources.manifests import ManifestError
-from resources.monitoring.champions.bad_shares import compare_errors, compare_sessions
-from resources.monitoring.champions.blocks import MetricsWindow
-from resources.monitoring.champions.evidence import WatchSignal
-from resources.monitoring.champions.served_acceptance import compare_acceptance, from_report, from_windows
+from resources.monitoring.champions.evidence import MetricsWindow, WatchSignal
+from resources.monitoring.champions.served_acceptance import (
+    compare_acceptance,
+    compare_errors,
+    compare_sessions,
+    from_report,
+    from_windows,
+)
 from resources.reading import CHATS_SOURCE as RATED
 from resources.releases import Release, ReleaseError, WatchSettings, read_release
 
@@ -68,6 +73,7 @@ def look_after_promotion(
     promotion = promotion_of(entries, aliases)
     if isinstance(promotion, str):
         return Look(f"nothing is watched: {promotion}")
+    watch = _Watch(lake, workload, promotion, settings, now)
     remaining = promotion.entry.at + timedelta(hours=settings.hours) - now
     if remaining < timedelta(0):
         return Look(
@@ -79,7 +85,7 @@ def look_after_promotion(
             f"release {promotion.release} was promoted on {promotion.entry.at:%Y-%m-%d %H:%M} UTC, which is in the "
             "future: the clock of this machine or of whoever approved it is wrong, and it is watched from then on"
         )
-    findings = _findings(lake, workload, promotion, settings, now, rules or FeedbackRules(), known or WatchedSessions())
+    findings = watch.findings(rules or FeedbackRules(), known or WatchedSessions())
     outside = [signal for signal in findings if signal.is_outside]
     if not outside:
         summary = "; ".join(signal.words or f"{signal.signal}: {signal.problem}" for signal in findings)
@@ -89,134 +95,86 @@ def look_after_promotion(
             promotion.entry.number,
             findings,
         )
-    return _rolled_back(lake, workload, promotion, aliases, settings, findings, outside, now)
+    return watch.roll_back(aliases, findings, "; ".join(signal.words for signal in outside))
 
 
-def _rolled_back(
-    lake: LakeLayout,
-    workload: str,
-    promotion: Promotion,
-    aliases: Aliases,
-    settings: WatchSettings,
-    findings: list[WatchSignal],
-    outside: list[WatchSignal],
-    now: datetime,
-) -> Look:
-    hours = (now - promotion.entry.at).total_seconds() / 3_600
-    why = "; ".join(signal.words for signal in outside)
-    reason = (f"{hours:.1f} hours after its promotion {why} (false alarms: at most {settings.false_alarm:z.2%} of promotions)")[
-        :LONGEST_REASON
-    ]
-    try:
-        target = rollback_target(lake, workload)
-        lake.mirror.pull()
-        after = roll_back(lake, lake.artefacts("release") / workload / target, watcher(reason), aliases)
-    except (EndpointError, ReleaseError, ManifestError) as error:
-        return Look(
-            f"release {promotion.release} does worse than it should, and cannot be rolled back: {error} ({reason})",
-            promotion.release,
-            promotion.entry.number,
-            findings,
-        )
-    return Look(
-        f"release {promotion.release} was rolled back to {target}: {reason}",
-        promotion.release,
-        promotion.entry.number,
-        findings,
-        after,
-    )
+@dataclass(frozen=True)
+class _Watch:
+    lake: LakeLayout
+    workload: str
+    promotion: Promotion
+    settings: WatchSettings
+    now: datetime
 
+    def roll_back(self, aliases: Aliases, findings: list[WatchSignal], why: str) -> Look:
+        lake, release, number = self.lake, self.promotion.release, self.promotion.entry.number
+        hours, most = (self.now - self.promotion.entry.at).total_seconds() / 3_600, self.settings.false_alarm
+        reason = f"{hours:.1f} hours after its promotion {why} (false alarms: at most {most:z.2%} of promotions)"[
+            :LONGEST_REASON
+        ]
+        try:
+            target = rollback_target(lake, self.workload)
+            lake.mirror.pull()
+            after = roll_back(lake, lake.artefacts("release") / self.workload / target, watcher(reason), aliases)
+        except (EndpointError, ReleaseError, ManifestError) as error:
+            said = f"release {release} does worse than it should, and cannot be rolled back: {error} ({reason})"
+            return Look(said, release, number, findings)
+        return Look(f"release {release} was rolled back to {target}: {reason}", release, number, findings, after)
 
-def _findings(
-    lake: LakeLayout,
-    workload: str,
-    promotion: Promotion,
-    settings: WatchSettings,
-    now: datetime,
-    rules: FeedbackRules,
-    known: WatchedSessions,
-) -> list[WatchSignal]:
-    tables, since = Tables(lake), promotion.entry.at
-    before = since - timedelta(days=settings.reference_days)
-    with workbench() as connection:
-        attach_slice(connection, tables, "serving_metrics", workload)
-        new, old = (
-            [
-                MetricsWindow(
-                    row["window_start"].astimezone(UTC),
-                    row["window_end"].astimezone(UTC),
-                    row["drafts"],
-                    row["accepted_tokens"],
-                    row["requests"],
-                    row["errors"],
-                )
-                for row in rows(connection, "watching/windows", release=release, since=start, until=end).to_pylist()
-            ]
-            for release, start, end in ((promotion.release, since, now), (promotion.before, before, since))
-        )
-    return [
-        _acceptance(lake, workload, promotion, settings, new, old, now),
-        compare_errors(new, old, settings, since, now),
-        *_sessions(tables, workload, promotion, settings, now, rules, known),
-    ]
+    @property
+    def compared(self) -> tuple[tuple[str, datetime, datetime], ...]:
+        """The new release and the one before it, each with begin and end of the time that is looked at."""
+        since = self.promotion.entry.at
+        before = since - timedelta(days=self.settings.reference_days)
+        return (self.promotion.release, since, self.now), (self.promotion.before, before, since)
 
+    def findings(self, rules: FeedbackRules, known: WatchedSessions) -> list[WatchSignal]:
+        with workbench() as connection:
+            attach_slice(connection, Tables(self.lake), "serving_metrics", self.workload)
+            new, old = (
+                [
+                    MetricsWindow(
+                        *(row[name].astimezone(UTC) for name in ("window_start", "window_end")),
+                        *(row[name] for name in ("drafts", "accepted_tokens", "requests", "errors")),
+                    )
+                    for row in rows(connection, "watching/windows", release=release, since=start, until=end).to_pylist()
+                ]
+                for release, start, end in self.compared
+            )
+        errors = compare_errors(new, old, self.settings, self.promotion.entry.at, self.now)
+        return [self.acceptance(new, old), errors, *self.sessions(rules, known)]
 
-def _acceptance(
-    lake: LakeLayout,
-    workload: str,
-    promotion: Promotion,
-    settings: WatchSettings,
-    new: list[MetricsWindow],
-    old: list[MetricsWindow],
-    now: datetime,
-) -> WatchSignal:
-    if not any(window.drafts for window in new):
-        return WatchSignal("acceptance", problem="no window of the new champion has drafts")
-    release = _release(lake, workload, promotion.release)
-    gate = next((gate for gate in release.gates if gate.name == "acceptance_length"), None)
-    report = (gate.measured, gate.low) if gate and gate.measured is not None and gate.low is not None else None
-    should = None
-    if _drafts_alike(lake, workload, release, promotion.before):
-        should = from_windows([window for window in old if window.drafts], promotion.before, settings, report)
-    if should is None and report is not None:
-        should = from_report(*report)
-    if should is None:
-        return WatchSignal(
-            "acceptance",
-            problem="the champion before drafts otherwise or has too few windows to compare with, and "
-            "the release's report has no interval of its acceptance length",
-        )
-    return compare_acceptance([window for window in new if window.drafts], should, settings, promotion.entry.at, now)
+    def acceptance(self, new: list[MetricsWindow], old: list[MetricsWindow]) -> WatchSignal:
+        if not any(window.drafts for window in new):
+            return WatchSignal("acceptance", problem="no window of the new champion has drafts")
+        before, settings = self.promotion.before, self.settings
+        release = _release(self.lake, self.workload, self.promotion.release)
+        gate = next((gate for gate in release.gates if gate.name == "acceptance_length"), None)
+        report = (gate.measured, gate.low) if gate and gate.measured is not None and gate.low is not None else None
+        should = None
+        with suppress(ReleaseError):  # acceptance lengths of two ways of drafting say different things
+            if _release(self.lake, self.workload, before).served_drafting == release.served_drafting:
+                should = from_windows([window for window in old if window.drafts], before, settings, report)
+        if should is None and report is not None:
+            should = from_report(*report)
+        if should is None:
+            return WatchSignal(
+                "acceptance",
+                problem="the champion before drafts otherwise or has too few windows to compare with, and "
+                "the release's report has no interval of its acceptance length",
+            )
+        with_drafts = [window for window in new if window.drafts]
+        return compare_acceptance(with_drafts, should, settings, self.promotion.entry.at, self.now)
 
-
-def _drafts_alike(lake: LakeLayout, workload: str, release: Release, before: str) -> bool:
-    """Whether both releases draft by the same method as many tokens: else their acceptance lengths say different things."""
-    try:
-        return _release(lake, workload, before).served_drafting == release.served_drafting
-    except ReleaseError:
-        return False
-
-
-def _sessions(
-    tables: Tables,
-    workload: str,
-    promotion: Promotion,
-    settings: WatchSettings,
-    now: datetime,
-    rules: FeedbackRules,
-    known: WatchedSessions,
-) -> list[WatchSignal]:
-    versions = [None if (table := tables.open(name)) is None else table.version() for name in READ]
-    key = (promotion.entry.number, settings.model_dump_json(), rules.model_dump_json(), *versions)
-    if key != known.key:
-        since, before = promotion.entry.at, promotion.entry.at - timedelta(days=settings.reference_days)
-        scales = feedback_scales(tables, workload, rules)
-        new, old = (
-            _of_release(tables, workload, release, start, end, scales)
-            for release, start, end in ((promotion.release, since, now), (promotion.before, before, since))
-        )
-        known.findings, known.key = compare_sessions(new, old, settings, since), key
-    return known.findings
+    def sessions(self, rules: FeedbackRules, known: WatchedSessions) -> list[WatchSignal]:
+        tables, settings, entry = Tables(self.lake), self.settings, self.promotion.entry
+        versions = [None if (table := tables.open(name)) is None else table.version() for name in READ]
+        key = (entry.number, settings.model_dump_json(), rules.model_dump_json(), *versions)
+        if key != known.key:
+            scales = feedback_scales(tables, self.workload, rules)
+            new, old = (_of_release(tables, self.workload, *of, scales) for of in self.compared)
+            known.findings, known.key = compare_sessions(new, old, settings, entry.at), key
+        return known.findings
 
 
 def _of_release(
@@ -229,7 +187,7 @@ def _of_release(
         digest = ""
     with workbench() as connection:
         for name in READ:
-            attach_slice(connection, tables, name, workload, _held(tables, name, workload, days))
+            attach_slice(connection, tables, name, workload, [day for day in tables.rows_by_day(name, workload) if day in days])
         for macro in ("beginning", "refused_in_words"):
             run(connection, f"curating/macros/{macro}")
         attach_graded_feedback(connection, scales)
@@ -237,11 +195,6 @@ def _of_release(
             connection, "watching/sessions", release=release, digest=digest, since=since, until=until, chats=RATED
         ).to_pylist()
     return [row | {"last": row["last"].astimezone(UTC)} for row in rows_]
-
-
-def _held(tables: Tables, name: str, workload: str, days: list[date]) -> list[date]:
-    """Days that the table has."""
-    return [day for day in tables.rows_by_day(name, workload) if day in days]
 
 
 def _release(lake: LakeLayout, workload: str, version: str) -> Release:

@@ -22,10 +22,10 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from model_ops.files import write_json
+from model_ops.jobs import counted
 from resources.lake import MANY_FILES, SCHEMAS, LakeLayout, Tables, attach_slice, rows, workbench
-from resources.monitoring.metrics.servers import Reading
+from resources.monitoring.metrics.servers import CounterChanges, Reading, added, row_of, since
 from resources.monitoring.metrics.target import Scrape, ScrapeError, Target
-from resources.monitoring.metrics.window import CounterChanges, added, row_of, since
 from stores.in_use import InUse, taken
 from stores.lake_error import LakeError
 
@@ -152,8 +152,8 @@ class Scraper:
         source = _Source(target, release, scraped.reading, now, clock, asks)
         before = self._store.last.get(url) if asks else None
         if before is not None and before["release"] == release and datetime.fromisoformat(before["at"]) < now:
-            at = datetime.fromisoformat(before["at"])
-            source.reading, source.at = _reading(before["reading"]), at
+            at, said = datetime.fromisoformat(before["at"]), before["reading"]
+            source.reading, source.at = Reading(said["server"], said["counters"], {}, said["began"]), at
             source.clock = clock - (now - at).total_seconds()
         self._sources[url] = source
 
@@ -163,15 +163,9 @@ class Scraper:
         try:
             scraped = source.target.scrape()
         except ScrapeError as error:
-            self._tell(
-                url,
-                f"{error}: "
-                + (
-                    "what it counts meanwhile comes with the next window"
-                    if aligned or source.asks
-                    else f"what it counted since {source.at:%H:%M:%S} UTC is not known"
-                ),
-            )
+            lost = f"what it counted since {source.at:%H:%M:%S} UTC is not known"
+            comes = "what it counts meanwhile comes with the next window" if aligned or source.asks else lost
+            self._tell(url, f"{error}: {comes}")
             return None
         self._reported.pop(url, None)
         self._check_clock(url, scraped)
@@ -188,11 +182,8 @@ class Scraper:
             try:
                 source.release = source.target.asked_release() or source.release
             except ScrapeError as error:
-                self._tell(
-                    f"release {url}",
-                    f"{url} was started again and its release is not known ({error}): its windows "
-                    f"count for release {source.release}",
-                )
+                why = f"{url} was started again and its release is not known ({error})"
+                self._tell(f"release {url}", f"{why}: its windows count for release {source.release}")
         seconds = source.carried_s + clock - source.clock
         source.reading, source.clock = scraped.reading, clock
         end = self._boundary(now) if aligned else max(now, source.at + timedelta(seconds=1))
@@ -210,12 +201,8 @@ class Scraper:
                 f"one window of {url} has {seconds / 3_600:.1f} hours, since {source.at:%Y-%m-%d %H:%M} UTC: it "
                 "was not read meanwhile"
             )
-        row = {
-            "release": source.release,
-            "window_start": source.at,
-            "window_end": end,
-            **row_of(seen, scraped.reading, seconds),
-        }
+        row = {"release": source.release, "window_start": source.at, "window_end": end}
+        row |= row_of(seen, scraped.reading, seconds)
         source.at, source.carried, source.carried_s = end, CounterChanges({}), 0.0
         return row
 
@@ -232,26 +219,17 @@ class Scraper:
         }
         problem = self._store.keep(rows, {**self._store.last, **last})
         if problem:
-            self._tell(
-                "table",
-                f"serving_metrics cannot be written ({problem}); {self._store.waiting} windows wait and are tried again",
-            )
+            waits = f"{self._store.waiting} windows wait and are tried again"
+            self._tell("table", f"serving_metrics cannot be written ({problem}); {waits}")
         elif self._reported.pop("table", None):
-            self._say(
-                "serving_metrics is written again, and no window is missing"
-                if not self._store.dropped
-                else f"serving_metrics is written again; the {self._store.dropped} oldest windows were dropped"
-            )
+            dropped = f"; the {self._store.dropped} oldest windows were dropped"
+            self._say(f"serving_metrics is written again{dropped if self._store.dropped else ', and no window is missing'}")
 
     def _check_clock(self, url: str, scraped: Scrape) -> None:
         if scraped.clock_ahead_s is not None and abs(scraped.clock_ahead_s) > CLOCKS_APART_S:
             ahead = "ahead of" if scraped.clock_ahead_s > 0 else "behind"
-            self._tell(
-                f"clock {url}",
-                f"the clock of {url} is {abs(scraped.clock_ahead_s):.0f} s {ahead} this machine's: "
-                "windows are those of this machine's clock",
-                always_same=True,
-            )
+            differs = f"the clock of {url} is {abs(scraped.clock_ahead_s):.0f} s {ahead} this machine's"
+            self._tell(f"clock {url}", f"{differs}: windows are those of this machine's clock", always_same=True)
 
     def _tell(self, about: str, sentence: str, always_same: bool = False) -> None:
         """Tells a sentence once until something else is true. always_same: its numbers do not matter."""
@@ -263,10 +241,6 @@ class Scraper:
 
 def _as_json(reading: Reading) -> dict[str, Any]:
     return {"server": reading.server, "counters": dict(reading.counters), "began": reading.began}
-
-
-def _reading(said: dict[str, Any]) -> Reading:
-    return Reading(said["server"], said["counters"], {}, said["began"])
 
 
 TABLE = "serving_metrics"
@@ -351,16 +325,8 @@ class WindowStore:
         return {(row["endpoint"], row["release"], row["window_start"].astimezone(UTC)) for row in known}
 
     def _write(self) -> None:
-        write_json(
-            self._file,
-            {
-                "last": self.last,
-                "waiting": [
-                    row | {"window_start": row["window_start"].isoformat(), "window_end": row["window_end"].isoformat()}
-                    for row in self._waiting
-                ],
-            },
-        )
+        waiting = [row | {name: row[name].isoformat() for name in ("window_start", "window_end")} for row in self._waiting]
+        write_json(self._file, {"last": self.last, "waiting": waiting})
 
     def _recall(self) -> None:
         """Takes over what a process before this one left; a file that cannot be read is left behind."""
@@ -376,3 +342,32 @@ class WindowStore:
         except (ValueError, KeyError, TypeError, AttributeError):
             return
         self._unsure = True
+
+
+def scrape(
+    lake: LakeLayout, workload: str, url: str, release: str | None, every_s: float, say: Say, api_key_env: str | None = None
+) -> None:
+    """Returns when it is interrupted. release: that the server serves; None: what its answers name.
+
+    Raises ScrapeError for what is no address, a variable without a key, a workload without a release, and if another process
+    reads this server into this lake.
+    """
+    known = sorted({path.parent.parent.name for path in lake.artefacts("release").glob("*/*/manifest.json")})
+    if workload not in known:
+        raise ScrapeError(f"{lake.place} has no release of {workload!r}; there are: {', '.join(known) or 'none yet'}")
+    target = Target(url, api_key_env)
+    with Scraper(lake, workload, target.url, every_s, say) as scraper:
+        try:
+            scraper.begins(target.url, release, target, asks=True)
+            reported = ""
+            while True:
+                for served in scraper.releases().values():
+                    if served != reported:
+                        reported = served or ""
+                        say(f"reads {target.url}/metrics every {every_s:g} s: windows of release {reported} of {workload}")
+                time.sleep(scraper.next_s)
+                scraper.tick()
+        except KeyboardInterrupt:
+            say("ends with the window that is open")
+    if scraper.waiting:
+        say(f"{counted(scraper.waiting, 'window')} could not be written yet: the next start of this command writes them")

@@ -8,20 +8,93 @@ import asyncio
 import json
 import secrets
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from aiohttp import web
 from jinja2 import Template
 from pydantic import ValidationError
 
-from resources.gateway import Front, FrontError, Handler
+from model_ops.files import write_text
+from model_ops.jobs import CheckFailed
+from resources.endpoints import Actor, ActorError
+from resources.gateway import Front, FrontError, Handler, envelope, feedback_record
 from resources.lake import LakeLayout
-from resources.serving.chat.exchange import ChatExchange, NotRatableError, keep_rating, ratable_in
-from resources.serving.chat.speaker import ChatError, Speaker
-from resources.serving.chat.talking import Question, TalkError, Talking
+from resources.reading import chats_of
+from resources.serving.chat.talking import ChatError, Question, Speaker, TalkError, Talking
+from stores.mirror.no_mirror import NoMirror
+
+FINISHED = {"length": "length", "stopped": "cancelled"}
+"""finish_reason by how an answer ended; one that a person stopped is not whole."""
+
+
+class NotRatableError(CheckFailed):
+    """Feedback on an answer would reach no run; the message says why."""
+
+
+@dataclass
+class ChatExchange:
+    """A question and what was answered so far."""
+
+    speaker: Speaker
+    question: Question
+    id: str = field(default_factory=lambda: f"chat-{uuid4().hex}")
+    at: float = field(default_factory=time.time)
+    text: str = ""
+    done: dict[str, Any] = field(default_factory=dict)
+    """The last line of the answer."""
+
+    def add(self, line: Mapping[str, Any]) -> None:
+        """Takes a line of the answer."""
+        self.text += "".join(text for text, _ in line.get("pieces", ())) + line.get("rest", "")
+        if "pieces" not in line:
+            self.done = dict(line)
+
+
+def ratable_in(lake: LakeLayout | None, speaker: Speaker) -> LakeLayout:
+    """The lake that keeps feedback on a speaker's answers. Raises NotRatableError where none does, with the reason."""
+    if lake is None or not speaker.workload:
+        raise NotRatableError(
+            f"{speaker.name} belongs to no workload of a lake, so no run would read what you think of its answers"
+        )
+    if not isinstance(lake.mirror, NoMirror):
+        raise NotRatableError("the lake lies in a bucket, and feedback of a chat is kept in lakes on a disk only")
+    return lake
+
+
+def keep_rating(lake: LakeLayout, exchange: ChatExchange, value: str, comment: str = "") -> None:
+    """Writes the exchange with a thumb: the conversation up to the answer, without messages that the model did not see. A later
+    thumb on the same answer replaces it."""
+    question, done, meta = exchange.question, exchange.done, {}
+    with suppress(ActorError):
+        meta["user"] = Actor.of_command("").name
+    lead = int(question.messages[0].role == "system")
+    seen = [*question.messages[:lead], *question.messages[lead + done.get("dropped", 0) :]]
+    question = question.model_copy(update={"messages": seen})
+    request = {"model": exchange.speaker.workload, **question.model_dump(exclude={"draft"}), **meta}
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": exchange.text},
+        "finish_reason": FINISHED.get(str(done.get("done")), "stop"),
+    }
+    usage = {"prompt_tokens": done.get("prompt_tokens"), "completion_tokens": done.get("tokens")}
+    answer = {"id": exchange.id, "object": "chat.completion", "created": int(exchange.at), "choices": [choice], "usage": usage}
+    answer["model"] = exchange.speaker.workload
+    about = {"at": exchange.at, "request_id": exchange.id, "status": 200, "client": "millrace chat"}
+    about |= {name: getattr(exchange.speaker, name) or None for name in ("release", "digest")}
+    record = envelope(request, answer, about)  # no latency: it is not a server's
+    said = {"id": exchange.id, "name": "thumbs", "value": value, "source": "millrace chat", "comment": comment or None}
+    thumb = {"timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"), **feedback_record(json.dumps(said).encode())}
+    day = datetime.fromtimestamp(exchange.at, UTC).date()
+    path = chats_of(lake.root, exchange.speaker.workload) / f"dt={day}" / f"{exchange.id}.jsonl"
+    write_text(path, f"{json.dumps(record)}\n{json.dumps(thumb)}\n")
+
 
 PAGE = Path(__file__).with_name("templates") / "chat.html.j2"
 HOSTS = ("127.0.0.1", "localhost")
@@ -44,13 +117,8 @@ class _Page:
 
     @property
     def answers(self) -> dict[str, Handler]:
-        places = {
-            "GET /": self._page,
-            "GET /about": self._about,
-            "POST /chat": self._chat,
-            "POST /stop": self._stop,
-            "POST /feedback": self._feedback,
-        }
+        places: dict[str, Handler] = {"GET /": self._page, "GET /about": self._about}
+        places |= {"POST /chat": self._chat, "POST /stop": self._stop, "POST /feedback": self._feedback}
         return {place: self._guarded(handler) for place, handler in places.items()}
 
     def _guarded(self, handler: Handler) -> Handler:
@@ -75,36 +143,26 @@ class _Page:
     async def _page(self, _: web.Request) -> web.StreamResponse:
         nonce = secrets.token_urlsafe(16)
         text = Template(PAGE.read_text(encoding="utf-8")).render(nonce=nonce)
-        return web.Response(
-            text=text,
-            content_type="text/html",
-            headers={
-                "Content-Security-Policy": POLICY.format(nonce=nonce),
-                "X-Content-Type-Options": "nosniff",
-                "Referrer-Policy": "no-referrer",
-                "Cache-Control": "no-store",
-            },
-        )
+        headers = {
+            "Content-Security-Policy": POLICY.format(nonce=nonce),
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cache-Control": "no-store",
+        }
+        return web.Response(text=text, content_type="text/html", headers=headers)
 
     async def _about(self, _: web.Request) -> web.StreamResponse:
-        return web.json_response(
+        speakers = [
             {
-                "system": self.system,
-                "sampling": dict(self.sampling),
-                "speakers": [
-                    {
-                        "name": talk.speaker.name,
-                        "temperature": talk.temperature,
-                        "top_p": talk.top_p,
-                        "positions": talk.positions,
-                        "drafting": talk.speaker.drafting.label,
-                        "drafts": talk.speaker.drafting.method != "none",
-                        "not_kept": self._refusal_of(talk.speaker),
-                    }
-                    for talk in self.talks
-                ],
+                "name": talk.speaker.name,
+                **{name: getattr(talk, name) for name in ("temperature", "top_p", "positions")},
+                "drafting": talk.speaker.drafting.label,
+                "drafts": talk.speaker.drafting.method != "none",
+                "not_kept": self._refusal_of(talk.speaker),
             }
-        )
+            for talk in self.talks
+        ]
+        return web.json_response({"system": self.system, "sampling": dict(self.sampling), "speakers": speakers})
 
     def _refusal_of(self, speaker: Speaker) -> str:
         try:

@@ -1,7 +1,9 @@
 """Answers over HTTP: ids in, ids out, parameters as served; a server that cannot is told apart from one that is slow."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from loopback import loopback
@@ -9,8 +11,10 @@ from tiny_models import write_dataset, write_target
 
 from model_ops.answering.answerers import CompletionsEndpoint, CompletionTokens
 from model_ops.answering.sampling_parameters import Sampling, sampling_of
+from model_ops.answering.served_answers import EarlierAnswers
 from model_ops.answering.settings import EndpointSettings
 from model_ops.decoding.sampling import Truncation
+from model_ops.files.digests import target_digest
 from model_ops.jobs.errors import ModelError
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress
@@ -47,27 +51,15 @@ def settings_of(server, **changes):
 
 def test_a_request_says_what_the_log_said(server, monkeypatch):
     monkeypatch.setenv("TUTOR_KEY", "k1")
-    sampling = sampling_of(
-        {"temperature": 0.4, "top_k": 20, "presence_penalty": 1.0, "frequency_penalty": 0, "max_tokens": 7, "user": "x"},
-        Sampling(),
-    )
+    sampling = sampling_of({"temperature": 0.4, "top_k": 20, "presence_penalty": 1.0, "frequency_penalty": 0, "max_tokens": 7,
+        "user": "x"}, Sampling())  # fmt: skip
     with CompletionsEndpoint(settings_of(server, api_key_env="TUTOR_KEY")) as endpoint:
         endpoint.check()
         assert endpoint.answer([5, 6, 7], sampling, 7) == CompletionTokens([6, 9, 2], "stop")
         assert endpoint.answer([5, 6, 7], Sampling(), 2) == CompletionTokens([6, 9], "length")
     first, second = (request["body"] for request in server.asked)
-    assert first == {
-        "model": "tutor",
-        "prompt": [5, 6, 7],
-        "max_tokens": 7,
-        "temperature": 0.4,
-        "top_p": 1.0,
-        "top_k": 20,
-        "min_p": 0.0,
-        "repetition_penalty": 1,
-        "presence_penalty": 1.0,
-        "return_token_ids": True,
-    }
+    assert first == {"model": "tutor", "prompt": [5, 6, 7], "max_tokens": 7, "temperature": 0.4, "top_p": 1.0, "top_k": 20,
+        "min_p": 0.0, "repetition_penalty": 1, "presence_penalty": 1.0, "return_token_ids": True}  # fmt: skip
     assert server.asked[0]["headers"]["Authorization"] == "Bearer k1"
     # a server takes what is not said from its generation_config.json
     assert (second["top_k"], second["min_p"], second["repetition_penalty"]) == (-1, 0.0, 1)
@@ -80,15 +72,9 @@ def test_no_more_is_asked_for_than_the_server_has_room_for(server, tmp_path):
     whole, longest = server.behave, 40
     server.listed = {"id": "tutor", "max_model_len": longest}
     server.behave = lambda body: whole(body) if len(body["prompt"]) + body["max_tokens"] <= longest else (400, {})
-    metrics = generate.run(
-        Job(
-            operation="generate",
-            output=tmp_path / "out",
-            inputs={"target": tmp_path / "target", "dataset": tmp_path / "dataset"},
-            settings={"max_new_tokens": 30, "endpoint": settings_of(server).model_dump()},
-        ),
-        Progress(),
-    )
+    metrics = generate.run(Job(operation="generate", output=tmp_path / "out",
+        inputs={"target": tmp_path / "target", "dataset": tmp_path / "dataset"},
+        settings={"max_new_tokens": 30, "endpoint": settings_of(server).model_dump()}), Progress())  # fmt: skip
     rows = pq.read_table(tmp_path / "out" / "train.parquet").to_pylist()
     assert rows and metrics["prompts_too_long"] > 0 and all(len(row["prompt_token_ids"]) < longest for row in rows)
 
@@ -125,12 +111,9 @@ def test_a_dataset_is_answered_by_the_endpoint_and_continued_where_it_failed(ser
     write_dataset(tmp_path / "dataset", rows=9)
     whole = server.behave
     server.behave = lambda body: whole(body) if len(server.asked) < 7 else (400, {})
-    job = Job(
-        operation="generate",
-        output=tmp_path / "out",
+    job = Job(operation="generate", output=tmp_path / "out",
         inputs={"target": tmp_path / "target", "dataset": tmp_path / "dataset"},
-        settings={"endpoint": settings_of(server, concurrency=2).model_dump()},
-    )
+        settings={"endpoint": settings_of(server, concurrency=2).model_dump()})  # fmt: skip
     with pytest.raises(ModelError, match="HTTP 400"):
         generate.run(job, Progress())
     server.behave = whole
@@ -156,3 +139,44 @@ def test_parameters_as_logs_have_them():
     assert sampling_of({"top_p": 0, "temperature": 1e-7}, defaults).temperature == 0
     assert 0 < sampling_of({"top_p": 0}, defaults).truncation.top_p < 1e-5, "the likeliest token alone"
     assert sampling_of({"tool_choice": {"type": "function"}}, defaults).other_names == ["tool_choice"]
+
+
+SAMPLING = Sampling(temperature=0.7)
+
+
+@pytest.fixture
+def target(tmp_path):
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "model.safetensors").write_bytes(b"weights")
+    return tmp_path / "target"
+
+
+@pytest.fixture
+def directory(tmp_path, target):
+    (tmp_path / "answers").mkdir()
+    rows = pa.table({"row_id": ["a", "b"], "turn": pa.array([0, 1], pa.int32()), "origin": ["generated", "served"],
+        "prompt_token_ids": [[1, 2], [3]], "answer_token_ids": [[7, 8], [9]], "finish_reason": ["stop", "length"],
+        "sampling": [SAMPLING.as_json()] * 2})  # fmt: skip
+    pq.write_table(
+        rows.replace_schema_metadata({"target_digest": target_digest(target)}), tmp_path / "answers" / "train.parquet"
+    )
+    return tmp_path / "answers"
+
+
+def test_the_same_prompt_has_its_answer(directory, target):
+    found = EarlierAnswers.read(directory, target).reply("a", 0, [1, 2], SAMPLING)
+    assert (found.tokens, found.finish_reason) == ([7, 8], "stop")
+
+
+def test_another_prompt_turn_or_sampling_has_none_and_served_answers_come_from_the_log(directory, target):
+    earlier = EarlierAnswers.read(directory, target)
+    assert earlier.reply("a", 0, [1, 2, 3], SAMPLING) is None
+    assert earlier.reply("a", 1, [1, 2], SAMPLING) is None
+    assert earlier.reply("a", 0, [1, 2], replace(SAMPLING, temperature=0.8)) is None
+    assert earlier.reply("b", 1, [3], SAMPLING) is None
+
+
+def test_answers_of_other_weights_are_none(directory, target):
+    (target / "model.safetensors").write_bytes(b"others!")
+    assert EarlierAnswers.read(directory, target).reply("a", 0, [1, 2], SAMPLING) is None
+    assert EarlierAnswers.read(None, target).reply("a", 0, [1, 2], SAMPLING) is None

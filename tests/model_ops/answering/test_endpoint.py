@@ -11,9 +11,7 @@ from loopback import loopback
 from pydantic import ValidationError
 
 from model_ops.answering import endpoint as module
-from model_ops.answering.chat_reply import read_chat
-from model_ops.answering.endpoint import Endpoint, retry_after
-from model_ops.answering.limits import Budget, BudgetError, RateLimiter
+from model_ops.answering.endpoint import Budget, BudgetError, Endpoint, RateLimiter, read_chat, retry_after
 from model_ops.answering.openai_api import OpenAiApi
 from model_ops.answering.served import ServedModel
 from model_ops.answering.settings import EndpointSettings, PriceSettings, plain_address
@@ -26,10 +24,8 @@ def short_pauses(monkeypatch):
 
 
 def completion(text, reason="stop", prompt=10, answer=5, **message):
-    return {
-        "choices": [{"message": {"role": "assistant", "content": text, **message}, "finish_reason": reason}],
-        "usage": {"prompt_tokens": prompt, "completion_tokens": answer},
-    }
+    return {"choices": [{"message": {"role": "assistant", "content": text, **message}, "finish_reason": reason}],
+        "usage": {"prompt_tokens": prompt, "completion_tokens": answer}}  # fmt: skip
 
 
 def endpoint_of(address, **changes):
@@ -40,11 +36,8 @@ def endpoint_of(address, **changes):
 def chats(answer, count=1, **changes):
     """(replies, requests, endpoint) of so many chats against a server."""
     with loopback(answer) as (address, seen), endpoint_of(address, **changes) as endpoint:
-        return (
-            list(endpoint.each(endpoint.chat, [{"messages": [], "number": number} for number in range(count)])),
-            seen,
-            endpoint,
-        )
+        return (list(endpoint.each(endpoint.chat, [{"messages": [], "number": number} for number in range(count)])), seen,
+            endpoint)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -82,13 +75,9 @@ def test_a_key_comes_from_the_environment_only(monkeypatch):
     assert "sk-1234" not in str(caught.value.errors(include_input=False))
 
 
-BAD = {
-    "busy": (429, {}),
-    "no reply": (0, completion("x")),
-    "HTML instead of JSON": (200, "<!DOCTYPE html><html>login</html>"),
-    "not JSON": (200, '{"choices": [{"mess'),
-    "no choices": (200, {"choices": []}),
-}
+BAD = {"busy": (429, {}), "no reply": (0, completion("x")),
+    "HTML instead of JSON": (200, "<!DOCTYPE html><html>login</html>"), "not JSON": (200, '{"choices": [{"mess'),
+    "no choices": (200, {"choices": []})}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", BAD)

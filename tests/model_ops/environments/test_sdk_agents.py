@@ -9,10 +9,8 @@ from test_environment_rollouts import END, call, sampled_text
 from benchmarks.agents_environment import agents_python
 
 PYTHON = agents_python(make=False)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(PYTHON is None, reason="make it with `python -m benchmarks.agents_environment`"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(PYTHON is None,
+    reason="make it with `python -m benchmarks.agents_environment`")]  # fmt: skip
 AGENTS = '''
 import json
 import anthropic, openai

@@ -22,36 +22,27 @@ LOOK = {"name": "look", "description": "d", "parameters": SCHEMA}
 CHAT_TOOL = {"type": "function", "function": {**LOOK, "strict": True}}
 FLAT_TOOL = {"type": "function", **LOOK, "strict": True}
 CLAUDE_TOOL = {"name": "look", "description": "d", "input_schema": SCHEMA, "cache_control": {"type": "ephemeral"}}
-NEEDED = {
-    "/chat/completions": {"messages": USER, "tools": [CHAT_TOOL]},
-    "/responses": {"input": "q", "tools": [FLAT_TOOL]},
-    "/messages": {"messages": USER, "tools": [CLAUDE_TOOL], "max_tokens": 9},
-}
+NEEDED = {"/chat/completions": {"messages": USER, "tools": [CHAT_TOOL]}, "/responses": {"input": "q", "tools": [FLAT_TOOL]},
+    "/messages": {"messages": USER, "tools": [CLAUDE_TOOL], "max_tokens": 9}}  # fmt: skip
 EVERYWHERE = {"model": "m", "stream": True, "temperature": 0.1, "top_p": 0.5, "top_k": 5, "seed": 1, "metadata": {"a": "b"}}
 OPENAI = {"store": True, "user": "u", "safety_identifier": "u", "service_tier": "auto", "prompt_cache_key": "k"}
 ANSWERED = {
     "/chat/completions": EVERYWHERE
     | OPENAI
-    | {
-        "max_tokens": 5, "max_completion_tokens": 7, "stream_options": {"include_usage": True}, "n": 1, "stop": [],
+    | {"max_tokens": 5, "max_completion_tokens": 7, "stream_options": {"include_usage": True}, "n": 1, "stop": [],
         "logprobs": False, "top_logprobs": 0, "logit_bias": {}, "presence_penalty": 0, "frequency_penalty": 0.0,
         "parallel_tool_calls": True, "tool_choice": "auto", "response_format": {"type": "text"}, "modalities": ["text"],
         "audio": None, "functions": None, "prediction": {"type": "content", "content": "x"}, "verbosity": "medium",
-        "a_later_key": None,
-    },
+        "a_later_key": None},
     "/responses": EVERYWHERE
     | OPENAI
-    | {
-        "max_output_tokens": 5, "include": ["reasoning.encrypted_content"], "truncation": "auto",
+    | {"max_output_tokens": 5, "include": ["reasoning.encrypted_content"], "truncation": "auto",
         "text": {"format": {"type": "text"}, "verbosity": "medium"}, "reasoning": {"summary": "auto"}, "background": False,
-        "max_tool_calls": 3, "tool_choice": {"type": "auto"}, "previous_response_id": None,
-    },
+        "max_tool_calls": 3, "tool_choice": {"type": "auto"}, "previous_response_id": None},
     "/messages": EVERYWHERE
-    | {
-        "system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}],
+    | {"system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}],
         "tool_choice": {"type": "auto", "disable_parallel_tool_use": False}, "stop_sequences": [],
-        "thinking": {"type": "disabled"}, "speed": "fast", "cache_control": {"type": "ephemeral"},
-    },
+        "thinking": {"type": "disabled"}, "speed": "fast", "cache_control": {"type": "ephemeral"}},
 }  # fmt: skip
 REFUSED = {
     "/chat/completions": {
@@ -73,14 +64,12 @@ REFUSED = {
         "text": {"format": {"type": "json_object"}}, "reasoning": {"effort": "low"}, "instructions": ["s"],
         "moderation": {"model": "m"}, "messages": USER,
     },
-    "/messages": {
-        "stop_sequences": ["x"], "tool_choice": {"type": "tool", "name": "look"},
+    "/messages": {"stop_sequences": ["x"], "tool_choice": {"type": "tool", "name": "look"},
         "thinking": {"type": "enabled", "budget_tokens": 1024},
         "output_config": {"format": {"type": "json_schema", "schema": {}}}, "container": "c",
         "mcp_servers": [{"type": "url", "url": "http://x", "name": "x"}],
         "context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]},
-        "messages": [*USER, {"role": "assistant", "content": "{"}],
-    },
+        "messages": [*USER, {"role": "assistant", "content": "{"}]},
 }  # fmt: skip
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,x"}}
 CALL = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
@@ -95,11 +84,8 @@ PARTS = [
     (
         "/chat/completions",
         {
-            "messages": [
-                *USER,
-                {"role": "assistant", "tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "sh"}}]},
-                *USER,
-            ]
+            "messages": [*USER,
+                {"role": "assistant", "tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "sh"}}]}, *USER]
         },
         "no function",
     ),
@@ -129,7 +115,7 @@ PARTS = [
         {"messages": [*USER, {"role": "assistant", "content": [{"type": "redacted_thinking", "data": "x"}]}, *USER]},
         "redacted",
     ),
-]
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -176,17 +162,13 @@ def test_tools_that_the_chat_template_does_not_write_are_refused():
 
 
 def test_the_chat_template_gets_what_it_reads_and_another_value_is_another_rollout():
-    template = QWEN_3.replace(
-        "<|im_start|>assistant\n{% endif %}",
-        "<|im_start|>assistant\n{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}",
-    )
+    template = QWEN_3.replace("<|im_start|>assistant\n{% endif %}",
+        "<|im_start|>assistant\n{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}")  # fmt: skip
     sessions = PolicySessions(tokenizer_of(template, END), longest_context=10_000, max_turns=9)
-    bodies = [
-        ("/chat/completions", {"chat_template_kwargs": {"enable_thinking": False}, "tools": None}),
+    bodies = [("/chat/completions", {"chat_template_kwargs": {"enable_thinking": False}, "tools": None}),
         ("/chat/completions", {"reasoning_effort": "none", "tools": None}),
         ("/responses", {"reasoning": {"effort": "none"}, "tools": None}),
-        ("/messages", {"thinking": {"type": "disabled"}, "tools": None}),
-    ]
+        ("/messages", {"thinking": {"type": "disabled"}, "tools": None})]  # fmt: skip
     assert [asked(sessions, *each).talk._text.endswith("</think>\n\n") for each in bodies] == [True] * 4
     assert not asked(sessions, "/messages", {"thinking": {"type": "adaptive"}, "tools": None}).talk._text.endswith(
         "</think>\n\n"

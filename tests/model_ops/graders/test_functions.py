@@ -156,16 +156,9 @@ def text(completions, **kwargs): return ["0.5"] * len(completions)
 def some(completions, **kwargs): return [None if each == "xx" else {"a": 1.0, "b": None if each == "x" else 0.5} for each in completions]
 def one_raises(completions, **kwargs): return [1 / (len(each) - 2) for each in completions]
 """
-PROBLEMS = {
-    "raises": "raised KeyError in line 21",
-    "loops": "took longer than 2 s",
-    "loops in C": "took longer than 2 s",
-    "is no number": "answered a number that is not finite (NaN or infinity)",
-    "is text": "answered str, which is no number",
-    "forks": "left a process running",
-    "ends": "ended its process",
-    "exits": "raised SystemExit in line 35",
-}
+PROBLEMS = {"raises": "raised KeyError in line 21", "loops": "took longer than 2 s", "loops in C": "took longer than 2 s",
+    "is no number": "answered a number that is not finite (NaN or infinity)", "is text": "answered str, which is no number",
+    "forks": "left a process running", "ends": "ended its process", "exits": "raised SystemExit in line 35"}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from benchmarks.parallel import gaps, on_processes, outcome, tiny
 from model_ops.documents.documents import Branch, Document
 from model_ops.preferences.reward_loss import PairPlan, PairStreams, RewardLoss
 from model_ops.parallel.mesh_settings import MeshSettings
-from model_ops.rewards.score_head import with_score_head
+from model_ops.rewards.reward_model import with_score_head
 
 cases, tokenizer = json.loads(sys.argv[1]), AutoTokenizer.from_pretrained(sys.argv[2])
 random = np.random.default_rng(0)

@@ -11,9 +11,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from model_ops.jobs.errors import ModelError
 from model_ops.models.model_directory import load_model, save_model
 from model_ops.rendering.row import Row
-from model_ops.rewards.reward_model import RewardModel
+from model_ops.rewards.reward_model import RewardModel, padding_token, scorers_tokenizer, with_score_head
 from model_ops.rewards.reward_record import RewardRecord
-from model_ops.rewards.score_head import padding_token, scorers_tokenizer, with_score_head
 
 GOOD = RewardRecord(temperature=2.0, mean=0.5, deviation=0.25, may_grade=True)
 

@@ -1,5 +1,6 @@
 """A server for as long as a block runs: it waits, explains failures, and leaves no process behind, however its owner ends."""
 
+import json
 import os
 import signal
 import subprocess
@@ -7,12 +8,19 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import urllib3
 from stand_in_server import living, stand_in, started
 
+from model_ops.evaluation.served_forms import tail_quantile, tail_s
+from model_ops.jobs.errors import ModelError
 from model_ops.jobs.progress import Stopped
-from model_ops.serving import server_guard
+from model_ops.machine.precision import Speeds
+from model_ops.serving import command as program
+from model_ops.serving import cpu_dtype, server_guard
+from model_ops.serving.command import program_of, server_environment
+from model_ops.serving.cpu_dtype import dtype_words
 from model_ops.serving.server_process import NotRunnable, ServerFailed, cause_in, running_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("server process")]
@@ -138,3 +146,115 @@ time.sleep(60)
     assert segment.exists()
     server_guard.end_group(server)
     assert not segment.exists()
+
+
+SLOW, FAST = Speeds(float32=12.0, bfloat16=0.5), Speeds(float32=100.0, bfloat16=700.0)
+
+
+@pytest.mark.parametrize(
+    "kind, speeds, accelerator, given, words",
+    [
+        ("vllm", SLOW, False, [], ["--dtype", "float32"]),
+        ("vllm", FAST, False, [], []),
+        ("vllm", SLOW, True, [], []),
+        ("sglang", SLOW, False, [], []),
+        ("vllm", SLOW, False, ["--max-model-len", "512"], ["--dtype", "float32"]),
+        ("vllm", SLOW, False, ["--dtype", "bfloat16"], []),
+        ("vllm", SLOW, False, ["--dtype=auto"], []),
+        ("vllm", SLOW, False, ["--mamba-cache-dtype", "float16"], ["--dtype", "float32"]),
+    ],
+)
+def test_vllm_is_told_float32_where_the_cpu_serves_and_is_slow_in_bfloat16(
+    monkeypatch, tmp_path, kind, speeds, accelerator, given, words
+):
+    asked = []
+    monkeypatch.setattr(cpu_dtype, "cpu_speeds", lambda threads: asked.append(threads) or speeds)
+    monkeypatch.setattr(cpu_dtype, "ACCELERATORS", (tmp_path if accelerator else tmp_path / "none", tmp_path / "neither"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    (tmp_path / "config.json").write_text("{}")
+    assert dtype_words(kind, tmp_path, given) == words
+    assert asked in ([], [3])
+
+
+@pytest.mark.parametrize(
+    "config, takes",
+    [
+        ({}, True),
+        ({"quantization_config": {"format": "int-quantized", "kv_cache_scheme": None}}, True),
+        ({"quantization_config": {"format": "int-quantized", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}}, False),
+        ({"quantization_config": {"format": "pack-quantized"}}, False),  # vLLM 0.32's kernel takes 16 bits only
+        ({"quantization_config": {"quant_method": "fp8"}}, False),
+        (None, False),
+    ],
+)
+def test_kernels_that_take_no_float32_keep_the_dtype_of_the_weights(monkeypatch, tmp_path, config, takes):
+    monkeypatch.setattr(cpu_dtype, "cpu_speeds", lambda threads: SLOW)
+    monkeypatch.setattr(cpu_dtype, "ACCELERATORS", ())
+    if config is not None:
+        (tmp_path / "config.json").write_text(json.dumps(config))
+    assert dtype_words("vllm", tmp_path) == (["--dtype", "float32"] if takes else [])
+
+
+def test_the_quantile_grows_with_the_requests():
+    assert [round(tail_quantile(number), 3) for number in (1, 8, 10, 50, 64, 500, 10_000)] == [
+        0.5, 0.5, 0.5, 0.9, 0.922, 0.99, 0.99,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [8, 64, 200])
+def test_one_slow_request_does_not_move_it_and_a_slow_tail_does(number):
+    even = list(np.linspace(1.0, 1.2, number))
+    once = [*even[:-1], 9.0]
+    assert tail_s(once) == pytest.approx(tail_s(even), rel=0.01)
+    slow = [latency * (1.5 if place % 2 else 1) for place, latency in enumerate(even)]
+    assert tail_s(slow) > 1.1 * tail_s(even)
+
+
+def test_of_many_requests_it_is_the_99th_percentile():
+    found = np.random.default_rng(0).exponential(size=5_000)
+    assert tail_s(list(found)) == pytest.approx(np.percentile(found, 99))
+    with pytest.raises(ValueError, match="no tail"):
+        tail_s([])
+
+
+def test_a_named_interpreter_is_asked_whether_it_has_the_server(tmp_path):
+    python = stand_in(tmp_path)
+    assert program_of("vllm", python) == [python, "-m", "vllm.entrypoints.cli.main", "serve"]
+    assert program_of("sglang", python) == [python, "-m", "sglang.launch_server"]
+    for other in ("/bin/false", str(tmp_path / "none"), str(tmp_path)):
+        with pytest.raises(ModelError, match="runs no Python that has vllm: name the interpreter"):
+            program_of("vllm", other)
+
+
+def test_without_one_this_environment_and_then_the_command_on_path_are_used(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(program.importlib.util, "find_spec", lambda name: None)
+    for server, where in (("vllm", "this environment and not on PATH: name"), ("sglang", "this environment: name")):
+        with pytest.raises(ModelError, match=f"evaluation.server: {server} is not installed in {where}"):
+            program_of(server, None)
+    (tmp_path / "vllm").write_text("#!/bin/sh\n")
+    (tmp_path / "vllm").chmod(0o755)
+    assert program_of("vllm", None) == [str(tmp_path / "vllm"), "serve"]
+    monkeypatch.setattr(program.importlib.util, "find_spec", lambda name: name)
+    assert program_of("vllm", None) == [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve"]
+
+
+def test_a_server_gets_neither_this_projects_path_nor_a_key_to_ask_for(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/project")
+    monkeypatch.setenv("VLLM_API_KEY", "secret")
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+    found = server_environment()
+    assert not {"PYTHONPATH", "VLLM_API_KEY"} & set(found) and found["VLLM_CPU_KVCACHE_SPACE"] == "1"
+    assert found["HF_HUB_OFFLINE"] == "1"
+
+
+def test_a_server_that_a_process_of_a_mesh_starts_is_no_process_of_the_mesh(monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "GROUP_WORLD_SIZE", "ROLE_ARN"):
+        monkeypatch.setenv(name, "1")
+    assert server_environment()["MASTER_ADDR"] == "1", "another tool's"
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    found = server_environment()
+    assert found["ROLE_ARN"] == "1"
+    assert not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "GROUP_WORLD_SIZE"} & found.keys()
+    assert not [name for name in found if name.startswith("TORCHELASTIC")]

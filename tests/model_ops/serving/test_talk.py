@@ -9,14 +9,8 @@ from model_ops.jobs.errors import ModelError
 from model_ops.serving import talk as module
 from model_ops.serving.talk import Talk, _Text
 
-ASKED = {
-    "messages": [{"role": "system", "content": "Add."}, {"role": "user", "content": "def add(a, b): return a + b"}],
-    "temperature": 0.0,
-    "top_p": 1.0,
-    "max_tokens": 24,
-    "seed": 3,
-    "draft": True,
-}
+ASKED = {"messages": [{"role": "system", "content": "Add."}, {"role": "user", "content": "def add(a, b): return a + b"}],
+    "temperature": 0.0, "top_p": 1.0, "max_tokens": 24, "seed": 3, "draft": True}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,8 @@ from pipelines.running.display import follow
 from pipelines.running.outcome import traceback_in
 from pipelines.terminal import shared_options as terminal
 from resources.lake.lake import LakeLayout
-from resources.launching.killed import killed_sentence, memory_sentence
-from resources.launching.launcher import WorkerKilled, WorkerStopped
-from resources.launching.local_launcher import LocalLauncher
+from resources.launching.local_launcher import LocalLauncher, WorkerKilled, WorkerStopped
+from resources.launching.processes import killed_sentence, memory_sentence
 from tests.command import PROJECT
 from tests.reports import process_report
 
@@ -262,7 +261,7 @@ def test_errors_import_nothing_heavy(tmp_path):
 
 def test_each_error_knows_its_exit_code():
     from pipelines.contract.text import RecipeProblemsError
-    from resources.releases.release_names import UnknownReleaseError
+    from resources.releases.release import UnknownReleaseError
     from stores.s3 import GoneError
 
     assert (Misuse.exit_code, CheckFailed.exit_code) == (2, 1)

@@ -6,7 +6,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets import merged_model
+from assets import models
 from pipelines.contract.recipe import read_recipe
 from pipelines.contract.text import RecipeProblemsError
 from resources.artefacts.registry import Registry
@@ -69,7 +69,7 @@ def test_the_stage_hands_over_the_models_that_the_recipe_lists(tmp_path, content
         (draft.directory / "what.txt").write_text(name)
         registry.finish(draft, {})
     resources = {"workshop": Workshop(registry, Launcher(), threads=1), "policy": recipe.policy, "merge_settings": recipe.merge}
-    done = dg.materialize([merged_model.merged_model], resources=resources)
+    done = dg.materialize([models.merged_model], resources=resources)
     made = registry.current("model", "merged_model")
     assert done.success and json.loads((registry.directory(made) / "given.json").read_text()) == inputs
     outside = [item.name for item in made.inputs if item.kind == "external"]

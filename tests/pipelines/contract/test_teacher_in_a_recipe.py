@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from loopback import loopback
 
-from assets import evaluation_report, sft_model, student_model, teacher_answers
+from assets import answers, models, reports
 from pipelines.contract.recipe import read_recipe
 from pipelines.contract.text import RecipeProblemsError
 from resources.artefacts.registry import Registry
@@ -85,7 +85,7 @@ def test_the_fine_tuned_model_teaches_only_after_it_is_trained(tmp_path):
 @pytest.mark.parametrize(("taught", "passed"), [(frozenset({"sft_model"}), True), (frozenset(), False)])
 def test_the_log_s_loss_is_no_judge_of_a_taught_model(taught, passed):
     workshop = SimpleNamespace(current=lambda kind, name: SimpleNamespace(metrics={"loss_base": 2.0, "loss_sft": 3.0}))
-    check = evaluation_report.fine_tuning_helped.node_def.compute_fn.decorated_fn
+    check = reports.fine_tuning_helped.node_def.compute_fn.decorated_fn
     assert check(workshop, ModelPolicy(taught=taught)).passed == passed
 
 
@@ -93,7 +93,7 @@ def test_the_log_s_loss_is_no_judge_of_a_taught_model(taught, passed):
 def test_fine_tuning_helped_where_the_whole_interval_is_a_gain(high, helped):
     metrics = {"loss_base": 2.0, "loss_sft": 1.9, **({} if high is None else {"loss_increase_sft_base_high": high})}
     workshop = SimpleNamespace(current=lambda kind, name: SimpleNamespace(metrics=metrics))
-    found = evaluation_report.fine_tuning_helped.node_def.compute_fn.decorated_fn(workshop, ModelPolicy())
+    found = reports.fine_tuning_helped.node_def.compute_fn.decorated_fn(workshop, ModelPolicy())
     assert found.passed == helped and (found.description is None) == helped
 
 
@@ -131,7 +131,7 @@ def test_from_the_endpoint_to_the_models_that_learn_its_answers(tmp_path):
             "student_settings": recipe.student,
             "curation_settings": recipe.curation,
         }
-        assets = [teacher_answers.teacher_answers, sft_model.sft_model, student_model.student_model]
+        assets = [answers.teacher_answers, models.sft_model, models.student_model]
         assert dg.materialize(
             [assets[0], assets[1]], resources={name: value for name, value in given.items() if name != "student_settings"}
         ).success

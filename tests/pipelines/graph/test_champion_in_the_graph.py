@@ -7,14 +7,15 @@ import json
 import dagster as dg
 import pytest
 
-from assets import evaluation_report, release_candidate
+from assets import release as release_assets
+from assets import reports
 from model_ops.evaluation.measurement import Measurement
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.speculators.registry import speculator_settings
 from resources.artefacts.registry import Registry
-from resources.endpoints.actor import Actor
+from resources.endpoints.approvals import recheck
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
-from resources.endpoints.release_checks import recheck
 from resources.lake.lake import LakeLayout
 from resources.releases.release import Part, Release, ReleaseRef, ReleaseSettings, read_release
 from resources.releases.settings import Gates
@@ -129,9 +130,7 @@ def test_a_drafter_that_accepts_less_than_the_champions_refuses_the_release(tmp_
         "release_settings": ReleaseSettings(gates=only),
         "speculator_settings": speculator_settings(),
     }
-    assert dg.materialize(
-        [evaluation_report.evaluation_report, release_candidate.release_candidate], resources=resources
-    ).success
+    assert dg.materialize([reports.evaluation_report, release_assets.release_candidate], resources=resources).success
     assert (
         launcher.inputs["champion_speculator"] == ("speculator", parts["speculator"].version)
         and "champion" not in launcher.inputs
@@ -175,9 +174,7 @@ def test_a_better_champion_refuses_the_release(tmp_path, monkeypatch, worse, ref
         "release_settings": ReleaseSettings(),
         "speculator_settings": speculator_settings(),
     }
-    assert dg.materialize(
-        [evaluation_report.evaluation_report, release_candidate.release_candidate], resources=resources
-    ).success
+    assert dg.materialize([reports.evaluation_report, release_assets.release_candidate], resources=resources).success
     assert launcher.inputs["champion"] == ("sft_model", served_now.version) and launcher.inputs["target"][0] == "sft_model"
     assert launcher.inputs["served"][0] == "served_answers", "the logged temperature counts without a drafter too"
     expected = [served_now.version]

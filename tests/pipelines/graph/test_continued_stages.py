@@ -5,11 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from assets.evaluation_report import evaluation_report
+from assets.drafter import speculator, speculator_dataset
+from assets.models import sft_model
 from assets.overrides import AnswersOverrides, DrafterOverrides, EvaluationOverrides, SftOverrides
-from assets.sft_model import sft_model
-from assets.speculator import speculator
-from assets.speculator_dataset import speculator_dataset
+from assets.reports import evaluation_report
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.operations.sft_settings import SecondSftSettings, SftSettings
 from model_ops.speculators.eagle3.architecture import Eagle3Settings

@@ -11,7 +11,7 @@ from pipelines.contract.recipe import load_recipe
 from pipelines.graph import decide_sensor as deciding
 from pipelines.graph.decide_sensor import DECISION_TAG, KEPT_TAG, run_request, unchanged_models
 from pipelines.graph.recipe_graph import definitions
-from resources.deciding.actions import work_of
+from resources.deciding.costs import work_of
 from resources.deciding.decisions import Decisions
 from tests.resources.deciding.examples import RECIPE
 from tests.resources.deciding.small_lake import log_day
@@ -131,7 +131,7 @@ def test_a_decision_whose_run_never_came_waits_for_the_end_of_quiet_hours(lake, 
 
 def test_a_request_that_set_quiet_hours_aside_is_asked_for_again_in_them(lake, recipe, instance):
     from resources.deciding.requests import Requests, RetrainingRequest
-    from resources.endpoints.actor import Actor
+    from resources.endpoints.endpoint_log import Actor
 
     Requests(lake, "shop").ask(RetrainingRequest.of("shop", Actor("ana", "test", "now"), "full", ["quiet"]), NOW)
     first, again = (tick(lake, recipe, instance, quiet=["* 9 * * *"]).run_requests for _ in range(2))

@@ -11,7 +11,7 @@ import pytest
 from dagster._core.definitions.repository_definition import SINGLETON_REPOSITORY_NAME
 from dagster._core.storage.tags import CODE_LOCATION_TAG
 
-from assets.release_candidate import _form
+from assets.release import _form
 from pipelines.graph import form_jobs
 from pipelines.graph.form_jobs import ApproveForm, RejectForm, RollbackForm
 from pipelines.graph.recipe_graph import definitions
@@ -20,7 +20,7 @@ from pipelines.storage.locations import location_name
 from resources.catalog.catalog import query
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
-from resources.launching.run_origin import origin_of
+from resources.launching.local_launcher import origin_of
 from resources.manifests.manifest import read_manifest
 from resources.releases.release import ReleasePolicy, ReleaseRef
 

@@ -7,7 +7,7 @@ import json
 import dagster as dg
 import pytest
 
-from assets import evaluation_report, quantized_model, speculator
+from assets import drafter, models, reports
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.speculators.registry import ARCHITECTURES, speculator_settings
@@ -52,7 +52,7 @@ def materialized(tmp_path):
             (draft.directory / "what.txt").write_text(name)
             registry.finish(draft, {})
         done = dg.materialize(
-            [quantized_model.quantized_model, speculator.speculator, evaluation_report.evaluation_report],
+            [models.quantized_model, drafter.speculator, reports.evaluation_report],
             resources={
                 "workshop": Workshop(registry, launcher, threads=1),
                 "policy": policy,

@@ -3,13 +3,12 @@
 import dagster as dg
 import pytest
 
-from assets.endpoint import endpoint
+from assets.release import endpoint
 from resources.artefacts.registry import Registry
 from resources.catalog.catalog import query
-from resources.endpoints.actor import Actor
-from resources.endpoints.approvals import approve, withdraw
+from resources.endpoints.approvals import approve, roll_back, withdraw
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
-from resources.endpoints.rollback import roll_back
 from resources.lake.lake import LakeLayout
 from resources.releases.gate_result import GateResult
 from resources.releases.release import ReleaseError, ReleaseSettings

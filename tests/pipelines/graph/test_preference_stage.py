@@ -160,17 +160,19 @@ CHOSEN = {
 
 
 def materialized(lake, recipe, names, launcher):  # noqa: F811
-    from assets import preference_model
+    from assets import models
 
     chosen = [
         asset
         for asset in recipe_assets(recipe, lake.root)
         if not isinstance(asset, dg.AssetSpec) and next(iter(asset.keys)).path[-1] in names
     ]
-    checks = dg.load_asset_checks_from_modules([preference_model], asset_key_prefix="tutor")
+    checks = dg.load_asset_checks_from_modules([models], asset_key_prefix="tutor")
     resources = {name: value for name, (value, _) in recipe_parts(recipe).items()}
     workshop = Workshop(Registry(lake, "tutor"), launcher, threads=1)
-    mine = checks if "preference_model" in names else []
+    mine = [
+        check for check in checks if {key.asset_key.path[-1] for key in check.check_keys} & {"preference_model"} & set(names)
+    ]
     return dg.materialize([*chosen, *mine], resources={**resources, "workshop": workshop}, raise_on_error=False)
 
 

@@ -155,17 +155,15 @@ def lake(tmp_path):
 
 def materialized(lake, recipe, names, launcher):
     """The graph's own assets of these names and their checks, in one run."""
-    from assets import second_sft_model, sft_model
+    from assets import models
 
     chosen = [
         asset
         for asset in recipe_assets(recipe, lake.root)
         if not isinstance(asset, dg.AssetSpec) and next(iter(asset.keys)).path[-1] in names
     ]
-    checks = dg.load_asset_checks_from_modules(
-        [module for module in (sft_model, second_sft_model) if module.__name__.rpartition(".")[2] in names],
-        asset_key_prefix="tutor",
-    )
+    loaded = dg.load_asset_checks_from_modules([models], asset_key_prefix="tutor")
+    checks = [check for check in loaded if any(key.asset_key.path[-1] in names for key in check.check_keys)]
     resources = {name: value for name, (value, _) in recipe_parts(recipe).items()}
     workshop = Workshop(Registry(lake, "tutor"), launcher, threads=1)
     return dg.materialize([*chosen, *checks], resources={**resources, "workshop": workshop}, raise_on_error=False)

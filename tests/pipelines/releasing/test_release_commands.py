@@ -11,9 +11,9 @@ from model_ops.jobs.errors import CheckFailed, Misuse, UserError
 from pipelines.cli import app
 from pipelines.commands import release as commands
 from resources.catalog.catalog import query
-from resources.endpoints import rollback
-from resources.endpoints.actor import Actor
+from resources.endpoints import approvals
 from resources.endpoints.approvals import approve_release
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
 
@@ -109,12 +109,11 @@ def test_an_approval_is_asked_for_at_a_terminal_and_a_script_names_the_version(l
 
 
 def test_a_rollback_to_weights_that_learnt_erased_rows_needs_a_yes(lake, call, make_release, monkeypatch):
-    from resources.endpoints import rollback
 
     a, b = make_release(lake, 1), make_release(lake, 2)
     for directory in (a, b):
         call("approve", directory.name)
-    monkeypatch.setattr(rollback, "erased_rows", lambda lake, release: 12)
+    monkeypatch.setattr(approvals, "erased_rows", lambda lake, release: 12)
     refused = call("rollback", "tutor")
     assert isinstance(
         refused.exception, CheckFailed
@@ -197,20 +196,20 @@ def test_what_cannot_be_is_one_sentence(lake, call, make_release, words, kind, s
 
 
 def test_nobody_known_approves_nothing(lake, call, make_release, monkeypatch):
-    from resources.endpoints import actor
+    from resources.endpoints import endpoint_log
 
     def unknown():
-        raise actor.ActorError("set MILLRACE_USER")
+        raise endpoint_log.ActorError("set MILLRACE_USER")
 
-    monkeypatch.setattr(actor, "_person", unknown)
+    monkeypatch.setattr(endpoint_log, "_person", unknown)
     refused = call("approve", make_release(lake, 1).name)
     assert isinstance(refused.exception, Misuse) and champion(lake) is None
 
 
 def test_the_systems_account_is_told_how_to_be_a_person(lake, call, make_release, monkeypatch):
-    from resources.endpoints import actor
+    from resources.endpoints import endpoint_log
 
-    monkeypatch.setattr(actor, "_person", lambda: ("root", "system account"))
+    monkeypatch.setattr(endpoint_log, "_person", lambda: ("root", "system account"))
     said = call("approve", make_release(lake, 1).name).output
     assert "approved by root (system account)" in said and "set MILLRACE_USER" in said
 
@@ -283,8 +282,8 @@ def test_a_yes_to_erased_rows_counts_only_where_they_were_shown(tmp_path, make_r
     monkeypatch.setenv("MILLRACE_USER", "ana")
     monkeypatch.setattr(commands, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
     monkeypatch.setattr(commands.typer, "confirm", lambda question: True)
-    monkeypatch.setattr(rollback, "taint_of", lambda *_: shown)
-    monkeypatch.setattr(rollback, "roll_back", roll_back)
+    monkeypatch.setattr(approvals, "taint_of", lambda *_: shown)
+    monkeypatch.setattr(approvals, "roll_back", roll_back)
     with pytest.raises(Misuse, match="enough"):
         commands.rollback("tutor", yes=yes, lake=str(lake.root))
     assert asked == [allowed]

@@ -152,8 +152,7 @@ def test_a_run_that_was_stopped_in_a_worker_is_not_a_failed_one(monkeypatch, tmp
 
     import pipelines.running.run as module
     from resources.lake.lake import LakeLayout
-    from resources.launching.launcher import WorkerStopped
-    from resources.launching.run_origin import is_launched
+    from resources.launching.local_launcher import WorkerStopped, is_launched
 
     @dg.asset
     def sft_model():

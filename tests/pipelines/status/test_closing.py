@@ -14,13 +14,13 @@ from pipelines.running.outcome import INTERRUPTED, Outcome
 from pipelines.status import closing
 from pipelines.status.closing import print_closing
 from resources.artefacts.registry import Registry
-from resources.endpoints.actor import Actor
 from resources.endpoints.approvals import withdraw
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
 from resources.releases.gate_result import GateResult, GateVerdict
 from resources.releases.release import ReleaseRef
-from resources.releasing.quality_text import quality_sentences
+from resources.releasing.worth import quality_sentences
 
 RECIPE = SimpleNamespace(workload="tutor", disabled=[], base_model="tiny", trained={})
 FOUND = [

@@ -19,8 +19,8 @@ from pipelines.status.planned_versions import planned_versions
 from pipelines.status.status_text import print_status
 from pipelines.storage.locations import remember
 from resources.artefacts.registry import Registry
-from resources.endpoints.actor import Actor
 from resources.endpoints.approvals import approve, withdraw
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables

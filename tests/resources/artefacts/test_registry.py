@@ -272,4 +272,4 @@ def test_only_what_is_behind_an_artefact_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(
         current, "read_manifest", lambda directory: (read.append(directory.parent.name), original(directory))[1])  # fmt: skip
     assert current.up_to_date(registry, "model", "sft_model") == sft
-    assert read == ["base_model"]
+    assert read == ["sft_model", "base_model"]

@@ -7,10 +7,9 @@ import pytest
 from resources.catalog.build import rebuild
 from resources.catalog.catalog import query
 from resources.catalog.dataset_relations import RELEASE_RELATIONS
-from resources.endpoints.actor import AUTOMATIC, Actor
-from resources.endpoints.approvals import approve, withdraw
+from resources.endpoints.approvals import approve, roll_back, withdraw
+from resources.endpoints.endpoint_log import AUTOMATIC, Actor
 from resources.endpoints.endpoints import Endpoint
-from resources.endpoints.rollback import roll_back
 from resources.lake.lake import LakeLayout
 from resources.releases.release import ReleaseRef
 

@@ -21,7 +21,7 @@ from interaction_rows import days_of, interaction, store
 from pydantic import ValidationError
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from assets.shortages import tell_shortages
+from assets.presentation import tell_shortages
 from resources.composing import datasets as token_counts
 from resources.composing.dataset_settings import DatasetSettings
 from resources.composing.datasets import build_sft_dataset, count_tokens, local_tokenizers, vocabularies

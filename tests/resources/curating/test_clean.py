@@ -16,6 +16,7 @@ from resources.curating.row_feedback import feedback_notes
 from resources.lake.lake import LakeLayout
 from resources.lake.sql_files import workbench
 from resources.lake.tables import Tables
+from tests.thorough_cases import thorough_except
 
 TEXT = "please explain how the garbage collector of this runtime finds cycles between objects"
 
@@ -151,9 +152,9 @@ def test_feedback_below_the_least_good_value_of_its_name_counts_as_a_thumb_down(
     ([3, 700, 12], None), ([math.nan, 1], None), ([], None),
 ])  # fmt: skip
 def test_a_scale_without_a_least_good_value_is_said_with_a_guess(tables, values, least):
-    rows = [interaction(n, f"{TEXT} {n}", f"answer {n}") for n in range(1, 5)]
+    store(tables, "interactions", [interaction(n, f"{TEXT} {n}", f"answer {n}") for n in range(1, 5)])
     feedback = [{**thumb(value, interaction_id=f"i{n}"), "name": "stars"} for n, value in enumerate(values, 1)]
-    cleaned(tables, rows, CurationSettings(), feedback=[*feedback, thumb(1, interaction_id="i4")])
+    store(tables, "feedback", [*feedback, thumb(1, interaction_id="i4")])
     said = " ".join(feedback_notes(tables, "tutor", FeedbackRules()))
     assert bool(said) == (least is not None)
     if least is not None:
@@ -317,7 +318,7 @@ WITHOUT_SPACES = {
 """Frames, what is asked for in them, and what every answer says."""
 
 
-@pytest.mark.parametrize("language", WITHOUT_SPACES)
+@pytest.mark.parametrize("language", thorough_except(["Japanese", "Korean"], WITHOUT_SPACES))
 def test_prompt_shapes_of_languages_without_spaces_tell_requests_apart_and_stay_so(tables, language):
     """Also those of Korean, whose words end in what they are in the sentence."""
     frames, wanted, answer = WITHOUT_SPACES[language]

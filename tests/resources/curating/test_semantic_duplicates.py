@@ -121,8 +121,7 @@ def test_a_worker_embeds_and_equal_texts_are_equal_vectors(tmp_path, monkeypatch
     from tiny_models import write_target
 
     from model_ops.jobs.job import Job
-    from resources.launching.launcher import WorkerError
-    from resources.launching.local_launcher import LocalLauncher
+    from resources.launching.local_launcher import LocalLauncher, WorkerError
 
     write_target(tmp_path / "model", layers=2)
     texts = ["def add(a, b):", "print('hello world')", "", "def add(a, b):", None, "x = 1\n" * 5_000, "\n"]

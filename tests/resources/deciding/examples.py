@@ -5,34 +5,14 @@ from datetime import UTC, date, datetime, timedelta
 
 from resources.deciding.costs import ActionCost
 from resources.deciding.decisions import Decision, Option
-from resources.deciding.evidence import Evidence, RecipeFacts, TrainingRecord
-from resources.deciding.settings import DecideSettings
+from resources.deciding.evidence import DecideSettings, Evidence, RecipeFacts, TrainingRecord
 from resources.stages.model_policy import ModelPolicy
 
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
 SETTINGS = DecideSettings(enabled=True)
-FACTS = RecipeFacts(
-    "shop",
-    ModelPolicy(
-        off=frozenset(
-            {
-                "second_sft",
-                "preference",
-                "reward_model",
-                "rft",
-                "merge",
-                "teacher",
-                "curation.judge",
-                "datasets.rl_prompts",
-                "datasets.calibration",
-                "datasets.preference",
-            }
-        )
-    ),
-    architecture="eagle3",
-    evaluation_prompts=200,
-    decide=SETTINGS,
-)
+OFF = frozenset({"second_sft", "preference", "reward_model", "rft", "merge", "teacher", "curation.judge"})
+OFF |= {"datasets.rl_prompts", "datasets.calibration", "datasets.preference"}
+FACTS = RecipeFacts("shop", ModelPolicy(off=OFF), architecture="eagle3", evaluation_prompts=200, decide=SETTINGS)
 
 
 def with_settings(settings, facts=FACTS):
@@ -40,17 +20,8 @@ def with_settings(settings, facts=FACTS):
 
 
 DRAFTER, MODEL = TrainingRecord("d1", 1_000), TrainingRecord("m1", 1_000)
-SEEN = Evidence(
-    "shop",
-    "r1",
-    rows=1_300,
-    newest_day=date(2026, 6, 9),
-    drafter=DRAFTER,
-    model=MODEL,
-    requests_a_day=1_000_000,
-    answer_tokens_a_request=100,
-    tokens_per_second=1_000.0,
-)
+TRAFFIC = {"requests_a_day": 1_000_000, "answer_tokens_a_request": 100, "tokens_per_second": 1_000.0}
+SEEN = Evidence("shop", "r1", rows=1_300, newest_day=date(2026, 6, 9), drafter=DRAFTER, model=MODEL, **TRAFFIC)
 COSTS = {
     "drafter_continued": ActionCost({"speculator": 900.0}),
     "drafter_new": ActionCost({"speculator": 3_600.0}),
@@ -73,24 +44,8 @@ def decision(
     """A decision that started a run, settled unless it is open."""
     ts = NOW - timedelta(days=days_ago)
     option = Option(action, predicted_s, None, predicted_gain)
-    settled = Decision(
-        "shop",
-        f"{number:016x}",
-        ts,
-        "new_logs",
-        "",
-        {"devices": 1},
-        [option],
-        action,
-        "",
-        False,
-        "run",
-        outcome,
-        cost_s,
-        None,
-        gain,
-        ts + timedelta(hours=1),
-    )
+    about = ("shop", f"{number:016x}", ts, "new_logs", "", {"devices": 1}, [option], action, "", False)
+    settled = Decision(*about, "run", outcome, cost_s, None, gain, ts + timedelta(hours=1))
     return replace(settled, **more)
 
 

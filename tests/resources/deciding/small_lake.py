@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 import pyarrow as pa
 
 from resources.artefacts.registry import Registry
-from resources.endpoints.actor import Actor
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables
@@ -25,11 +25,8 @@ def log_day(lake, day, rows, source="gateway"):
     """A day of clean rows with 100 answer tokens each, in both tables."""
     ts = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
     for name, more in (("interactions", {"completion_tokens": 100}), ("cleaned_interactions", {"status": "ok"})):
-        table = [
-            dict.fromkeys(SCHEMAS[name].names)
-            | {"workload": "shop", "dt": day, "interaction_id": f"{day}-{number}", "ts": ts, "source": source, **more}
-            for number in range(rows)
-        ]
+        row = dict.fromkeys(SCHEMAS[name].names) | {"workload": "shop", "dt": day, "ts": ts, "source": source, **more}
+        table = [row | {"interaction_id": f"{day}-{number}"} for number in range(rows)]
         Tables(lake).replace(name, pa.Table.from_pylist(table, schema=SCHEMAS[name]), workload="shop", dt=[day])
 
 
@@ -54,9 +51,8 @@ def make_all(lake, read, run_id="", **of_drafter):
     registry = Registry(lake, "shop", run_id=run_id)
 
     def made(kind, name, inputs, metrics=None, files=None, **config):
-        draft = registry.draft(
-            kind, name, name, ("resources/stages/table.py",), {"read": read, **config}, [item.as_input() for item in inputs]
-        )
+        config, given = {"read": read, **config}, [item.as_input() for item in inputs]
+        draft = registry.draft(kind, name, name, ("resources/stages/table.py",), config, given)
         draft.directory.mkdir(parents=True, exist_ok=True)
         for file, content in {"file": f"{name} {read}", **(files or {})}.items():
             (draft.directory / file).write_text(content)
@@ -69,41 +65,19 @@ def make_all(lake, read, run_id="", **of_drafter):
         models.append(made("model", name, [rows_, *models[-1:]], steps=100))
     answers = made("dataset", "speculator_dataset", [models[-1], rows_], prompts=500)
     drafter = made("model", "speculator", [models[-1], answers], {"validation_expected_tau": 2.0, **of_drafter}, steps=100)
-    report = made(
-        "dataset",
-        "evaluation_report",
-        [models[-1], drafter, rows_],
-        {"tau_eagle3_as_logged": 2.0, "tokens_per_second_none_as_logged": 1_000.0},
-        prompts=200,
-    )
-    release = made(
-        "release",
-        "release",
-        [models[-1], drafter, report],
-        files={
-            "release.json": json.dumps(
-                {
-                    "workload": "shop",
-                    "target": part(models[-1], lake),
-                    "speculator": part(drafter, lake),
-                    "num_speculative_tokens": 3,
-                    "gates": [],
-                }
-            )
-        },
-    )
+    metrics = {"tau_eagle3_as_logged": 2.0, "tokens_per_second_none_as_logged": 1_000.0}
+    report = made("dataset", "evaluation_report", [models[-1], drafter, rows_], metrics, prompts=200)
+    parts = {"target": part(models[-1], lake), "speculator": part(drafter, lake)}
+    content = json.dumps({"workload": "shop", **parts, "num_speculative_tokens": 3, "gates": []})
+    release = made("release", "release", [models[-1], drafter, report], files={"release.json": content})
     directory = lake.artefacts("release") / "shop" / release.version
     Endpoint(lake, "shop").nominate(ReleaseRef.of(directory))
     return release
 
 
 def part(manifest, lake):
-    return {
-        "path": f"models/{manifest.name}/{manifest.version}",
-        "name": manifest.name,
-        "version": manifest.version,
-        "digest": manifest.digest,
-    }
+    path = f"models/{manifest.name}/{manifest.version}"
+    return {"path": path, "name": manifest.name, "version": manifest.version, "digest": manifest.digest}
 
 
 def promote(lake, release):

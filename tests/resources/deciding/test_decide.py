@@ -8,11 +8,11 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from resources.deciding.decisions import Decisions
+from resources.deciding.evidence import BudgetSettings
 from resources.deciding.gather import gather
 from resources.deciding.policy import decide, preview
 from resources.deciding.requests import RetrainingRequest
-from resources.deciding.settings import BudgetSettings
-from resources.endpoints.actor import Actor
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
 from resources.releases.release import ReleaseRef
 from stores.mirror.bucket import Conflict
@@ -93,9 +93,8 @@ def untimed(lake, stage="quantized_model"):
     """The lake, as if no version of a stage said how long it took."""
     for path in (lake.root / "models").glob(f"*/{stage}/*/manifest.json"):
         made = json.loads(path.read_text())
-        path.write_text(
-            json.dumps(made | {"metrics": {key: each for key, each in made["metrics"].items() if key != "seconds"}})
-        )
+        del made["metrics"]["seconds"]
+        path.write_text(json.dumps(made))
 
 
 @pytest.mark.parametrize("budget", ["device_hours_per_week", "money_per_week"])
@@ -105,11 +104,7 @@ def test_a_run_of_unknown_cost_is_refused_by_a_budget_of_costs_and_the_sentence_
     settings = BUSY.model_copy(update={"price_per_device_hour": 1.0, "budget": BudgetSettings(**{budget: 100.0})})
     made = decide(lake, with_settings(settings, facts), [], NOW)
     assert made.work is None and made.decision.evidence["held"] == "budget"
-    assert (
-        f"{budget} is set" in made.decision.why
-        and "millrace run" in made.decision.why
-        and "quantized_model" in made.decision.why
-    )
+    assert all(words in made.decision.why for words in (f"{budget} is set", "millrace run", "quantized_model"))
     assert "price_per_device_hour" not in made.decision.why
     assert decide(lake, with_settings(BUSY, facts), [], NOW).work is not None  # a budget of runs alone is kept anyway
 
@@ -181,11 +176,8 @@ def test_a_lake_that_was_never_trained_is_left_to_a_person(tmp_path):
 
 
 def test_a_time_of_the_cron_that_is_held_for_days_is_decided_once_when_the_hold_ends(lake):
-    facts, ledger, quiet = (
-        replace(FACTS, cron="0 3 * * 5"),
-        Decisions(lake, "shop"),
-        BUSY.model_copy(update={"quiet": ["* * 5-9 6 *"]}),
-    )
+    facts, quiet = replace(FACTS, cron="0 3 * * 5"), BUSY.model_copy(update={"quiet": ["* * 5-9 6 *"]})
+    ledger = Decisions(lake, "shop")
     ledger.record(decide(lake, with_settings(quiet, facts), [], NOW).decision)  # Friday the 5th
     for hours in (20, 26, 86):
         assert decide(lake, with_settings(quiet, facts), ledger.all(), NOW + timedelta(hours=hours)).decision is None
@@ -217,11 +209,8 @@ def test_a_newer_time_of_the_cron_replaces_one_that_is_held(lake):
 @pytest.mark.parametrize("why", ["nothing was seen of it", "it was a dry run"])
 def test_a_time_of_the_cron_that_nothing_held_is_over_after_a_day(lake, why):
     facts = replace(FACTS, cron="0 3 * * 5")
-    seen = (
-        [decide(lake, with_settings(BUSY.model_copy(update={"dry_run": True}), facts), [], NOW).decision]
-        if "dry" in why
-        else []
-    )
+    dry = with_settings(BUSY.model_copy(update={"dry_run": True}), facts)
+    seen = [decide(lake, dry, [], NOW).decision] if "dry" in why else []
     assert decide(lake, with_settings(BUSY, facts), seen, NOW + timedelta(hours=17)).decision.cause == "schedule"
     assert decide(lake, with_settings(BUSY, facts), seen, NOW + timedelta(hours=26)).decision is None
 

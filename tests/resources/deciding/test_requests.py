@@ -8,10 +8,10 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from resources.deciding.decisions import Decisions
+from resources.deciding.evidence import BudgetSettings
 from resources.deciding.policy import decide, preview, pulse
 from resources.deciding.requests import DESPITE, RequestError, Requests, RetrainingRequest, folder_of
-from resources.deciding.settings import BudgetSettings
-from resources.endpoints.actor import Actor
+from resources.endpoints.endpoint_log import Actor
 from resources.lake.lake import LakeLayout
 from stores.mirror.bucket import Conflict
 from tests.resources.deciding.examples import FACTS, SETTINGS, decision, with_settings
@@ -35,16 +35,9 @@ def test_a_request_is_decided_before_a_new_day_and_its_row_says_who_asked_and_wh
     assert is_new and (found.cause, found.action, found.outcome) == ("request", "drafter_new", "waiting")
     assert found.cause_text == "ana asked for a new drafter: the prices of June are wrong"
     assert found.why.startswith("a new drafter costs about ") and found.why.endswith(": ana asks for it")
-    assert found.evidence["request"] == {
-        "workload": "shop",
-        "by": "ana",
-        "identity_from": "MILLRACE_USER",
-        "why": "the prices of June are wrong",
-        "action": "drafter_new",
-        "despite": [],
-        "request_id": request.request_id,
-        "ts": "2026-06-05T09:00:00+00:00",
-    }
+    who = {"by": "ana", "identity_from": "MILLRACE_USER", "why": "the prices of June are wrong"}
+    asked = {"workload": "shop", "action": "drafter_new", "despite": [], "request_id": request.request_id}
+    assert found.evidence["request"] == {**who, **asked, "ts": "2026-06-05T09:00:00+00:00"}
     assert "speculator" in made.work.stages and "sft_model" in made.work.pinned
     assert {each.why_not for each in found.options if each.action in ("full", "nothing")} == {"ana asked for a new drafter"}
     ended = replace(found, outcome="released", settled_ts=NOW - timedelta(days=1))
@@ -55,10 +48,8 @@ def test_the_same_words_are_one_request_until_it_is_decided(lake):
     first, is_new = ask(lake)
     again, second_is_new = ask(lake, now=NOW + timedelta(minutes=5))
     assert (is_new, second_is_new) == (True, False) and again == first
-    assert all(
-        ask(lake, now=NOW + timedelta(minutes=6), **more)[1]
-        for more in ({"action": "drafter_new"}, {"by": replace(ANA, name="ben")})
-    )
+    others = ({"action": "drafter_new"}, {"by": replace(ANA, name="ben")})
+    assert all(ask(lake, now=NOW + timedelta(minutes=6), **more)[1] for more in others)
     ledger = Decisions(lake, "shop")
     ledger.record(decide(lake, with_settings(BUSY), [], NOW).decision)
     later, third_is_new = ask(lake, now=NOW + timedelta(days=9))
@@ -137,10 +128,8 @@ def test_a_preview_keeps_nothing_and_says_what_would_hold_it(lake):
     found, hold = preview(wanted, lake, with_settings(QUIET), [], NOW)
     assert (found.action, found.dry_run, found.outcome) == ("drafter_continued", True, "not_run") and "quiet" in hold
     said = found.preview_sentence(hold)
-    assert (
-        said.startswith("dry run, nothing is kept or started. The decision would be: a drafter continued")
-        and "It would wait" in said
-    )
+    assert said.startswith("dry run, nothing is kept or started. The decision would be: a drafter continued")
+    assert "It would wait" in said
     assert Requests(lake, "shop").all() == [] and decide(lake, with_settings(BUSY), [], NOW).decision is None
 
 

@@ -181,7 +181,7 @@ def test_a_release_depends_on_no_code_that_trains_or_reads_weights():
     doors = [file for file in found if file.endswith("/__init__.py")]
     assert {file for file in found if file.startswith("model_ops/")} - {*doors} == {"model_ops/files/atomic_files.py",
         "model_ops/files/columns.py", "model_ops/drafting/ngram.py", "model_ops/jobs/errors.py",
-        "model_ops/evaluation/drafting_measurements.py", "model_ops/evaluation/measurement.py", "model_ops/files/file_locks.py",
+        "model_ops/evaluation/measurement.py", "model_ops/files/file_locks.py",
         "model_ops/adapters/adapter_base.py", "model_ops/files/template_files.py", "model_ops/serving/lora_flags.py",
         "model_ops/serving/command.py", "model_ops/drafting/drafts.py", "model_ops/drafting/drafting_choice.py",
         "model_ops/serving/service.py", "model_ops/jobs/job.py", "model_ops/speculators/serving.py",
@@ -230,7 +230,7 @@ def test_an_artefact_is_found_again_after_a_comment_changed_and_made_anew_after_
 def test_curation_depends_on_the_worker_that_embeds_where_it_embeds(tmp_path, semantic, counts):
     from types import SimpleNamespace
 
-    from assets import curated_interactions as asset
+    from assets import traffic as asset
     from resources.curating.curation import CurationSettings
     from resources.manifests.manifest import Input
 

@@ -11,8 +11,7 @@ import threading
 import pytest
 
 from resources.endpoints import endpoints
-from resources.endpoints.actor import Actor
-from resources.endpoints.endpoint_log import EndpointLog
+from resources.endpoints.endpoint_log import Actor, EndpointLog
 from resources.endpoints.endpoints import Endpoint, EndpointError, workloads_with_endpoints
 from resources.lake.lake import LakeLayout
 from resources.releases.release import ReleaseRef
@@ -149,7 +148,7 @@ def test_killed_processes_leave_whole_entries_and_a_log_that_goes_on(tmp_path):
         import itertools, sys
         from resources.lake.lake import LakeLayout
         from resources.endpoints.endpoints import Endpoint
-        from resources.endpoints.actor import Actor
+        from resources.endpoints.endpoint_log import Actor
         from resources.releases.release import ReleaseRef
         endpoint, by = Endpoint(LakeLayout.open(sys.argv[1]), "tutor"), Actor("ana", "MILLRACE_USER")
         for number in itertools.count():

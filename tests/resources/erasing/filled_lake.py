@@ -26,17 +26,10 @@ SESSIONS = {"ann": ["ann-1", "ann-2"], "bob": ["bob-1", "bob-2", "bob-3"], "eve"
 
 def pair(request, user, session, messages, answer, day):
     body = {"model": "m", "messages": messages, "user": user}
-    return {
-        "request": {k: v for k, v in body.items() if v is not None},
-        "session_id": session,
-        "timestamp": f"2026-06-0{day}T10:00:00Z",
-        "response": {
-            "id": request,
-            "object": "chat.completion",
-            "model": "m",
-            "choices": [{"index": 0, "message": {"role": "assistant", "content": answer}, "finish_reason": "stop"}],
-        },
-    }
+    asked = {name: value for name, value in body.items() if value is not None}
+    choices = [{"index": 0, "message": {"role": "assistant", "content": answer}, "finish_reason": "stop"}]
+    response = {"id": request, "object": "chat.completion", "model": "m", "choices": choices}
+    return {"request": asked, "session_id": session, "timestamp": f"2026-06-0{day}T10:00:00Z", "response": response}
 
 
 def records():
@@ -47,26 +40,14 @@ def records():
             mark = f"{MARK} zebras " if user == "ann" else ""  # a word of hers names the shape of her prompts
             asked = f"{mark}How do I grind wheat number {number} for {user} in an old mill by the river?"
             first = [{"role": "system", "content": "You help millers."}, {"role": "user", "content": asked}]
-            answer = (
-                f"Set the {mark}stones of {user} number {number} close and feed the grain slowly, then sift the flour twice."
-            )
-            later = [
-                *first,
-                {"role": "assistant", "content": answer},
-                {"role": "user", "content": f"And how is the {mark}flour of {user} number {number} kept dry in winter?"},
-            ]
-            day = 1 + number % 2
+            whose, day = f"of {user} number {number}", 1 + number % 2
+            answer = f"Set the {mark}stones {whose} close and feed the grain slowly, then sift the flour twice."
+            then = {"role": "user", "content": f"And how is the {mark}flour {whose} kept dry in winter?"}
+            later = [*first, {"role": "assistant", "content": answer}, then]
+            last = f"Keep the {mark}flour {whose} in a wooden chest above the oven, away from walls."
+            asker = None if session == "ann-2" else user
             found.append(pair(f"request-{session}-1", user, session, first, answer, day))
-            found.append(
-                pair(
-                    f"request-{session}-2",
-                    None if session == "ann-2" else user,
-                    session,
-                    later,
-                    f"Keep the {mark}flour of {user} number {number} in a wooden chest above the oven, away from walls.",
-                    day,
-                )
-            )
+            found.append(pair(f"request-{session}-2", asker, session, later, last, day))
     return found
 
 
@@ -83,10 +64,7 @@ def write_logs(home):
 
 
 def sources(home):
-    return {
-        "gateway": SourceSettings(uri=str(home / "gateway.jsonl")),
-        "thumbs": SourceSettings(uri=str(home / "thumbs.jsonl")),
-    }
+    return {name: SourceSettings(uri=str(home / f"{name}.jsonl")) for name in ("gateway", "thumbs")}
 
 
 def made(registry, kind, name, inputs, fill, op=None):
@@ -96,6 +74,24 @@ def made(registry, kind, name, inputs, fill, op=None):
     return draft.finished or registry.finish(draft, {})
 
 
+def learnt_datasets(lake):
+    """curated_interactions and sft_dataset of cleaned rows."""
+    tables, registry = Tables(lake), Registry(lake, "tutor")
+    inputs, split = (
+        [Input(kind="table", name="interactions", digest="1" * 64)],
+        DatasetSettings(test_share=0, validation_share=0),
+    )
+
+    def select(output):
+        curate(tables, "tutor", output, CURATION, None)
+
+    def compose(output):
+        build_sft_dataset(registry.directory(curated) / "curated.parquet", None, output, split, tables)
+
+    curated = made(registry, "dataset", "curated_interactions", inputs, select)
+    return curated, made(registry, "dataset", "sft_dataset", [curated.as_input()], compose)
+
+
 def filled(home, logs):
     """Logs to a release, by the project's own steps where they need no weights."""
     lake = LakeLayout.open(home)
@@ -103,26 +99,7 @@ def filled(home, logs):
     ingest(tables, "tutor", sources(logs))
     days = sorted(tables.rows_by_day("interactions", "tutor"))
     clean(tables, "tutor", days, CURATION)
-    curated = made(
-        registry,
-        "dataset",
-        "curated_interactions",
-        [Input(kind="table", name="interactions", digest="1" * 64)],
-        lambda output: curate(tables, "tutor", output, CURATION, None),
-    )
-    rows = made(
-        registry,
-        "dataset",
-        "sft_dataset",
-        [curated.as_input()],
-        lambda output: build_sft_dataset(
-            registry.directory(curated) / "curated.parquet",
-            None,
-            output,
-            DatasetSettings(test_share=0, validation_share=0),
-            tables,
-        ),
-    )
+    _, rows = learnt_datasets(lake)
     shown = made(registry, "dataset", "length_report", [rows.as_input()], lambda output: _rendered(output, lake))
     model = made(registry, "model", "sft_model", [rows.as_input()], _weights)
     made(registry, "model", "merged_model", [model.as_input()], _weights)
@@ -151,18 +128,13 @@ def _side_by_side(lake):
     """Rows as an evaluation report keeps them for the approval page."""
     rows = Tables(lake).open("interactions").to_pyarrow_table().to_pylist()
     said = [{"role": "user", "text": message["content"]} for message in json.loads(rows[0]["messages"])]
+    line = {"kind": "regression", "change": 0.5, "target_loss": 2.0, "champion_loss": 1.5, "tokens": 9, "ts": None}
+    line |= {"target": "no", "champion": "yes"}
     return [
         {
+            **line,
             "row_id": row["interaction_id"],
-            "kind": "regression",
-            "change": 0.5,
-            "target_loss": 2.0,
-            "champion_loss": 1.5,
-            "tokens": 9,
-            "ts": None,
             "logged": json.loads(row["completion"])["content"],
-            "target": "no",
-            "champion": "yes",
             "prompt": [{"role": each["role"], "text": each["content"]} for each in json.loads(row["messages"])] or said,
         }
         for row in rows
@@ -174,33 +146,18 @@ def _release(output, lake, model):
     from resources.releases.release import write_release
     from resources.releases.settings import Gates
     from resources.releasing.gates import GateInputs, check_gates
-    from resources.releasing.page import render
+    from resources.releasing.model_card import render
     from resources.releasing.summary import Summary
 
     output.mkdir(parents=True, exist_ok=True)
     [gate] = check_gates(Gates(**{**dict.fromkeys(Gates.model_fields), "erased_rows": 0}), GateInputs([]))
     write_release(output, "tutor", model, None, 0, [gate], ARCHITECTURES["eagle3"].serving)
-    row = next(
-        row["interaction_id"]
-        for row in Tables(lake).open("interactions").to_pyarrow_table().to_pylist()
-        if MARK in row["messages"]
-    )
+    rows = Tables(lake).open("interactions").to_pyarrow_table().to_pylist()
+    row = next(row["interaction_id"] for row in rows if MARK in row["messages"])
     (output / "report.md").write_text(f"worst row: {row}\n")
     summary = Summary("tutor", None, {}, {}, {}, False, gates=[gate], release=output.name)
-    (output / "approval.html").write_text(
-        render(
-            "approval.html.j2",
-            summary=summary,
-            champion="0123456789ab",
-            sections=[],
-            beside={},
-            other="champion",
-            harm="",
-            why="",
-            gains=[],
-            worst=_side_by_side(lake),
-        )
-    )
+    about = {"champion": "0123456789ab", "sections": [], "beside": {}, "other": "champion", "harm": "", "why": "", "gains": []}
+    (output / "approval.html").write_text(render("approval.html.j2", summary=summary, worst=_side_by_side(lake), **about))
 
 
 def _further(lake, shown):

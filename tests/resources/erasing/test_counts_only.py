@@ -1,20 +1,31 @@
 """Zero retention: of some sources nothing but counts stays once weights have learnt their rows."""
 
 import json
+import os
+from datetime import UTC, datetime
 
 import pyarrow.parquet as pq
 import pytest
-from filled_lake import MARK, pair
+from filled_lake import CURATION, MARK, pair
+from pydantic import ValidationError
 
 from benchmarks.lake_bytes import places_of
 from resources.artefacts.registry import Registry, current_manifests, up_to_date
 from resources.artefacts.taint import tainted
-from resources.digests.slices import all_digests
-from resources.endpoints.actor import Actor
-from resources.erasing.counts_only import is_learnt, keep_counts_only, rows_with_text
+from resources.curating.cleaning import clean, stale_days
+from resources.curating.selection import curate
+from resources.digests.slices import all_digests, slice_digest
+from resources.endpoints.endpoint_log import Actor
 from resources.erasing.erasure import complete_unfinished, forget
 from resources.erasing.journal import ask_for, unfinished
-from resources.erasing.retention import RetentionSettings, old_data, remove_old_data
+from resources.erasing.retention import (
+    RetentionSettings,
+    is_learnt,
+    keep_counts_only,
+    old_data,
+    remove_old_data,
+    rows_with_text,
+)
 from resources.lake.lake_use import LakeInUse, at_work
 from resources.lake.tables import Tables
 from resources.manifests.manifest import changed_files
@@ -50,9 +61,7 @@ def test_no_byte_of_the_texts_stays_and_counts_lineage_and_models_do(lake, whole
     assert {row["source_uri"] for row in table(lake, "retired")} == {str(whole[1] / "gateway.jsonl")}
     assert len(table(lake, "quarantine")) == 2 and not any(row["raw"] for row in table(lake, "quarantine"))
     report = ingest(Tables(lake), "tutor", {"gateway": SourceSettings(uri=str(whole[1] / "gateway.jsonl"))})
-    assert report.total.objects == 0 and table(lake, "erasures") == [], (
-        "what was read is not read again, and nothing forbids it"
-    )
+    assert report.total.objects == 0 and table(lake, "erasures") == [], "not read again, and nothing forbids it"
 
 
 def test_a_run_without_new_logs_makes_nothing_again(lake, tmp_path):
@@ -77,9 +86,8 @@ def test_other_code_makes_nothing_again_from_rows_that_are_gone(lake):
         slices = [workshop.slice("interactions")]
         rows = workshop.build("dataset", "rows", "op", (code,), config, slices, lambda output: (output / "r").touch() or {})
         learnt = [Registry(lake, "tutor").current("dataset", "sft_dataset").as_input()]
-        model = workshop.build(
-            "model", "student_model", "op", (code,), config, learnt, lambda output: (output / "m").touch() or {}
-        )
+        work = lambda output: (output / "m").touch() or {}  # noqa: E731
+        model = workshop.build("model", "student_model", "op", (code,), config, learnt, work)
         return rows.version, model.version
 
     code, other = "model_ops/jobs/job.py", "model_ops/jobs/errors.py"
@@ -135,3 +143,127 @@ def test_retain_removes_them_and_waits_for_a_run(lake):
         remove_old_data(lake, "tutor", settings)
     assert remove_old_data(lake, "tutor", settings).counts_only == {"interactions": 14, "feedback": 2, "quarantine": 2}
     assert places_of({MARK}, lake.root) == [] and old_data(lake, "tutor", settings).counts_only == {}
+
+
+NOW = datetime(2026, 6, 4, 12, tzinfo=UTC)
+RAW_FIRST = RetentionSettings(raw_days=2, curated_days=300, old_files_days=0)
+"""On NOW, raw rows of 1 June are too old and those of 2 June are not."""
+
+
+def rows(lake, name, day=None):
+    found = Tables(lake).open(name).to_pyarrow_table().to_pylist()
+    return [row for row in found if day is None or row["dt"].day == day]
+
+
+def said(lake, day):
+    return [row["messages"] for row in rows(lake, "interactions", day) if row["messages"] is not None]
+
+
+def curated(lake, output):
+    report = curate(Tables(lake), "tutor", output, CURATION, None)
+    return report.as_metrics(), (output / "curated.parquet").read_bytes()
+
+
+def digests(lake):
+    tables = Tables(lake)
+    slices = (("interactions", False), ("interactions", True), ("cleaned_interactions", False), ("feedback", False))
+    return {(name, served): slice_digest(tables, name, "tutor", served) for name, served in slices}
+
+
+def test_raw_rows_are_emptied_and_nothing_made_from_them_changes(lake, tmp_path):
+    before, rows_before = digests(lake), curated(lake, tmp_path / "before" / "v")
+    plan = old_data(lake, "tutor", RAW_FIRST, NOW)
+    done = remove_old_data(lake, "tutor", RAW_FIRST, NOW)
+    assert plan.emptied == done.emptied == {"interactions": 8, "feedback": 2} and done.rows == {}
+    assert said(lake, 1) == [] and len(said(lake, 2)) == 6 and len(rows(lake, "cleaned_interactions", 1)) == 8
+    assert {(row["comment"], row["value"]) for row in rows(lake, "feedback")} == {(None, 0), (None, 1)}
+    assert digests(lake) == before and stale_days(Tables(lake), "tutor", CURATION) == []
+    assert curated(lake, tmp_path / "after" / "v") == rows_before
+    assert old_data(lake, "tutor", RAW_FIRST, NOW).emptied == {}
+
+
+def test_changed_rules_clean_the_other_days_only(lake):
+    remove_old_data(lake, "tutor", RAW_FIRST, NOW)
+    stricter = CURATION.model_copy(update={"length": CURATION.length.model_copy(update={"min_answer": 10_000})})
+    assert [day.day for day in stale_days(Tables(lake), "tutor", stricter)] == [2]
+    first_day = rows(lake, "cleaned_interactions", 1)
+    clean(Tables(lake), "tutor", [row["dt"] for row in rows(lake, "cleaned_interactions")], stricter)
+    assert rows(lake, "cleaned_interactions", 1) == first_day
+    assert {row["status"] for row in rows(lake, "cleaned_interactions", 2)} == {"answer_too_short"}
+    assert stale_days(Tables(lake), "tutor", stricter) == []
+
+
+@pytest.mark.slow
+def test_rows_that_arrive_late_join_the_emptied_ones(lake, whole, tmp_path):
+    remove_old_data(lake, "tutor", RAW_FIRST, NOW)
+    logs = tmp_path / "late"
+    logs.mkdir()
+    question = [{"role": "user", "content": "Which sieve keeps the bran out of fine flour?"}]
+    answer = "A silk sieve of a narrow mesh keeps the bran out, if you shake it slowly and twice."
+    late = pair("request-late", "zoe", "zoe-1", question, answer, 1)
+    again = json.loads((whole[1] / "gateway.jsonl").read_text().split("\n")[0])
+    (logs / "late.jsonl").write_text("".join(json.dumps(record) + "\n" for record in (late, again)))
+    tables = Tables(lake)
+    report = ingest(tables, "tutor", {"gateway": SourceSettings(uri=str(logs / "late.jsonl"))})
+    assert (report.total.rows, report.total.repeated) == (1, 1)  # a copy of an emptied row is known
+    assert remove_old_data(lake, "tutor", RAW_FIRST, NOW).emptied == {}  # not before it was cleaned
+    assert len(said(lake, 1)) == 1 and [day.day for day in stale_days(tables, "tutor", CURATION)] == [1]
+    clean(tables, "tutor", stale_days(tables, "tutor", CURATION), CURATION)
+    assert len(rows(lake, "cleaned_interactions", 1)) == 9 and stale_days(tables, "tutor", CURATION) == []
+    decided = [row for row in rows(lake, "decisions", 1) if row["stage"] == "clean"]
+    assert len(decided) == len({row["interaction_id"] for row in decided}) == 9
+    assert remove_old_data(lake, "tutor", RAW_FIRST, NOW).emptied == {"interactions": 1}
+    assert said(lake, 1) == [] and stale_days(tables, "tutor", CURATION) == []
+
+
+@pytest.mark.parametrize("more", ["", "\n"])
+def test_a_touched_or_a_changed_log_brings_no_emptied_text_back(lake, whole, more):
+    remove_old_data(lake, "tutor", RAW_FIRST, NOW)
+    before = rows(lake, "interactions")
+    with (whole[1] / "gateway.jsonl").open("a") as log:
+        log.write(more)
+    os.utime(whole[1] / "gateway.jsonl", (7, 7))
+    report = ingest(Tables(lake), "tutor", {"gateway": SourceSettings(uri=str(whole[1] / "gateway.jsonl"))})
+    assert report.total.objects == len(more) and said(lake, 1) == [] and len(said(lake, 2)) == 6
+    assert sorted(rows(lake, "interactions"), key=str) == sorted(before, key=str)
+    assert stale_days(Tables(lake), "tutor", CURATION) == []
+
+
+def test_an_erasure_finds_everything_of_emptied_rows(lake):
+    remove_old_data(lake, "tutor", RAW_FIRST, NOW)
+    plan = forget(lake, ask_for(Tables(lake), "user", "ann"), Actor("tester", "test"), vacuum=True)
+    assert plan.interactions == 4 and places_of({MARK}, lake.root) == []
+
+
+def test_an_erased_turn_takes_the_later_turns_that_repeat_it(lake):
+    remove_old_data(lake, "tutor", RAW_FIRST, NOW)
+    assert said(lake, 1) == []
+    plan = forget(lake, ask_for(Tables(lake), "interaction", "request-bob-1-1"), Actor("tester", "test"))
+    assert plan.interactions == 2
+
+
+def test_rows_go_whole_after_curated_days(lake):
+    settings = RetentionSettings(raw_days=1, curated_days=2)
+    plan = old_data(lake, "tutor", settings, NOW)
+    assert plan.rows["interactions"] == 8 and plan.emptied == {"interactions": 6}
+    assert remove_old_data(lake, "tutor", settings, NOW).emptied == {"interactions": 6}
+    assert rows(lake, "interactions", 1) == rows(lake, "cleaned_interactions", 1) == [] == said(lake, 2)
+    assert len(rows(lake, "cleaned_interactions", 2)) == 6 and stale_days(Tables(lake), "tutor", CURATION) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "remedy"),
+    [
+        ({"curated_days": 30}, "add raw_days of at most 30"),
+        ({"raw_days": 90, "curated_days": 30}, "set raw_days to at most 30"),
+        ({"curated_days": 30, "rows_days": 60}, "set raw_days to at most 30"),
+        (
+            {"raw_days": 30, "rows_days": 60},
+            "keep rows_days alone, or keep raw_days and write curated_days: 60 instead of rows_days",
+        ),
+    ],
+)
+def test_curated_rows_never_go_before_raw_ones(given, remedy):
+    with pytest.raises(ValidationError, match=remedy):
+        RetentionSettings(**given)
+    assert RetentionSettings(raw_days=30).days_of_rows is None and RetentionSettings(rows_days=30).days_of_texts is None

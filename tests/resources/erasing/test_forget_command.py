@@ -8,6 +8,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from filled_lake import LakeLayout, Tables, rebuild
 
+from model_ops.files.atomic_files import write_text
 from resources.digests.user_hash import keyed_hash
 from resources.erasing.raw_keys import named_in_logs
 from resources.lake.lake_use import at_work
@@ -18,15 +19,8 @@ from tests.resources.records.test_formats import read
 
 def row(number, user):
     said = json.dumps([{"role": "user", "content": f"question {number}"}])
-    return {
-        "workload": "tutor",
-        "dt": date(2026, 6, 1),
-        "interaction_id": f"i{number}",
-        "user_hash": keyed_hash(user),
-        "messages": said,
-        "source_uri": "log.jsonl",
-        "source_row": number,
-    }
+    about = {"workload": "tutor", "dt": date(2026, 6, 1), "source_uri": "log.jsonl", "source_row": number}
+    return {**about, "interaction_id": f"i{number}", "user_hash": keyed_hash(user), "messages": said}
 
 
 def test_forget_says_what_it_does_and_refuses_in_one_sentence(tmp_path):
@@ -81,3 +75,25 @@ def test_logs_are_searched_for_a_lake_whose_ledger_has_no_unread_keys_yet(tmp_pa
     write_deltalake(lake.table("objects"), older)
     [said] = named_in_logs(lake, "U7", True)
     assert "under request.customer_ref in 1 record" in said
+
+
+def day_row(workload, day):
+    return {"workload": workload, "dt": date(2020, 6, day), "interaction_id": f"{workload}-{day}", "messages": "[]"}
+
+
+def test_rows_of_workloads_that_a_source_is_mapped_to_are_named_and_stay(tmp_path):
+    lake = LakeLayout.open(tmp_path / "lake")
+    rows = [day_row("tutor", 1), day_row("tutor", 2), day_row("sales", 1)]
+    Tables(lake).append("interactions", pa.Table.from_pylist(rows, schema=SCHEMAS["interactions"]))
+    recipe = tmp_path / "tutor.yaml"
+    sources = f"{{gateway: {{uri: {tmp_path}/logs, workloads: {{sell: sales, x: idle}}}}}}"
+    recipe.write_text(f"workload: tutor\nbase_model: tiny\nsources: {sources}\nretention: {{rows_days: 30}}\n")
+    for day in ("2020-06-01", "2999-06-01"):
+        write_text(lake.root / "chats" / "tutor" / f"dt={day}" / "chat-1.jsonl", "{}\n{}\n")
+    for words in ([], ["--apply"]):
+        said = millrace("retain", recipe, "--lake", lake.root, *words, check=0).stdout
+        assert "rows: 2 of interactions" in said and "rated chats: 1 answer." in said
+        assert "Rows of sales stay (1 of interactions)" in said and "workload: sales" in said and "idle" not in said
+    left = Tables(lake).open("interactions").to_pyarrow_table().to_pylist()
+    assert [each["workload"] for each in left] == ["sales"]
+    assert [path.parent.name for path in (lake.root / "chats").rglob("*.jsonl")] == ["dt=2999-06-01"]

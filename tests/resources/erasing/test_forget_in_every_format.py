@@ -3,22 +3,20 @@
 import json
 
 import pytest
-from filled_lake import CURATION, made
+from filled_lake import CURATION, learnt_datasets, made
 
 from benchmarks.lake_bytes import places_of
 from resources.artefacts.registry import Registry
 from resources.catalog.build import rebuild
-from resources.composing.datasets import DatasetSettings, build_sft_dataset
+from resources.composing.datasets import DatasetSettings
 from resources.composing.preferences import PreferenceSettings, build_preferences
 from resources.curating.cleaning import clean
-from resources.curating.selection import curate
 from resources.digests.user_hash import keyed_hash
-from resources.endpoints.actor import Actor
+from resources.endpoints.endpoint_log import Actor
 from resources.erasing.erasure import forget
 from resources.erasing.journal import ask_for
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
-from resources.manifests.manifest import Input
 from resources.reading.ingestion import ingest
 from resources.sources.sources import SourceSettings
 from tests.resources.records.marked_formats import MARK, NAMES, VALUES, fields_of, write_marked
@@ -33,28 +31,12 @@ def learnt(home, sources):
     tables, registry = Tables(lake), Registry(lake, "tutor")
     ingest(tables, "tutor", sources)
     clean(tables, "tutor", sorted(tables.rows_by_day("interactions", "tutor")), CURATION)
-    curated = made(
-        registry,
-        "dataset",
-        "curated_interactions",
-        [Input(kind="table", name="interactions", digest="1" * 64)],
-        lambda output: curate(tables, "tutor", output, CURATION, None),
-    )
-    rows = registry.directory(curated) / "curated.parquet"
-    made(
-        registry,
-        "dataset",
-        "sft_dataset",
-        [curated.as_input()],
-        lambda output: build_sft_dataset(rows, None, output, SPLITS, tables),
-    )
-    made(
-        registry,
-        "dataset",
-        "preference_dataset",
-        [curated.as_input()],
-        lambda output: build_preferences(tables, "tutor", output, PreferenceSettings(), SPLITS, CURATION, curated.version),
-    )
+    curated, _ = learnt_datasets(lake)
+
+    def compose(output):
+        build_preferences(tables, "tutor", output, PreferenceSettings(), SPLITS, CURATION, curated.version)
+
+    made(registry, "dataset", "preference_dataset", [curated.as_input()], compose)
     rebuild(lake)
     return lake
 
@@ -87,11 +69,8 @@ def test_pairs_whose_user_fields_name_leave_every_dataset(tmp_path):
     named = {name: SourceSettings(uri=str(tmp_path / name), fields={"user": "who"}) for name in ("ann", "bob")}
     named["ann"] = SourceSettings(uri=str(tmp_path / "ann"), fields={"user": "who", "session": "conv"})
     lake = learnt(tmp_path / "lake", named)
-    assert {place.split("/")[2] for place in places_of({MARK}, lake.root) if place.startswith("datasets")} == {
-        "curated_interactions",
-        "sft_dataset",
-        "preference_dataset",
-    }
+    shown = {place.split("/")[2] for place in places_of({MARK}, lake.root) if place.startswith("datasets")}
+    assert shown == {"curated_interactions", "sft_dataset", "preference_dataset"}
     plan = forget(lake, ask_for(Tables(lake), "user", f"ann@{MARK}.EXAMPLE"), BY, vacuum=True)
     assert places_of({MARK}, lake.root) == [] and plan.interactions == 8
     rows = Tables(lake).open("interactions").to_pyarrow_table().to_pylist()

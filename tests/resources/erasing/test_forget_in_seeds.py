@@ -12,7 +12,7 @@ from resources.artefacts.registry import Registry
 from resources.composing.dataset_settings import SeedSettings
 from resources.composing.datasets import DatasetSettings, build_sft_dataset
 from resources.composing.seeds import SeedTombstones, drop_erased_seeds, import_seeds
-from resources.endpoints.actor import Actor
+from resources.endpoints.endpoint_log import Actor
 from resources.erasing.erasure import forget, plan_erasure
 from resources.erasing.journal import ask_for
 from resources.lake.tables import Tables
@@ -32,14 +32,8 @@ def seed_file(tmp_path):
         for name in ("request-ann-1-2", "request-ann-2-1", "request-bob-1-1")
     ]
     own = [{"role": "user", "content": "What is rye?"}, {"role": "assistant", "content": "A cereal that grows on poor soil."}]
-    named = [
-        {"messages": [{"role": "user", "content": f"{name}?"}, own[1]], **names}
-        for name, names in (
-            ("u", {"metadata": {"user_id": "ann"}}),
-            ("i", {"id": "request-ann-1-1"}),
-            ("b", {"metadata": {"user_id": "bob"}}),
-        )
-    ]
+    names = {"u": {"metadata": {"user_id": "ann"}}, "i": {"id": "request-ann-1-1"}, "b": {"metadata": {"user_id": "bob"}}}
+    named = [{"messages": [{"role": "user", "content": f"{name}?"}, own[1]], **more} for name, more in names.items()]
     path = tmp_path / "handmade.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in [*copies, {"messages": own}, *named]))
     return SeedSettings(uri=str(path))
@@ -80,19 +74,15 @@ def test_seeds_in_finished_datasets_go_with_the_interactions_that_they_repeat(la
     made = registry.finish(seeds, {})
     rows = registry.draft("dataset", "best", "build_sft_dataset", ("resources/lake/lake.py",), {}, [made.as_input()])
     curated = registry.directory(registry.current("dataset", "curated_interactions")) / "curated.parquet"
-    build_sft_dataset(
-        curated, seeds.directory / "seeds.parquet", rows.directory, DatasetSettings(test_share=0, validation_share=0)
-    )
+    split = DatasetSettings(test_share=0, validation_share=0)
+    build_sft_dataset(curated, seeds.directory / "seeds.parquet", rows.directory, split)
     registry.finish(rows, {})
     asked = ask_for(Tables(lake), "user", "ann")
     planned = {(hit.node.split("@")[0].split("/")[1], hit.path): hit.rows for hit in plan_erasure(lake, asked).files}
     assert planned["seed_examples", "seeds.parquet"] == 2
     forget(lake, asked, BY, vacuum=True)
-    assert not [
-        place
-        for place in places_of({MARK, MARK.upper()}, lake.root)
-        if not place.startswith((".dagster/submitted", "answers/"))
-    ]
+    shown = places_of({MARK, MARK.upper()}, lake.root)
+    assert all(place.startswith((".dagster/submitted", "answers/")) for place in shown)
     left = pq.read_table(seeds.directory / "seeds.parquet").to_pylist()
     assert len(left) == 5 and any("bob".upper() in row["messages"] for row in left)
 

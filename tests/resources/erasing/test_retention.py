@@ -5,7 +5,7 @@ import shutil
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from filled_lake import MARK
+from filled_lake import MARK, sources
 from rich.console import Console
 
 from benchmarks.lake_bytes import places_of
@@ -13,7 +13,7 @@ from model_ops.files.atomic_files import write_json
 from pipelines.asking.why_text import print_history
 from resources.artefacts.registry import Registry
 from resources.catalog.why import history_of
-from resources.endpoints.actor import Actor
+from resources.endpoints.endpoint_log import Actor
 from resources.erasing.erasure import forget
 from resources.erasing.journal import ask_for
 from resources.erasing.retention import RetentionSettings, old_data, remove_old_data
@@ -21,7 +21,6 @@ from resources.lake.lake_use import LakeInUse, at_work
 from resources.lake.tables import Tables
 from resources.manifests.manifest import read_manifest
 from resources.reading.ingestion import ingest
-from resources.sources.sources import SourceSettings
 
 SECOND_DAY = datetime(2026, 6, 4, 12, tzinfo=UTC)
 """With rows_days 2, the rows of 1 June are too old and those of 2 June are not."""
@@ -41,14 +40,7 @@ def test_rows_go_by_their_day_and_what_is_read_still_adds_up(lake, whole):
     assert {row["dt"].day for row in Tables(lake).open("decisions").to_pyarrow_table().to_pylist()} == {2}
     again = remove_old_data(lake, "tutor", settings, SECOND_DAY)
     assert again.rows == {}
-    report = ingest(
-        Tables(lake),
-        "tutor",
-        {
-            "gateway": SourceSettings(uri=str(whole[1] / "gateway.jsonl")),
-            "thumbs": SourceSettings(uri=str(whole[1] / "thumbs.jsonl")),
-        },
-    )
+    report = ingest(Tables(lake), "tutor", sources(whole[1]))
     assert report.total.objects == 0 and days(lake, "interactions") == {2}
 
 
@@ -68,12 +60,10 @@ def test_what_retention_removed_is_told_by_its_id_and_by_its_line(lake, whole):
     place = f"{with_ids['source_uri']}:{with_ids['source_row']}"
     for asked in (with_ids["interaction_id"], with_ids["interaction_id"][:12], with_ids["request_id"], place):
         steps = [step for step in history_of(lake, asked).steps.to_pylist() if step["stage"] == "retired"]
-        assert [(step["interaction_id"], step["rule"], step["kept"]) for step in steps] == [
-            (with_ids["interaction_id"], "retention", False)
-        ]
-        assert steps[0]["detail"] == (
-            f"{place}, read as a row of 2026-06-01, which retention removed on {datetime.now(UTC):%Y-%m-%d}"
-        )
+        [step] = steps
+        assert (step["interaction_id"], step["rule"], step["kept"]) == (with_ids["interaction_id"], "retention", False)
+        removed = f"which retention removed on {datetime.now(UTC):%Y-%m-%d}"
+        assert step["detail"] == f"{place}, read as a row of 2026-06-01, {removed}"
     console = Console(width=200, record=True, file=io.StringIO())
     print_history(history_of(lake, with_ids["interaction_id"]), "table", console, None)
     assert "removed" in (said := console.export_text()) and place in said
@@ -81,12 +71,8 @@ def test_what_retention_removed_is_told_by_its_id_and_by_its_line(lake, whole):
 
 def test_old_versions_go_unless_something_kept_was_made_from_them(lake):
     registry = Registry(lake, "tutor")
-    for kind, name in (
-        ("dataset", "sft_dataset"),
-        ("model", "sft_model"),
-        ("model", "merged_model"),
-        ("model", "untaught_model"),
-    ):
+    for name in ("sft_dataset", "sft_model", "merged_model", "untaught_model"):
+        kind = name.rpartition("_")[2]
         home = registry.directory(registry.current(kind, name)).parent
         shutil.copytree(home / registry.current(kind, name).version, home / "aaaaaaaaaaaa")
         path = home / "aaaaaaaaaaaa" / "manifest.json"

@@ -12,18 +12,8 @@ from resources.manifests.manifest import Code, Manifest, changed_files, describe
 
 
 def row(row_id, *interactions):
-    return {
-        "row_id": row_id,
-        "interaction_ids": list(interactions),
-        "step": 0,
-        "answer": 0,
-        "grade": 1.0,
-        "parts": [],
-        "problem": "",
-        "side": "chosen",
-        "tokens": 3,
-        "ended": True,
-    }
+    about = {"step": 0, "answer": 0, "grade": 1.0, "parts": [], "problem": "", "side": "chosen", "tokens": 3, "ended": True}
+    return {"row_id": row_id, "interaction_ids": list(interactions), **about}
 
 
 def test_rows_of_the_erased_go_and_the_model_s_digest_stays(tmp_path):
@@ -33,18 +23,9 @@ def test_rows_of_the_erased_go_and_the_model_s_digest_stays(tmp_path):
     rows = [row("i1", "i1"), row("pair:9", "i2", "i3"), row("task:sums:4")]
     pq.write_table(pa.Table.from_pylist(rows, schema=SAMPLED_ANSWER_ROWS), directory / "sampled.parquet")
     files = describe_files(directory)
-    manifest = Manifest(
-        kind="model",
-        name="tutor/preference_model",
-        version="abcdef123456",
-        digest=files_digest(files, "model"),
-        inputs=[],
-        op="preference",
-        config={},
-        code=Code(revision="", dirty=False),
-        environment={},
-        files=files,
-    )
+    named = {"kind": "model", "name": "tutor/preference_model", "version": "abcdef123456", "op": "preference"}
+    of = {"inputs": [], "config": {}, "code": Code(revision="", dirty=False), "environment": {}, "files": files}
+    manifest = Manifest(digest=files_digest(files, "model"), **named, **of)
     (directory / "manifest.json").write_text(manifest.model_dump_json())
     selection = SimpleNamespace(derived_ids={"i1", "i3"}, seed_ids=set(), sessions=set())
     (hit,) = rows_in_artefacts(LakeLayout(tmp_path), selection)

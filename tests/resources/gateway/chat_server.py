@@ -54,16 +54,9 @@ class ChatServer:
                 if word == "call":
                     message = {"role": "assistant", "content": None, "tool_calls": [TOOL_CALL]}
                 choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
-                answer = {
-                    "id": name,
-                    "object": "chat.completion",
-                    "created": 1780300000,
-                    "model": "m-1",
-                    "choices": [{**choice, "token_ids": [7, 8] if ids else None}],
-                    "usage": USAGE,
-                    "system_fingerprint": "fp-1",
-                    "prompt_token_ids": [1, 2, 3] if ids else None,
-                }
+                answer = {"id": name, "object": "chat.completion", "created": 1780300000, "model": "m-1", "usage": USAGE}
+                answer |= {"system_fingerprint": "fp-1", "prompt_token_ids": [1, 2, 3] if ids else None}
+                answer["choices"] = [{**choice, "token_ids": [7, 8] if ids else None}]
                 return self.reply(200, answer, compressed=word == "gzip")
 
             def stream(self, name, body, word):
@@ -89,9 +82,8 @@ class ChatServer:
                     self.send_header("Content-Encoding", "gzip")
                 if outer.chunked:
                     self.send_header("Transfer-Encoding", "chunked")
-                    content = (
-                        b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (content[:40], content[40:])) + b"0\r\n\r\n"
-                    )
+                    parts = [b"%x\r\n%s\r\n" % (len(part), part) for part in (content[:40], content[40:])]
+                    content = b"".join([*parts, b"0\r\n\r\n"])
                 else:
                     self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
@@ -116,14 +108,8 @@ def stream_lines(name, ids, word):
 
     def chunk(delta, finish=None, **more):
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish, **more.pop("choice", {})}
-        return {
-            "id": name,
-            "object": "chat.completion.chunk",
-            "created": 1780300000,
-            "model": "m-1",
-            "choices": [choice],
-            **more,
-        }
+        about = {"id": name, "object": "chat.completion.chunk", "created": 1780300000, "model": "m-1"}
+        return {**about, "choices": [choice], **more}
 
     first = chunk({"role": "assistant", "content": ""}, **({"prompt_token_ids": [1, 2, 3]} if ids else {}))
     delta = {"tool_calls": [{"index": 0, **TOOL_CALL}]} if word == "call" else {"content": "hé "}

@@ -21,18 +21,15 @@ import zstandard
 from chat_server import TOOL_CALL, USAGE, chat_server, stream_lines
 
 from resources.digests.user_hash import keyed_hash
-from resources.gateway.capture import Capture, CaptureSettings, require_another_server, server_url
-from resources.gateway.feedback import FeedbackDoor
+from resources.gateway.capture import Capture, CaptureSettings, FeedbackDoor, require_another_server, server_url
 from resources.gateway.front import Front
-from resources.gateway.journal import OPEN, READY, Frame, Journal, frames, segments
-from resources.gateway.keys import KeyRule, KeyRules, read_rules
+from resources.gateway.journal import OPEN, READY, CaptureError, DiskStore, Frame, Journal, frames, open_store, segments
+from resources.gateway.keys import KeyRule, KeyRules, read_rules, read_sampling
 from resources.gateway.litellm_callback import LoggedCalls, capture_callback
 from resources.gateway.record import record_of
 from resources.gateway.recorder import TrafficRecorder
 from resources.gateway.routes import Backend, Route, place_of
-from resources.gateway.sampling import read_sampling
 from resources.gateway.shipper import Shipper, ship
-from resources.gateway.store import CaptureError, DiskStore, open_store
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
 from resources.reading.ingestion import ingest
@@ -40,16 +37,9 @@ from resources.sources.sources import SourceSettings
 
 CHAT, KEY = "/v1/chat/completions", "sk-of-a-test"
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "is it?"}]
-ASKED = {
-    "model": "m",
-    "messages": MESSAGES,
-    "temperature": 0.3,
-    "max_tokens": 9,
-    "user": "ann@example.org",
-    "chat_template_kwargs": {"enable_thinking": False},
-    "metadata": {"session_id": "s-17", "secret": "x"},
-    "tools": [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}],
-}
+ASKED = {"model": "m", "messages": MESSAGES, "temperature": 0.3, "max_tokens": 9, "user": "ann@example.org"}
+ASKED |= {"chat_template_kwargs": {"enable_thinking": False}, "metadata": {"session_id": "s-17", "secret": "x"}}
+ASKED["tools"] = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
 
 
 @contextmanager
@@ -71,11 +61,8 @@ def captured(tmp_path, server, rules=None, **settings):
 
 def ask(front, body=None, path=CHAT, **headers):
     body = body if isinstance(body, bytes) else json.dumps(body if body is not None else ASKED).encode()
-    headers = {
-        "Content-Type": "application/json",
-        "Authorization": f"Bearer {KEY}",
-        **{name.replace("_", "-"): value for name, value in headers.items()},
-    }
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}", **given}
     return urllib3.request("POST", front.url + path, body=body, headers=headers, retries=False, timeout=10)
 
 
@@ -105,13 +92,9 @@ def user_key(monkeypatch):
 
 
 def test_every_field_of_a_captured_chat_is_ingested(tmp_path):
-    began = datetime.now(UTC)
-    with (
-        chat_server() as server,
-        captured(
-            tmp_path, server, ask_for_ids=True, digest="abc123def456", sampling={"temperature": 1.0, "top_p": 0.8}
-        ) as front,
-    ):
+    began, sampling = datetime.now(UTC), {"temperature": 1.0, "top_p": 0.8}
+    how = {"ask_for_ids": True, "digest": "abc123def456", "sampling": sampling}
+    with chat_server() as server, captured(tmp_path, server, **how) as front:
         assert ask(front, X_Request_Id="gw-1").status == 200
         assert ask(front, {**ASKED, "stream": True}).status == 200
         ask(front, {"id": "gw-1", "value": "down", "name": "thumbs", "comment": "no"}, "/feedback")
@@ -127,13 +110,8 @@ def test_every_field_of_a_captured_chat_is_ingested(tmp_path):
         assert row["served_model_digest"] == "abc123def456" and row["model"] == "m-1" and row["finish_reason"] == "stop"
         assert (row["status"], row["error"], row["prompt_tokens"], row["completion_tokens"]) == ("success", None, 3, 2)
         assert 0 < row["latency_ms"] < 10_000 and began <= row["ts"] <= datetime.now(UTC)
-        assert {
-            "temperature": 0.3,
-            "top_p": 0.8,
-            "max_tokens": 9,
-            "chat_template_kwargs": {"enable_thinking": False},
-            **({"stream": True} if row is streamed else {}),
-        } == json.loads(row["params"])
+        params = {"temperature": 0.3, "top_p": 0.8, "max_tokens": 9, "chat_template_kwargs": {"enable_thinking": False}}
+        assert params | ({"stream": True} if row is streamed else {}) == json.loads(row["params"])
     assert (whole["request_id"], whole["alias_id"], whole["ttft_ms"]) == ("chatcmpl-1", "gw-1", None)
     assert 0 < streamed["ttft_ms"] <= streamed["latency_ms"]
     assert json.loads(whole["completion"]) == {"role": "assistant", "content": 'it is, "token_ids": [9]'}
@@ -198,11 +176,8 @@ def test_a_whole_answer_of_unknown_length_comes_without_ids_that_nobody_asked_fo
 def test_every_path_is_passed_on_where_a_front_is_told_so_but_those_that_change_adapters(tmp_path):
     with chat_server() as server, Front("127.0.0.1", 0, 5, passes=("/",)) as front:
         front.switch([Route(Backend(server.url, ""))])
-        assert [ask(front, {"x": 1}, path).status for path in ("/rerank", "/v2/rerank", "/v1/load_lora_adapter")] == [
-            200,
-            200,
-            404,
-        ]
+        paths = ("/rerank", "/v2/rerank", "/v1/load_lora_adapter")
+        assert [ask(front, {"x": 1}, path).status for path in paths] == [200, 200, 404]
 
 
 def test_a_request_that_is_too_long_is_refused_and_counted(tmp_path, monkeypatch):
@@ -229,11 +204,8 @@ def test_failures_broken_streams_and_compressed_answers(tmp_path):
     assert not bad and report.total.skipped == 2
     said = {json.loads(row["messages"])[0]["content"]: row for row in rows}
     assert (said["fail"]["status"], said["fail"]["error"]) == ("failure", "out of memory")
-    assert (
-        said["die"]["status"] == "failure"
-        and said["die"]["error"].startswith("stream_cut")
-        and "broke it off" in said["die"]["error"]
-    )
+    died = said["die"]
+    assert died["status"] == "failure" and died["error"].startswith("stream_cut") and "broke it off" in died["error"]
     assert json.loads(said["gzip"]["completion"])["content"].startswith("it is")
     assert json.loads(said["call"]["completion"])["tool_calls"] == [TOOL_CALL]
     notes = [line["capture_note"]["not_kept"] for line in objects(tmp_path) if "capture_note" in line]
@@ -249,14 +221,9 @@ def sse(*events):
 
 
 def test_calls_of_the_other_apis_are_captured_in_their_own_form(tmp_path):
-    whole = {
-        "id": "resp-1",
-        "object": "response",
-        "status": "completed",
-        "model": "m-1",
-        "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "yes"}]}],
-        "usage": {"input_tokens": 3, "output_tokens": 1},
-    }
+    output = [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "yes"}]}]
+    usage = {"input_tokens": 3, "output_tokens": 1}
+    whole = {"id": "resp-1", "object": "response", "status": "completed", "model": "m-1", "output": output, "usage": usage}
     stream = {"type": "text/event-stream"}
     responses = frame_of(
         {"form": "responses", **stream},
@@ -268,26 +235,14 @@ def test_calls_of_the_other_apis_are_captured_in_their_own_form(tmp_path):
         {"model": "m", "input": "and now?"},
         sse({"type": "response.created", "response": {"id": "resp-2"}}),
     )
+    asked = {"model": "c", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
+    asked["metadata"] = {"user_id": "user_1_account_2_session_s-9"}
+    message = {"id": "msg-1", "type": "message", "role": "assistant", "model": "c-1", "content": []}
     messages = frame_of(
         {"form": "messages", "latency_ms": 5.0, **stream},
-        {
-            "model": "c",
-            "max_tokens": 9,
-            "messages": [{"role": "user", "content": "hi"}],
-            "metadata": {"user_id": "user_1_account_2_session_s-9"},
-        },
+        asked,
         sse(
-            {
-                "type": "message_start",
-                "message": {
-                    "id": "msg-1",
-                    "type": "message",
-                    "role": "assistant",
-                    "model": "c-1",
-                    "content": [],
-                    "usage": {"input_tokens": 3},
-                },
-            },
+            {"type": "message_start", "message": {**message, "usage": {"input_tokens": 3}}},
             {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
             {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "hello"}},
             {"type": "content_block_stop", "index": 0},
@@ -296,9 +251,8 @@ def test_calls_of_the_other_apis_are_captured_in_their_own_form(tmp_path):
         ),
     )
     (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "a.jsonl").write_text(
-        "".join(json.dumps(record_of(each)) + "\n" for each in (responses, cut, messages))
-    )
+    lines = [json.dumps(record_of(each)) + "\n" for each in (responses, cut, messages)]
+    (tmp_path / "logs" / "a.jsonl").write_text("".join(lines))
     rows, bad, *_ = ingested(tmp_path)
     assert not bad
     said = {row["request_id"]: row for row in rows}
@@ -310,26 +264,10 @@ def test_calls_of_the_other_apis_are_captured_in_their_own_form(tmp_path):
 
 
 def test_an_answer_that_repeats_who_asked_is_written_without(tmp_path):
-    asked = {
-        "model": "m",
-        "input": "hi",
-        "user": "ann@example.org",
-        "metadata": {"customer": "ACME"},
-        "prompt_cache_key": "cache-7",
-    }
-    repeated = {
-        "id": "resp-1",
-        "status": "completed",
-        "model": "m-1",
-        "output": [],
-        "user": "ann@example.org",
-        "metadata": {"customer": "ACME"},
-        "prompt_cache_key": "cache-7",
-        "safety_identifier": None,
-    }
-    event = (
-        b"event: response.completed\ndata: %s\n\n" % json.dumps({"type": "response.completed", "response": repeated}).encode()
-    )
+    who = {"user": "ann@example.org", "metadata": {"customer": "ACME"}, "prompt_cache_key": "cache-7"}
+    asked = {"model": "m", "input": "hi", **who}
+    repeated = {"id": "resp-1", "status": "completed", "model": "m-1", "output": [], **who, "safety_identifier": None}
+    event = sse({"type": "response.completed", "response": repeated})
     for meta, answer in (({}, json.dumps(repeated).encode()), ({"type": "text/event-stream"}, event)):
         record = record_of(frame_of({"form": "responses", **meta}, asked, answer))
         assert record["response"] == {"id": "resp-1", "status": "completed", "model": "m-1", "output": []}
@@ -352,9 +290,8 @@ def test_a_session_is_sampled_as_a_whole_by_the_name_that_its_record_has(tmp_pat
 
     def kept(session):
         asked = json.dumps(body).replace("{}", session).encode()
-        request = SimpleNamespace(
-            method="POST", path="/v1/messages", headers={"Content-Encoding": "gzip"} if compressed else {}
-        )
+        headers = {"Content-Encoding": "gzip"} if compressed else {}
+        request = SimpleNamespace(method="POST", path="/v1/messages", headers=headers)
         return [recorder.begins(request, gzip.compress(asked) if compressed else asked) is not None for _ in range(6)]
 
     found = [kept(str(number)) for number in range(40)]
@@ -545,42 +482,20 @@ def test_calls_that_litellm_reports_are_the_same_records(tmp_path):
     calls = LoggedCalls()
     calls.capture = SimpleNamespace(recorder=TrafficRecorder(journal, KeyRules()), journal=journal)
     begun, spoke, ended = (datetime(2026, 6, 1, 10, 0, second) for second in (0, 1, 3))
-    answer = {
-        "id": "r-1",
-        "created": 1,
-        "model": "m-1",
-        "object": "chat.completion",
-        "usage": USAGE,
-        "prompt_token_ids": [1, 2],
-        "choices": [
-            {
-                "index": 0,
-                "finish_reason": "stop",
-                "message": {"role": "assistant", "content": "yes", "provider_specific_fields": None},
-                "provider_specific_fields": {"token_ids": [7]},
-            }
-        ],
-    }
+    message = {"role": "assistant", "content": "yes", "provider_specific_fields": None}
+    choice = {"index": 0, "finish_reason": "stop", "message": message, "provider_specific_fields": {"token_ids": [7]}}
+    answer = {"id": "r-1", "created": 1, "model": "m-1", "object": "chat.completion", "usage": USAGE}
+    answer |= {"prompt_token_ids": [1, 2], "choices": [choice]}
+    extra = {"chat_template_kwargs": {"enable_thinking": False}, "return_token_ids": True}
+    metadata = {"user_api_key_hash": "f" * 64, "user_api_key_alias": "team", "requester_metadata": {"session_id": "s-1"}}
     kwargs = {
         "call_type": "acompletion",
         "model": "m",
         "messages": MESSAGES,
         "litellm_call_id": "c-1",
         "user": "ann@example.org",
-        "optional_params": {
-            "temperature": 0.3,
-            "stream": True,
-            "api_key": KEY,
-            "extra_body": {"chat_template_kwargs": {"enable_thinking": False}, "return_token_ids": True},
-        },
-        "litellm_params": {
-            "api_key": KEY,
-            "metadata": {
-                "user_api_key_hash": "f" * 64,
-                "user_api_key_alias": "team",
-                "requester_metadata": {"session_id": "s-1"},
-            },
-        },
+        "optional_params": {"temperature": 0.3, "stream": True, "api_key": KEY, "extra_body": extra},
+        "litellm_params": {"api_key": KEY, "metadata": metadata},
         "completion_start_time": spoke,
         "response_cost": 0.25,
         "cache_hit": False,
@@ -664,10 +579,7 @@ def test_what_cannot_be_captured_is_said_before_it_starts(tmp_path):
         open_store(str(tmp_path / "file"))
     with pytest.raises(CaptureError, match=r"generation_config\.json"):
         read_sampling(tmp_path / "file")
-    with (
-        pytest.raises(CaptureError, match="journal"),
-        Capture(CaptureSettings(str(tmp_path / "logs"), tmp_path / "file" / "journal")),
-    ):
-        pass
+    with pytest.raises(CaptureError, match="journal"):
+        Capture(CaptureSettings(str(tmp_path / "logs"), tmp_path / "file" / "journal")).__enter__()
     with pytest.raises(CaptureError, match="pip install litellm"):
         capture_callback(str(tmp_path / "logs"))

@@ -13,7 +13,7 @@ from front_client import CHAT, ask, wait_for
 
 from resources.gateway.front import Front, FrontError
 from resources.gateway.pass_through import RELEASE_HEADER
-from resources.gateway.routes import Backend, NoBackend, Route, Routes, session_of
+from resources.gateway.routes import Backend, Naming, NoBackend, NoModelNamedError, Route, Routes, model_of, session_of
 
 
 @pytest.fixture
@@ -40,18 +40,10 @@ def test_without_a_server_the_front_says_so_in_the_form_that_clients_repeat(fron
     assert ask(front, path="/health", method="GET", body=None).status == 503
     front.switch([Route(servers("old").backend)])
     health = ask(front, path="/health", method="GET", body=None)
-    assert (health.status, json.loads(health.data)) == (
-        200,
-        {"status": "ok", "releases": [{"release": "old", "share": 1.0, "in_flight": 0}]},
-    )
-    for path in (
-        "/v1/load_lora_adapter",
-        "/v1/unload_lora_adapter/",
-        "/v1/load%5Flora_adapter",
-        "/v1/%2e%2e/collective_rpc",
-        "/collective_rpc",
-        "/",
-    ):
+    releases = [{"release": "old", "share": 1.0, "in_flight": 0}]
+    assert (health.status, json.loads(health.data)) == (200, {"status": "ok", "releases": releases})
+    adapters = ("/v1/load_lora_adapter", "/v1/unload_lora_adapter/", "/v1/load%5Flora_adapter")
+    for path in (*adapters, "/v1/%2e%2e/collective_rpc", "/collective_rpc", "/"):
         assert ask(front, path=path).status == 404
 
 
@@ -179,3 +171,176 @@ def test_sessions_stay_with_a_server_and_are_shared_out():
 )
 def test_the_session_of_a_request(headers, body, session):
     assert session_of(headers, body) == session
+
+
+NAMING = Naming("tutor", "tutor@3f2a", "millrace-3f2a-99", "millrace-base-11")
+TEXT = 'say "model":"tutor@3f2a" and "system_fingerprint":"millrace-base-11", model tutor@3f2a'
+
+
+def answers():
+    said = {"id": "1", "model": "tutor@3f2a", "system_fingerprint": "millrace-base-11", "choices": [{"text": TEXT}]}
+    return [json.dumps(said, separators=pair).encode() for pair in ((",", ":"), (", ", ": "))]
+
+
+@pytest.mark.parametrize(
+    "whole", [*answers(), b"".join(b"data: %s\n\n" % answers()[0] for _ in range(2)), b"", b'"model":"tutor@3f']
+)
+def test_an_answer_is_the_same_wherever_it_is_cut(whole):
+    expected = NAMING.answer()
+    at_once = expected.part(whole) + expected.rest()
+    for first in range(len(whole) + 1):
+        renamed = NAMING.answer()
+        second = min(len(whole), first + 7)
+        parts = [renamed.part(part) for part in (whole[:first], whole[first:second], whole[second:])]
+        assert b"".join(parts) + renamed.rest() == at_once
+
+
+def test_fields_are_changed_and_text_is_not():
+    for whole in answers():
+        renamed = NAMING.answer()
+        said = json.loads(renamed.part(whole) + renamed.rest())
+        assert said == {"id": "1", "model": "tutor", "system_fingerprint": "millrace-3f2a-99", "choices": [{"text": TEXT}]}
+
+
+def test_an_event_of_a_stream_never_waits_for_the_next_one():
+    renamed = NAMING.answer()
+    event = b"data: %s\n\n" % answers()[0]
+    assert renamed.part(event).endswith(b"\n\n") and renamed.rest() == b""
+
+
+def test_a_request_gets_the_servers_name_and_keeps_everything_else():
+    rest = {"messages": [{"content": "\ud83d tutor"}], "n": 1.5}
+    asked = json.loads(NAMING.asked(json.dumps({"model": "tutor", **rest}).encode()))
+    assert asked == {"model": "tutor@3f2a", **rest}
+
+
+@pytest.mark.parametrize(
+    ("body", "known", "status"),
+    [
+        (b"{", ["a", "b"], 400),
+        (b"[]", ["a"], 400),
+        (b"{}", ["a", "b"], 400),
+        (b'{"model": 7}', ["a", "b"], 400),
+        (b'{"model": "c"}', ["a", "b"], 404),
+        (b'{"model": "a@1"}', ["a"], 404),
+        (b"[" * 100_000, ["a"], 400),
+    ],
+)
+def test_a_request_that_names_no_model_is_answered_with_what_there_is(body, known, status):
+    with pytest.raises(NoModelNamedError) as refused:
+        model_of(body, known)
+    assert refused.value.status == status and "c" not in str(refused.value).split("there are")[-1].split()
+
+
+def test_where_one_model_is_served_it_need_not_be_named():
+    assert model_of(b"{}", ["a"]) == model_of(b'{"model": ""}', ["a"]) == model_of(b'{"model": "a"}', ["a", "b"]) == "a"
+
+
+@pytest.fixture
+def waiting_front():
+    with Front("127.0.0.1", 0, drain_s=5, wait_s=10) as opened:
+        yield opened
+
+
+@pytest.fixture
+def threads():
+    with ThreadPoolExecutor(8) as pool:
+        yield pool
+
+
+def waiting(waiting_front):
+    return waiting_front._passing.waiting.requests
+
+
+def test_requests_that_come_before_a_server_wait_for_it(waiting_front, servers, threads):
+    asked = [threads.submit(ask, waiting_front, body) for body in (b"{}", b'{"stream": 1}')]
+    wait_for(lambda: waiting(waiting_front) == 2)
+    waiting_front.switch([Route(servers("new").backend)])
+    assert [each.result().data for each in asked] == [b"new", b"new0 new1 new2 "]
+    assert waiting_front.refused == waiting(waiting_front) == 0
+
+
+def test_a_request_whose_server_dies_before_the_first_byte_is_answered_by_the_next_one(waiting_front, servers, threads):
+    dying = servers("dying", dies="at once", healthy=False)
+    waiting_front.switch([Route(dying.backend)])
+    asked = threads.submit(ask, waiting_front)
+    wait_for(lambda: waiting(waiting_front) == 1)
+    assert len(dying.seen) == 1
+    waiting_front.switch([Route(servers("next").backend)])
+    assert asked.result().data == b"next"
+
+
+def test_a_server_that_refuses_connections_is_asked_again_until_it_listens(waiting_front, servers, threads):
+    gone = servers("gone")
+    gone.stop()
+    waiting_front.switch([Route(gone.backend)])
+    asked = threads.submit(ask, waiting_front)
+    wait_for(lambda: waiting(waiting_front) == 1)
+    servers("back", port=gone.port)
+    assert asked.result().data == b"back"
+
+
+def test_a_request_that_ends_its_servers_is_sent_three_times_at_most(waiting_front, servers):
+    fatal = servers("fatal", dies="at once")
+    waiting_front.switch([Route(fatal.backend)])
+    began = time.monotonic()
+    assert ask(waiting_front).status == 503
+    assert len(fatal.seen) == 3 and time.monotonic() - began < 2
+
+
+def test_after_the_time_the_client_hears_that_there_is_no_server(servers):
+    with Front("127.0.0.1", 0, drain_s=5, wait_s=0.3) as waiting_front:
+        began = time.monotonic()
+        said = ask(waiting_front)
+        assert (said.status, said.headers["Retry-After"], waiting_front.refused) == (503, "2", 1)
+        assert 0.3 <= time.monotonic() - began < 2
+        assert json.loads(said.data)["error"]["message"] == "no such release answers now"
+
+
+def test_what_asks_for_the_state_of_a_server_does_not_wait(waiting_front, servers):
+    for path in ("/v1/models", "/metrics", "/health"):
+        assert ask(waiting_front, None, path=path, method="GET").status == 503
+    waiting_front.switch([Route(servers("one").backend)])
+    assert ask(waiting_front, headers={"X-Millrace-Release": "another"}).status == 503
+
+
+def test_waiting_requests_hold_a_bounded_number_of_bytes(waiting_front, servers, threads):
+    waiting_front._passing.waiting.most_bytes = 100
+    asked = threads.submit(ask, waiting_front, b" " * 80)
+    wait_for(lambda: waiting(waiting_front) == 1)
+    assert ask(waiting_front, b" " * 40).status == 503
+    waiting_front.switch([Route(servers("new").backend)])
+    assert asked.result().data == b"new"
+
+
+def test_a_client_that_leaves_waits_no_more(waiting_front):
+    connection = socket.create_connection(("127.0.0.1", waiting_front.port))
+    connection.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}" % CHAT.encode())
+    wait_for(lambda: waiting(waiting_front) == 1)
+    connection.close()
+    wait_for(lambda: waiting(waiting_front) == 0)
+
+
+def test_the_end_of_the_front_refuses_who_waits(threads):
+    began = time.monotonic()
+    with Front("127.0.0.1", 0, drain_s=5, wait_s=10) as waiting_front:
+        asked = threads.submit(ask, waiting_front)
+        wait_for(lambda: waiting(waiting_front) == 1)
+    assert asked.result().status == 503 and time.monotonic() - began < 4
+
+
+def test_an_error_of_a_server_that_is_no_longer_healthy_is_not_passed_on(waiting_front, servers, threads):
+    broken = servers("broken", fails=500, healthy=False)
+    waiting_front.switch([Route(broken.backend)])
+    asked = threads.submit(ask, waiting_front)
+    wait_for(lambda: waiting(waiting_front) == 1)
+    assert len(broken.seen) == 1
+    waiting_front.switch([Route(servers("good").backend)])
+    assert asked.result().data == b"good"
+
+
+@pytest.mark.parametrize(("healthy", "release"), [(True, "busy"), (False, "")])
+def test_other_errors_are_passed_on(waiting_front, servers, healthy, release):
+    broken = servers("broken", fails=500, healthy=healthy)
+    waiting_front.switch([Route(Backend(broken.backend.url, release))])
+    assert ask(waiting_front).status == 500 and len(broken.seen) == 1

@@ -8,8 +8,7 @@ import time
 import pytest
 
 from model_ops.jobs.job import Job
-from resources.launching.launcher import WorkerError
-from resources.launching.local_launcher import LocalLauncher
+from resources.launching.local_launcher import LocalLauncher, WorkerError
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("launcher")]
 
@@ -21,18 +20,8 @@ def launcher(tmp_path_factory):
 
 
 def base_job(output, steps=2):
-    settings = {
-        "steps": steps,
-        "tokens_per_step": 256,
-        "max_length": 64,
-        "vocab_size": 512,
-        "hidden_size": 32,
-        "layers": 2,
-        "heads": 2,
-        "kv_heads": 1,
-        "head_dim": 16,
-        "mlp_size": 32,
-    }
+    settings = {"steps": steps, "tokens_per_step": 256, "max_length": 64, "vocab_size": 512, "hidden_size": 32, "layers": 2}
+    settings |= {"heads": 2, "kv_heads": 1, "head_dim": 16, "mlp_size": 32}
     return Job(operation="tiny_base", output=output, settings=settings, threads=1)
 
 

@@ -1,7 +1,9 @@
 """Jobs over several processes: the same output directory, a process that dies, a stop that reaches all of them."""
 
 import json
+import multiprocessing
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -15,8 +17,9 @@ from dagster_pipes import decode_param
 from safetensors.torch import load_file
 
 from model_ops.jobs.job import Job
-from resources.launching.launcher import WorkerError
-from resources.launching.local_launcher import LocalLauncher, accelerators, laid_out
+from resources.launching import processes as subject
+from resources.launching.local_launcher import LocalLauncher, WorkerError, accelerators, laid_out
+from resources.launching.processes import DevicesError, devices, leased_devices
 
 SETTINGS = {"steps": 6, "tokens_per_step": 512, "max_length": 128, "learning_rate": 1e-3, "precision": "float32"}
 
@@ -60,9 +63,8 @@ def test_processes_of_a_mesh_report_to_the_dagster_run_that_started_them(inputs,
 
         @dg.asset
         def model(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
-            return dg.MaterializeResult(
-                metadata={"loss": launcher.run(sft(inputs, tmp_path / "out", {"processes": 2}, steps=1), context)["loss"]}
-            )
+            metrics = launcher.run(sft(inputs, tmp_path / "out", {"processes": 2}, steps=1), context)
+            return dg.MaterializeResult(metadata={"loss": metrics["loss"]})
 
         done = dg.materialize([model])
     [found] = done.asset_materializations_for_node("model")
@@ -74,12 +76,8 @@ def test_the_environment_of_a_mesh_says_where_dagster_listens(tmp_path, monkeypa
 
     def start(launcher, command, environment, stdin=None):
         said.update(environment)
-        return subprocess.Popen(
-            [sys.executable, "-c", """print('{"event": "result", "metrics": {"loss": 1.5}}')"""],
-            env=environment,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        program = [sys.executable, "-c", """print('{"event": "result", "metrics": {"loss": 1.5}}')"""]
+        return subprocess.Popen(program, env=environment, stdout=subprocess.PIPE, text=True)
 
     monkeypatch.setattr(LocalLauncher, "_start", start)
     with LocalLauncher(tmp_path / "progress.jsonl") as launcher:
@@ -141,13 +139,9 @@ def test_adapters_on_two_processes_are_those_of_one(inputs, tmp_path, method, me
 @pytest.mark.parametrize("mesh", [{"dp_shard": 2}, {"tp": 2}])
 def test_a_student_on_two_processes_is_that_of_one(inputs, tmp_path, mesh):
     def job(output, mesh):
-        return Job(
-            operation="distill",
-            output=output,
-            threads=1,
-            inputs={"teacher": inputs["model"], "dataset": inputs["dataset"]},
-            settings={**SETTINGS, "layers": 1, "label_weight": 0.3, "temperature": 1.5, "mesh": mesh},
-        )
+        given = {"teacher": inputs["model"], "dataset": inputs["dataset"]}
+        settings = {**SETTINGS, "layers": 1, "label_weight": 0.3, "temperature": 1.5, "mesh": mesh}
+        return Job(operation="distill", output=output, threads=1, inputs=given, settings=settings)
 
     with LocalLauncher() as launcher:
         one = launcher.run(job(tmp_path / "one", {}))
@@ -220,3 +214,64 @@ def test_a_process_that_dies_is_named_and_a_stop_saves(inputs, tmp_path, number)
     else:
         assert type(failures[0]).__name__ == "WorkerStopped"
         assert list((output / ".work" / "checkpoints").glob("step-*/state.json"))
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(subject.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(subject, "WAITS_S", 0.01)
+    monkeypatch.delenv("MILLRACE_DEVICES", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "groups"),
+    [("", []), ("0", ["0"]), ("0;1", ["0", "1"]), (" 0, 1 ; 2,3 ;", ["0,1", "2,3"]), ("GPU-8f;MIG-1a", ["GPU-8f", "MIG-1a"])],
+)
+def test_groups_are_named_as_cuda_names_devices(given, groups, monkeypatch):
+    monkeypatch.setenv("MILLRACE_DEVICES", given)
+    assert devices() == groups
+
+
+@pytest.mark.parametrize("given", ["cuda:0", "0,,1", "0;0", ";", "../x"])
+def test_what_names_no_devices_is_refused(given, monkeypatch):
+    monkeypatch.setenv("MILLRACE_DEVICES", given)
+    with pytest.raises(DevicesError, match="a device twice" if given == "0;0" else "name groups"):
+        devices()
+
+
+def test_without_the_variable_nothing_is_taken(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    with leased_devices() as leased:
+        assert leased is False and os.environ["CUDA_VISIBLE_DEVICES"] == "3"
+
+
+def _leased(pipe):
+    with leased_devices():
+        os.write(pipe, f"{os.getpid()} {os.environ['CUDA_VISIBLE_DEVICES']}\n".encode())
+        time.sleep(60)
+
+
+def test_two_workers_have_different_devices_and_a_third_waits_until_one_is_killed(monkeypatch):
+    monkeypatch.setenv("MILLRACE_DEVICES", "0,1;2,3")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    reading, writing = os.pipe()
+    workers = [multiprocessing.get_context("fork").Process(target=_leased, args=(writing,)) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    try:
+        with os.fdopen(reading) as lines:
+            held = dict(lines.readline().split() for _ in range(2))
+            assert set(held.values()) == {"0,1", "2,3"}
+            assert not select.select([lines], [], [], 0.3)[0]
+            pid, group = next(iter(held.items()))
+            os.kill(int(pid), signal.SIGKILL)
+            next_pid, next_group = lines.readline().split()
+            assert next_group == group and next_pid not in held
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.join()
+        os.close(writing)
+    with leased_devices() as leased:
+        assert leased and os.environ["CUDA_VISIBLE_DEVICES"] in ("0,1", "2,3")
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ

@@ -19,9 +19,8 @@ def lake(tmp_path):
     folder.mkdir(parents=True)
     alive = f"{os.getpid()}@{psutil.Process().create_time():.2f}"
     with sqlite3.connect(folder.parent / "runs.db") as history:
-        history.execute(
-            "create table runs (id integer, run_id text, pipeline_name text, status text, start_time float, end_time float)"
-        )
+        columns = "id integer, run_id text, pipeline_name text, status text, start_time float, end_time float"
+        history.execute(f"create table runs ({columns})")
         history.execute("create table run_tags (id integer, run_id text, key text, value text)")
         history.executemany(
             "insert into runs values (?, ?, ?, ?, ?, ?)",
@@ -60,12 +59,8 @@ def lake(tmp_path):
 
 def test_runs_in_progress_and_whether_their_process_lives(lake):
     assert [run.run_id for run in runs(lake)] == ["elsewhere", "unsaid", "alive", "dead", "done"]
-    assert {run.run_id: run.is_alive for run in running(lake)} == {
-        "unsaid": None,
-        "alive": True,
-        "dead": False,
-        "elsewhere": None,
-    }
+    alive = {run.run_id: run.is_alive for run in running(lake)}
+    assert alive == {"unsaid": None, "alive": True, "dead": False, "elsewhere": None}
 
 
 def test_seconds_of_finished_steps_and_names_of_those_underway(lake):
@@ -101,9 +96,8 @@ def test_what_dagster_itself_writes_is_read_as_dagster_reads_it(tmp_path):
     known = instance.get_run_by_id(done.run_id)
     stats = instance.get_run_stats(done.run_id)
     assert (seen.run_id, seen.job, seen.status, seen.process) == (done.run_id, known.job_name, "FAILURE", "999999@5.00")
-    assert seen.started_at.timestamp() == pytest.approx(stats.start_time) and seen.ended_at.timestamp() == pytest.approx(
-        stats.end_time
-    )
+    assert seen.started_at.timestamp() == pytest.approx(stats.start_time)
+    assert seen.ended_at.timestamp() == pytest.approx(stats.end_time)
     assert not seen.is_in_progress and steps_underway(lake, done.run_id) == []
     [step] = instance.get_run_step_stats(done.run_id, ["good"])
     assert seconds_of_steps(lake, done.run_id) == {"good": pytest.approx(step.end_time - step.start_time, abs=0.05)}
@@ -116,4 +110,4 @@ def test_dagster_s_private_modules_are_imported_by_one_file():
 
     for package in PACKAGES:
         for path in (PROJECT / package).rglob("*.py"):
-            assert "dagster._" not in path.read_text(encoding="utf-8") or path.name == "run_origin.py", path
+            assert "dagster._" not in path.read_text(encoding="utf-8") or path.name == "local_launcher.py", path

@@ -22,10 +22,8 @@ class Metrics:
         return self.status, self.text or self.metrics(), {"X-Millrace-Release": self.header} if self.header else {}
 
     def answer(self, body, number):
-        return 200, {
-            "choices": [{"message": {"content": "a"}}],
-            **({"system_fingerprint": FINGERPRINT.format(self.release)} if self.release else {}),
-        }
+        named = {"system_fingerprint": FINGERPRINT.format(self.release)} if self.release else {}
+        return 200, {"choices": [{"message": {"content": "a"}}], **named}
 
     def metrics(self):
         engine = 'engine="0",model_name="a \\"b\\", c"'

@@ -17,11 +17,9 @@ from resources.catalog.catalog import query
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables
 from resources.monitoring.metrics import scraper as kept_windows
-from resources.monitoring.metrics.scrape import scrape
-from resources.monitoring.metrics.scraper import Scraper
-from resources.monitoring.metrics.servers import reading_of, samples_of
+from resources.monitoring.metrics.scraper import Scraper, scrape
+from resources.monitoring.metrics.servers import quantile, reading_of, row_of, samples_of, since
 from resources.monitoring.metrics.target import ScrapeError, Target
-from resources.monitoring.metrics.window import quantile, row_of, since
 from tests.resources.monitoring.metrics_server import metrics_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("scraping")]
@@ -35,8 +33,10 @@ class Clock:
     def __init__(self, now=NOON):
         self.now, self.seconds = now, 100.0
 
-    def step(self, seconds):
+    def step(self, seconds, reader=None):
         self.now, self.seconds = self.now + timedelta(seconds=seconds), self.seconds + seconds
+        if reader is not None:
+            reader.tick()
 
 
 @pytest.fixture
@@ -60,29 +60,19 @@ def test_a_window_has_what_happened_in_it(lake):
         metrics.drafts, metrics.requests = 1_000, 50  # before it was read: of a smoke set
         reader.begins(url, "aaa")
         metrics.drafts, metrics.requests, metrics.length, metrics.failed = 1_400, 90, 4, 2
-        clock.step(40)
-        reader.tick()
-        clock.step(60)
-        reader.tick()
+        clock.step(40, reader)
+        clock.step(60, reader)
         metrics.drafts += 3
         clock.step(30)
     first, second, last = windows(lake)
     assert (first["window_start"], first["window_end"]) == (NOON + timedelta(seconds=20), NOON + timedelta(seconds=60))
     assert (second["window_start"], second["window_end"]) == (NOON + timedelta(minutes=1), NOON + timedelta(minutes=2))
-    assert (first["workload"], first["endpoint"], first["release"], first["server"]) == (
-        "tutor",
-        "http://gpu-1:8000",
-        "aaa",
-        "vllm",
-    )
+    named = [first[name] for name in ("workload", "endpoint", "release", "server")]
+    assert named == ["tutor", "http://gpu-1:8000", "aaa", "vllm"]
     assert (first["drafts"], first["draft_tokens"], first["accepted_tokens"]) == (400, 1_200, 800)
     assert first["accepted_per_position"] == [400, 200, 200]
-    assert (first["requests"], dict(first["finished"]), first["errors"], first["refused"]) == (
-        40,
-        {"stop": 36, "length": 4},
-        2,
-        0,
-    )
+    assert (first["requests"], first["errors"], first["refused"]) == (40, 2, 0)
+    assert dict(first["finished"]) == {"stop": 36, "length": 4}
     assert (first["generation_tokens"], first["tokens_per_second"], first["seconds"], first["restarts"]) == (400, 10, 40, 0)
     assert (first["requests_running"], first["requests_waiting"]) == (3, 1)
     latency = dict(first["latency_ms"])
@@ -99,8 +89,7 @@ def test_a_restart_is_counted_from_nothing_and_never_below_it(lake, seen):
         metrics.drafts = 1_000
         reader.begins(url, "aaa")
         metrics.drafts, metrics.began = (30, 1e9) if seen == "falls" else (5_000, 2e9)
-        clock.step(60)
-        reader.tick()
+        clock.step(60, reader)
     first, *_ = windows(lake)
     assert (first["drafts"], first["restarts"]) == (metrics.drafts, 1)
 
@@ -112,12 +101,10 @@ def test_a_server_that_is_away_loses_nothing_and_is_told_once(lake):
         metrics.status, metrics.text = 503, "starting"
         for _ in range(3):
             metrics.drafts += 10
-            clock.step(60)
-            reader.tick()
+            clock.step(60, reader)
         metrics.status, metrics.text = 200, None
         metrics.drafts += 10
-        clock.step(60)
-        reader.tick()
+        clock.step(60, reader)
         [row] = windows(lake)
     assert (row["drafts"], row["window_start"], row["window_end"]) == (40, NOON, NOON + timedelta(minutes=4))
     assert said == [f"{url}/metrics answers with HTTP 503: what it counts meanwhile comes with the next window"]
@@ -164,21 +151,17 @@ def test_a_server_that_hangs_or_drips_holds_nobody_up():
 
 def test_clocks_that_disagree_are_told_once_and_nothing_is_lost(lake, monkeypatch):
     clock, said = Clock(), []
-    monkeypatch.setattr(
-        BaseHTTPRequestHandler, "date_time_string", lambda self: format_datetime(datetime.now(UTC) + timedelta(hours=2))
-    )
+    later = lambda self: format_datetime(datetime.now(UTC) + timedelta(hours=2))  # noqa: E731
+    monkeypatch.setattr(BaseHTTPRequestHandler, "date_time_string", later)
     with metrics_server() as (url, metrics, _), scraper(lake, clock, said) as reader:
         reader.begins(url, "aaa")
         metrics.drafts += 5
-        clock.step(60)
-        reader.tick()
+        clock.step(60, reader)
         clock.now -= timedelta(hours=1)  # somebody set this machine's clock
         metrics.drafts += 7
-        clock.step(60)
-        reader.tick()
+        clock.step(60, reader)
         metrics.drafts += 1
-        clock.step(60)
-        reader.tick()
+        clock.step(60, reader)
         found = windows(lake)
     assert sorted(row["drafts"] for row in found) == [5, 8] and all(row["window_end"] > row["window_start"] for row in found)
     assert len(said) == 2 and "ahead of this machine's" in said[0] and "went back from 2026-06-01 12:01" in said[1]
@@ -196,8 +179,7 @@ def test_windows_wait_while_the_table_cannot_be_written_and_come_once(lake, monk
         for broken in (lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")), lost_reply, real):
             monkeypatch.setattr(Tables, "append", broken)
             metrics.drafts += 1
-            clock.step(60)
-            reader.tick()
+            clock.step(60, reader)
         assert reader.waiting == 0
     assert [row["drafts"] for row in windows(lake)][:3] == [1, 1, 1] and sum(row["drafts"] for row in windows(lake)) == 3
     assert "No space left on device" in said[0] and said[1] == "serving_metrics is written again, and no window is missing"
@@ -210,8 +192,7 @@ def test_a_reader_that_is_started_again_goes_on_where_the_last_one_stopped(lake,
             reader.begins(url, "aaa", asks=True)
             monkeypatch.setattr(Tables, "append", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
             metrics.drafts = 4
-            clock.step(60)
-            reader.tick()
+            clock.step(60, reader)
             reader._sources.clear()  # killed: nothing is read at its end
         monkeypatch.undo()
         metrics.drafts = 9
@@ -220,8 +201,7 @@ def test_a_reader_that_is_started_again_goes_on_where_the_last_one_stopped(lake,
             with pytest.raises(ScrapeError, match="another process reads the metrics"), scraper(lake, clock, said):
                 pass
             reader.begins(url, "aaa", asks=True)
-            clock.step(60)
-            reader.tick()
+            clock.step(60, reader)
             found = windows(lake)
     assert [(row["drafts"], row["seconds"]) for row in found] == [(4, 60), (5, 660)]
     assert dict(found[0]["finished"]) == {} and found[0]["latency_ms"] == []
@@ -238,14 +218,11 @@ def test_a_reader_that_is_stopped_goes_on_too_when_its_server_was_away_at_its_st
         clock.step(60)
         with scraper(lake, clock, said) as reader:
             reader.begins(url, "aaa", asks=True)
-            clock.step(30)
-            reader.tick()
+            clock.step(30, reader)
             metrics.status, metrics.text = 200, None
-            clock.step(60)
-            reader.tick()
+            clock.step(60, reader)
             metrics.drafts = 10
-            clock.step(60)
-            reader.tick()
+            clock.step(60, reader)
     assert [row["drafts"] for row in windows(lake)][:2] == [4, 6]
 
 
@@ -256,8 +233,7 @@ def test_many_windows_are_merged(lake, monkeypatch):
         monkeypatch.setattr("resources.lake.tables.MANY_FILES", 3)
         reader.begins(url, "aaa")
         for _ in range(4):
-            clock.step(60)
-            reader.tick()
+            clock.step(60, reader)
         assert len(Tables(lake).files("serving_metrics")) == 1 and len(windows(lake)) == 4
 
 
@@ -267,12 +243,10 @@ def test_the_release_is_known_from_an_answer_and_asked_again_after_a_restart(lak
         reader.begins(url, None, asks=True)
         assert reader.releases() == {} and "no answer of" in said[0] and "give --release" in said[0]
         metrics.release = "aaaaaaaaaaaa"
-        clock.step(60)
-        reader.tick()
+        clock.step(60, reader)
         assert reader.releases() == {url: "aaaaaaaaaaaa"} and seen[-1]["body"]["max_tokens"] == 1
         metrics.release, metrics.began, metrics.drafts = "bbbbbbbbbbbb", 2e9, 3
-        clock.step(60)
-        reader.tick()
+        clock.step(60, reader)
         [row] = windows(lake)
     assert (row["release"], row["drafts"], row["restarts"]) == ("bbbbbbbbbbbb", 3, 1)
 
@@ -283,19 +257,16 @@ def test_a_front_that_switched_gives_no_window_of_two_releases(lake):
         metrics.header = "aaaaaaaaaaaa"
         reader.begins(url, None, asks=True)
         metrics.header, metrics.drafts = "bbbbbbbbbbbb", 50
-        clock.step(60)
-        reader.tick()
+        clock.step(60, reader)
         metrics.drafts += 2
-        clock.step(60)
-        reader.tick()
+        clock.step(60, reader)
         [row] = windows(lake)
     assert (row["release"], row["drafts"]) == ("bbbbbbbbbbbb", 2) and "now answers with release bbbbbbbbbbbb" in said[0]
 
 
 def test_sglang_counts_verifications_and_finished_requests():
     def reading(requests, tokens, verifications):
-        return reading_of(
-            samples_of(f"""sglang:num_requests_total{{tp_rank="0"}} {requests}
+        text = f"""sglang:num_requests_total{{tp_rank="0"}} {requests}
 sglang:generation_tokens_total{{tp_rank="0"}} {tokens}
 sglang:spec_verify_calls_total{{tp_rank="0"}} {verifications}
 sglang:num_aborted_requests_total{{tp_rank="0"}} 1
@@ -303,8 +274,8 @@ sglang:num_running_reqs{{tp_rank="0"}} 2
 sglang:e2e_request_latency_seconds_bucket{{le="1"}} {requests}
 sglang:e2e_request_latency_seconds_bucket{{le="+Inf"}} {requests}
 sglang:e2e_request_latency_seconds_count {requests}
-""")
-        )
+"""
+        return reading_of(samples_of(text))
 
     before, after = reading(10, 200, 90), reading(14, 284, 120)
     row = row_of(since(before, after), after, 60.0)
@@ -333,10 +304,8 @@ def test_the_command_reads_until_it_is_stopped(lake):
         scrape(lake, "tutor", f"{url}/v1", None, 60, Stopped().append)
         with pytest.raises(ScrapeError, match="no release of 'tutr'; there are: tutor"):
             scrape(lake, "tutr", url, None, 60, said.append)
-    assert said == [
-        f"reads {url}/metrics every 60 s: windows of release {release} of tutor",
-        "ends with the window that is open",
-    ]
+    reads = f"reads {url}/metrics every 60 s: windows of release {release} of tutor"
+    assert said == [reads, "ends with the window that is open"]
     [row] = windows(lake)
     assert row["release"] == release and json.loads(json.dumps(row["drafts"])) == 0
 
@@ -346,12 +315,8 @@ def test_acceptance_is_joined_with_prompt_shapes(lake):
         ("interactions", {"release": "aaa", "drafts": 10, "draft_tokens": 30, "accepted_tokens": 15}),
         ("cleaned_interactions", {"prompt_shape": "what#1"}),
     ):
-        rows = [
-            dict.fromkeys(SCHEMAS[name].names)
-            | columns
-            | {"workload": "tutor", "dt": NOON.date(), "interaction_id": f"i{number}", "ts": NOON}
-            for number in range(2)
-        ]
+        row = dict.fromkeys(SCHEMAS[name].names) | columns | {"workload": "tutor", "dt": NOON.date(), "ts": NOON}
+        rows = [row | {"interaction_id": f"i{number}"} for number in range(2)]
         if name == "interactions":
             rows.append(rows[0] | {"interaction_id": "without drafts", "drafts": None})
         Tables(lake).append(name, pa.Table.from_pylist(rows, schema=SCHEMAS[name]))

@@ -243,10 +243,10 @@ def test_each_response_finds_the_request_of_its_own_format(tmp_path, one_file):
             put(tmp_path, f"{name}_output.jsonl", responses)
     found, report = read_batch(tmp_path)
     assert answered(found) == ANSWERED and not found["quarantine"]
-    assert (report.total.read_batch, report.total.rows) == (6, 6)
+    assert (report.total.read, report.total.rows) == (6, 6)
     assert {row["source_format"] for row in found["interactions"]} == {"openai_pairs", "anthropic", "gemini"}
     again, report = read_batch(tmp_path)
-    assert report.total.read_batch == 0 and answered(again) == ANSWERED
+    assert report.total.read == 0 and answered(again) == ANSWERED
 
 
 def test_a_later_file_of_one_format_leaves_the_pairs_of_the_others(tmp_path):

@@ -5,8 +5,7 @@ import os
 import pytest
 
 from resources.lake.lake import LakeLayout
-from resources.releases.release import ReleaseError
-from resources.releases.release_names import find_release
+from resources.releases.release import ReleaseError, find_release
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """Serving files of a release: one description of the command in all of them, in the forms that their readers document."""
 
+import itertools
 import json
+import shlex
 import subprocess
 from itertools import pairwise
 from pathlib import Path
@@ -8,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from model_ops.drafting.drafts import NO_DRAFTING, with_drafter
+from model_ops.drafting.drafts import NO_DRAFTING, Drafting, with_drafter
 from model_ops.serving.service import Service, fingerprint
 from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.speculators.serving import DrafterServing, VllmOptions
@@ -34,18 +36,9 @@ def target_of(release):
 
 def plan(architecture="eagle3", zero_retention=False, drafter=DRAFTER, gguf=None, place=None, **settings):
     serving = ARCHITECTURES[architecture].serving if architecture in ARCHITECTURES else DrafterServing(architecture)
-    return ServingPlan(
-        "my_shop",
-        "3f2a91c0d4e5",
-        TARGET,
-        drafter,
-        serving,
-        with_drafter(3) if drafter else NO_DRAFTING,
-        Service(SAID, zero_retention=zero_retention),
-        ServingSettings(**settings).on(place),
-        gguf,
-        True,
-    )
+    drafting, service = with_drafter(3) if drafter else NO_DRAFTING, Service(SAID, zero_retention=zero_retention)
+    how = (drafting, service, ServingSettings(**settings).on(place), gguf, True)
+    return ServingPlan("my_shop", "3f2a91c0d4e5", TARGET, drafter, serving, *how)
 
 
 def as_mapping(flags):
@@ -66,26 +59,17 @@ def written(tmp_path, made):
     stand_in = tmp_path / "vllm"
     stand_in.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     stand_in.chmod(0o755)
-    printed = subprocess.run(
-        ["bash", release / "serve-vllm.sh"],
-        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.splitlines()
-    read = {
-        "docker-compose.yaml": yaml.safe_load((release / "docker-compose.yaml").read_text()),
-        "kubernetes.yaml": list(yaml.safe_load_all((release / "kubernetes.yaml").read_text())),
-    }
+    how = {"env": {"PATH": f"{tmp_path}:/usr/bin:/bin"}, "check": True, "capture_output": True, "text": True}
+    printed = subprocess.run(["bash", release / "serve-vllm.sh"], **how).stdout.splitlines()
+    read = {"docker-compose.yaml": yaml.safe_load((release / "docker-compose.yaml").read_text())}
+    read["kubernetes.yaml"] = list(yaml.safe_load_all((release / "kubernetes.yaml").read_text()))
     words = {"compose": read["docker-compose.yaml"]["services"]["vllm"]["command"], "kubernetes": in_pod(read)["args"]}
 
     def at(place, words):
         return json.loads(json.dumps(as_mapping(words)).replace(place, "LAKE"))
 
-    found = {
-        "script": (printed[1], at(str(tmp_path), printed[2:])),
-        **{name: (given[0], at(MOUNTED, given[1:-4])) for name, given in words.items()},
-    }
+    found = {name: (given[0], at(MOUNTED, given[1:-4])) for name, given in words.items()}
+    found["script"] = (printed[1], at(str(tmp_path), printed[2:]))
     return release, read, found
 
 
@@ -117,11 +101,8 @@ def test_the_same_variables_are_set_in_every_file(tmp_path):
     assert service["ulimits"] == {"core": 0} and "ulimit -c 0" in (release / "serve-vllm.sh").read_text()
     variables = dict(service["environment"])
     pod = {each["name"]: each["value"] for each in in_pod(read)["env"]}
-    exported = dict(
-        line.removeprefix("export ").split("=", 1)
-        for line in (release / "serve-vllm.sh").read_text().splitlines()
-        if line.startswith("export ")
-    )
+    lines = (release / "serve-vllm.sh").read_text().splitlines()
+    exported = dict(line.removeprefix("export ").split("=", 1) for line in lines if line.startswith("export "))
     exported = {name: value.strip('"').replace("$LAKE", MOUNTED) for name, value in exported.items()}
     assert variables == pod == exported and variables["VLLM_ENABLE_RESPONSES_API_STORE"] == "0"
     logging = json.loads((release / "vllm-logging.json").read_text())
@@ -146,9 +127,8 @@ def test_suffix_drafting_keeps_no_answers_where_nothing_is_retained(tmp_path):
 
 def test_files_have_the_form_that_their_readers_document(tmp_path):
     """Keys and types of a Deployment and a Service of Kubernetes, and of Compose."""
-    release, read, _ = written(
-        tmp_path, plan(claim="models-claim", cpus=8, memory_gib=64, replicas=2, gguf=f"{TARGET}/model-q8_0.gguf")
-    )
+    asked = {"claim": "models-claim", "cpus": 8, "memory_gib": 64, "replicas": 2, "gguf": f"{TARGET}/model-q8_0.gguf"}
+    release, read, _ = written(tmp_path, plan(**asked))
     assert "&id" not in (release / "kubernetes.yaml").read_text()  # YAML's anchors are hard to read
     deployment, service = read["kubernetes.yaml"]
     assert (deployment["apiVersion"], deployment["kind"], service["kind"]) == ("apps/v1", "Deployment", "Service")
@@ -156,11 +136,8 @@ def test_files_have_the_form_that_their_readers_document(tmp_path):
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert deployment["spec"]["selector"]["matchLabels"] == service["spec"]["selector"] == labels
     pod = deployment["spec"]["template"]["spec"]
-    assert pod["terminationGracePeriodSeconds"] == 150 and set(pod) == {
-        "terminationGracePeriodSeconds",
-        "containers",
-        "volumes",
-    }
+    assert set(pod) == {"terminationGracePeriodSeconds", "containers", "volumes"}
+    assert pod["terminationGracePeriodSeconds"] == 150
     container = in_pod(read)
     assert container["name"] == "vllm" and container["image"] == "vllm/vllm-openai:v0.32.0"
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "1"}
@@ -215,9 +192,8 @@ def test_a_release_says_where_answers_end(tmp_path, lake, make_release, files, i
     out.mkdir()
     write_release(out, "tutor", target, None, 0, [], DrafterServing("eagle3"), target_directory=tmp_path)
     found = json.loads((out / "generation_config.json").read_text())
-    assert found["eos_token_id"] == ids and found.get("temperature") == files.get("generation_config.json", {}).get(
-        "temperature"
-    )
+    given = files.get("generation_config.json", {})
+    assert found["eos_token_id"] == ids and found.get("temperature") == given.get("temperature")
     assert "--generation-config" in yaml.safe_load((out / "docker-compose.yaml").read_text())["services"]["vllm"]["command"]
 
 
@@ -235,9 +211,8 @@ def test_every_file_names_the_parser_of_the_targets_tool_calls(tmp_path, lake, m
         (tmp_path / "chat_template.jinja").write_text(template)
     out = tmp_path / "r9"
     out.mkdir()
-    write_release(
-        out, "tutor", target_of(make_release(lake, 1)), None, 0, [], DrafterServing("eagle3"), target_directory=tmp_path
-    )
+    target = target_of(make_release(lake, 1))
+    write_release(out, "tutor", target, None, 0, [], DrafterServing("eagle3"), target_directory=tmp_path)
     for name in ("serve-vllm.sh", "docker-compose.yaml", "kubernetes.yaml"):
         text = (out / name).read_text()
         assert ("tool-call-parser" in text) == ("enable-auto-tool-choice" in text) == (parser is not None), name
@@ -257,3 +232,79 @@ def test_a_released_target_and_its_release_are_named_in_every_answer(lake, make_
     made = json.loads((release / "release.json").read_text())
     assert made["service"]["fingerprint"] == f"millrace-{release.name}-{made['target']['digest']}"
     assert made["service"]["fingerprint"] in Path(release / "serve-vllm.sh").read_text()
+
+
+@pytest.mark.parametrize(
+    ("architecture", "method", "sglang"),
+    [
+        ("eagle3", "eagle3", "EAGLE3"),
+        ("eagle3.1", "eagle3", "EAGLE3"),
+        ("dflash", "dflash", "DFLASH"),
+        ("of no server", None, None),
+        ("mtp", "mtp", None),
+        ("draft_model", "draft_model", "STANDALONE"),
+    ],
+)
+def test_serve_scripts_ask_each_server_for_what_it_runs(tmp_path, architecture, method, sglang):
+    """The scripts, run with stand-ins for the servers that print the arguments they are given."""
+    model, release = tmp_path / "models" / "m", tmp_path / "releases" / "tutor" / "r1"
+    model.mkdir(parents=True)
+    serving = ARCHITECTURES[architecture].serving if architecture in ARCHITECTURES else DrafterServing(architecture)
+    plan = ServingPlan("tutor", "r1", "models/m", "models/m", serving, with_drafter(3))
+    write_serving_files(release, plan)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("vllm", "python"):
+        (programs / name).write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+        (programs / name).chmod(0o755)
+    how = {"env": {"PATH": f"{programs}:/usr/bin:/bin"}, "check": True, "capture_output": True, "text": True}
+    scripts = {server: release / f"serve-{server}.sh" for server in ("vllm", "sglang")}
+    done = {server: subprocess.run(["bash", script, "--port", "1"], **how) for server, script in scripts.items()}
+    words = done["vllm"].stdout.splitlines()
+    assert words[0] == "serve" and words[-1] == "1" and Path(words[1]).is_dir()
+    if method is None:
+        assert "--speculative-config" not in words and "without it" in done["vllm"].stderr
+    else:
+        config = json.loads(words[words.index("--speculative-config") + 1])
+        assert config["method"] == method and config["num_speculative_tokens"] == 3 and Path(config["model"]).is_dir()
+        assert config["draft_sample_method"] == "probabilistic" and not done["vllm"].stderr
+    overrides = [json.loads(words[at + 1]) for at, word in enumerate(words) if word == "--hf-overrides"]
+    assert overrides == ([{"num_nextn_predict_layers": 1}] if architecture == "mtp" else [])
+    words = done["sglang"].stdout.splitlines()
+    options = {name: value for name, value in itertools.pairwise(words) if name.startswith("--speculative")}
+    assert options.get("--speculative-algorithm") == sglang and bool(done["sglang"].stderr) == (sglang is None)
+    assert options.get("--speculative-num-draft-tokens") == (None if sglang is None else "4")
+    assert options.get("--speculative-num-steps") == ("3" if sglang in ("EAGLE3", "STANDALONE") else None)
+
+
+@pytest.mark.parametrize(
+    ("drafting", "config", "sglang"),
+    [
+        (NO_DRAFTING, None, None),
+        (
+            Drafting(method="ngram", num_speculative_tokens=4),
+            {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1, "prompt_lookup_max": 4},
+            ("NGRAM", "5"),
+        ),
+        (Drafting(method="suffix", num_speculative_tokens=12), {"method": "suffix", "num_speculative_tokens": 12}, None),
+        (
+            Drafting(method="drafter", num_speculative_tokens=3, by_batch_size=((1, 2, 3), (3, 8, 0))),
+            {"method": "eagle3", "num_speculative_tokens": 3, "num_speculative_tokens_per_batch_size": [[1, 2, 3], [3, 8, 0]]},
+            ("EAGLE3", "4"),
+        ),
+    ],
+)
+def test_the_chosen_drafting_is_served(tmp_path, drafting, config, sglang):
+    write_serving_files(tmp_path, ServingPlan("tutor", "r1", "models/m", "models/d", ARCHITECTURES["eagle3"].serving, drafting))
+    words = shlex.split((tmp_path / "serve-vllm.sh").read_text().partition("exec ")[2])
+    found = json.loads(words[words.index("--speculative-config") + 1]) if "--speculative-config" in words else None
+    if found is not None:
+        assert found.pop("model", None) == ("$LAKE/models/d" if drafting.method == "drafter" else None)
+        for name in ("draft_sample_method", "rejection_sample_method"):
+            assert (found.pop(name, None) is not None) == (drafting.method == "drafter")
+    assert found == config
+    script = (tmp_path / "serve-sglang.sh").read_text()
+    words = shlex.split(script.partition("exec ")[2])
+    said = dict(itertools.pairwise(words))
+    assert (sglang or (None, None)) == (said.get("--speculative-algorithm"), said.get("--speculative-num-draft-tokens"))
+    assert ("without it" in script) == (drafting.method == "suffix")

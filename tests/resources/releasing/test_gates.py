@@ -5,7 +5,7 @@ import json
 import pytest
 
 from model_ops.evaluation.measurement import NO_JUDGE, Measurement
-from resources.endpoints.release_checks import recheck
+from resources.endpoints.approvals import recheck
 from resources.lake.lake import LakeLayout
 from resources.releases.gate_result import GateResult, GateVerdict, missed
 from resources.releases.settings import Gates, served_bits
@@ -62,9 +62,8 @@ def test_what_was_not_measured_has_not_passed():
 
 
 def test_gates_that_do_not_apply_and_gates_that_are_off():
-    assert results(only(recovery=0.9, acceptance_length=1.2, acceptance_gain=0), recovery(0.995), length(), drafter=None) == {
-        "recovery": True
-    }
+    bounds = only(recovery=0.9, acceptance_length=1.2, acceptance_gain=0)
+    assert results(bounds, recovery(0.995), length(), drafter=None) == {"recovery": True}
     assert results(only(loss_above_teacher=0.1)) == {} and results(only(loss_above_teacher=0.1), student=True) != {}
     assert results(only()) == {}
 
@@ -137,28 +136,16 @@ def test_a_champion_that_is_better_refuses_the_release_and_no_champion_does_not(
     assert alone.passed and alone.why == "nothing to compare: no other release was served yet"
     gone = gate(only(loss_above_champion=0.02), champion=Champion("3f2a", problem="its files are gone"))
     assert not gone.passed and "not measured (its files are gone)" in gone.why
-    unmeasured = gate(
-        only(loss_above_champion=0.02), champion=Champion("3f2a"), not_measured={"loss of champion": "no tokenizer"}
-    )
+    missing = {"loss of champion": "no tokenizer"}
+    unmeasured = gate(only(loss_above_champion=0.02), champion=Champion("3f2a"), not_measured=missing)
     assert not unmeasured.passed and "no tokenizer" in unmeasured.why
     same = gate(only(loss_above_champion=0.02), champion=Champion("3f2a", no_target="the champion has the same target"))
     assert same.passed and same.why == "nothing to compare: the champion has the same target"
 
 
 def served(**fields):
-    return measured(
-        **{
-            "what": "served_agreement",
-            "against": "own layers",
-            "value": 0.99,
-            "low": 0.9,
-            "high": 1.0,
-            "n": 24,
-            "counted": "prompts",
-            "unit": "share",
-        }
-        | fields
-    )
+    values = {"value": 0.99, "low": 0.9, "high": 1.0, "n": 24, "counted": "prompts", "unit": "share"}
+    return measured(**{"what": "served_agreement", "against": "own layers", **values} | fields)
 
 
 FAR = {"what": "served_distance", "value": 0.3, "low": 0.28, "high": 0.32, "unit": "nats per token", "counted": "rows"}
@@ -195,22 +182,17 @@ def test_a_model_that_the_server_does_not_load_misses_each_gate(name):
 def test_one_gate_is_enough_to_say_that_nothing_was_loaded():
     why = dict.fromkeys(("target in a server", "target with drafter in a server"), "vllm did not load it: no kernel")
     found = check_gates(only(served_agreement=0.9, served_distance=0.2), GateInputs([], why, in_server=BOTH))
-    assert [(each.name, each.passed, each.nothing_to_compare) for each in found] == [
-        ("served_agreement", False, False),
-        ("served_distance", True, True),
-    ]
-    with_drafter = {"target with drafter in a server": "vllm did not load it: unknown drafter"}
-    found = check_gates(
-        only(served_agreement=0.9, served_distance=0.2), GateInputs([served(**FAR)], with_drafter, in_server=BOTH)
-    )
+    assert [(each.name, each.passed) for each in found] == [("served_agreement", False), ("served_distance", True)]
+    assert [each.nothing_to_compare for each in found] == [False, True]
+    with_drafter = GateInputs([served(**FAR)], {"target with drafter in a server": "unknown drafter"}, in_server=BOTH)
+    found = check_gates(only(served_agreement=0.9, served_distance=0.2), with_drafter)
     assert [each.passed for each in found] == [False, False]
 
 
 def test_an_unquantized_form_that_does_not_load_misses_no_gate_and_a_server_without_token_ids_leaves_nothing_to_compare():
     forms = {"forms": {"reference": {"loaded": False}, "target": {"loaded": True}}}
-    assert gate(
-        only(served_agreement=0.9), served(), in_server=forms, not_measured={"reference in a server": "too large"}
-    ).passed
+    large = {"reference in a server": "too large"}
+    assert gate(only(served_agreement=0.9), served(), in_server=forms, not_measured=large).passed
     unknown = gate(only(served_agreement=0.9), in_server=ALONE, not_measured={"served_agreement of target": "no token ids"})
     assert unknown.passed and unknown.why == "nothing to compare: no token ids"
     found = check_gates(only(served_agreement=0.9), GateInputs.of({"measurements": [], "in_server": ALONE}))
@@ -222,9 +204,8 @@ def test_each_suite_has_its_gate_over_sampled_answers_where_there_are_some():
     greedy = measured(**shared, on="gsm8k", sampling="greedy", value=-0.3, low=-0.4, high=-0.2)
     sampled = measured(**shared, on="gsm8k", sampling="sampled", value=0.0, low=-0.05, high=0.05)
     worse = measured(**shared, on="calls", sampling="greedy", value=-0.08, low=-0.15, high=-0.01)
-    found = check_gates(
-        only(accuracy_below_base=0.1), GateInputs([greedy, sampled, worse], {"code": "no seccomp"}, ("gsm8k", "calls", "code"))
-    )
+    inputs = GateInputs([greedy, sampled, worse], {"code": "no seccomp"}, ("gsm8k", "calls", "code"))
+    found = check_gates(only(accuracy_below_base=0.1), inputs)
     assert [(each.name, each.passed, each.sampling) for each in found] == [
         ("accuracy_below_base/gsm8k", True, "sampled"),
         ("accuracy_below_base/calls", False, "greedy"),
@@ -258,15 +239,12 @@ def test_a_drafter_that_accepts_less_than_the_champions_is_refused(value, low, p
 def test_a_champion_whose_drafter_cannot_be_compared_with():
     bound = only(acceptance_below_champion=0.05)
     assert results(bound, drafter=None) == {}
-    for champion, why in (
-        (None, "no other release was served yet"),
-        (Champion("3f2a", no_drafter="the champion has no drafter"),) * 2,
-    ):
+    why = "the champion has no drafter"
+    for champion, said in ((None, "no other release was served yet"), (Champion("3f2a", no_drafter=why), why)):
         found = gate(bound, drafter="eagle3", champion=champion)
-        assert found.passed and found.why == f"nothing to compare: {why if isinstance(why, str) else why.no_drafter}"
-    damaged = gate(
-        bound, drafter="eagle3", champion=Champion("3f2a"), not_measured={"acceptance of champion": "config.json is missing"}
-    )
+        assert found.passed and found.why == f"nothing to compare: {said}"
+    missing = {"acceptance of champion": "config.json is missing"}
+    damaged = gate(bound, drafter="eagle3", champion=Champion("3f2a"), not_measured=missing)
     assert not damaged.passed and "not measured (config.json is missing)" in damaged.why
     assert not gate(bound, drafter="eagle3", champion=Champion("3f2a", problem="its files are gone")).passed
 
@@ -323,26 +301,14 @@ QUANTIZED = measured("divergence", against="reference", value=0.01, low=0.009, h
 
 
 def kept(on="calls", value=0.9, low=0.8, high=0.97, **fields):
-    return measured(
-        "accuracy_kept",
-        against="reference",
-        on=on,
-        value=value,
-        low=low,
-        high=high,
-        n=40,
-        counted="items",
-        unit="ratio",
-        **fields,
-    )
+    fields |= {"value": value, "low": low, "high": high, "n": 40, "counted": "items", "unit": "ratio"}
+    return measured("accuracy_kept", against="reference", on=on, **fields)
 
 
 def test_a_score_that_quantization_costs():
     found = [QUANTIZED, kept("all suites", 0.96, 0.93, 0.985), kept("calls"), kept("maths", 0.9, 0.84, 0.94)]
-    given = {
-        each.name: each
-        for each in check_gates(only(accuracy_kept=0.99, accuracy_kept_each=0.95), GateInputs(found, suites=("calls", "maths")))
-    }
+    bounds = only(accuracy_kept=0.99, accuracy_kept_each=0.95)
+    given = {each.name: each for each in check_gates(bounds, GateInputs(found, suites=("calls", "maths")))}
     assert {name: each.passed for name, each in given.items()} == {
         "accuracy_kept": False,
         "accuracy_kept_each/calls": True,
@@ -397,10 +363,7 @@ def test_suites_without_a_right_answer_have_nothing_to_keep():
 def test_long_contexts_are_a_gate_of_their_own():
     long = measured("recovery", against="reference", on="long context", value=0.95, low=0.94, high=0.96, counted="contexts")
     held_out = measured("recovery", against="reference", value=0.999, low=0.998, high=1.0, unit="ratio")
-    both = {
-        each.name: each.passed
-        for each in check_gates(only(recovery=0.99, recovery_long_context=0.98), GateInputs([QUANTIZED, long, held_out]))
-    }
+    both = results(only(recovery=0.99, recovery_long_context=0.98), QUANTIZED, long, held_out)
     assert both == {"recovery": True, "recovery_long_context": False}
     short = gate(only(recovery_long_context=0.98), QUANTIZED, not_measured={"long context": "the test rows are too short"})
     assert short.passed and "too short" in short.why
@@ -472,10 +435,10 @@ def test_gates_of_preference_training():
 def test_the_gate_of_training_on_rewards():
     gates = only(rft_gain=0.0)
 
+    about = {"against": "sft", "on": "held-out prompts", "n": 40, "counted": "prompts"}
+
     def gained(value, low, high):
-        return measured(
-            "rft_gain", value=value, low=low, high=high, against="sft", on="held-out prompts", n=40, counted="prompts"
-        )
+        return measured("rft_gain", value=value, low=low, high=high, **about)
 
     assert results(gates, gained(0.1, 0.02, 0.18), rft=True) == {"rft_gain": True}
     assert results(gates, gained(0.1, -0.02, 0.22), rft=True) == {"rft_gain": False}

@@ -17,46 +17,21 @@ from resources.curating.record_counts import RecordCounts
 from resources.digests.code import PACKAGES
 from resources.lake.lake import LakeLayout
 from resources.manifests.manifest import read_manifest
+from resources.releases.drafting_decision import ReportSection
 from resources.releases.gate_result import GateResult, GateVerdict
 from resources.releases.release import read_release
-from resources.releases.section import ReportSection
 from resources.releasing.approval_page import write_approval_page
 from resources.releasing.champion import Champion
 from resources.releasing.charts import Bar, bars, lines
-from resources.releasing.comparison import flat, gates_by_name
-from resources.releasing.model_card import NAMES
-from resources.releasing.page import render
-from resources.releasing.release_facts import facts_of, short_name
-from resources.releasing.report_charts import report_charts
-from resources.releasing.rollout_section import passed_section
+from resources.releasing.model_card import NAMES, render
+from resources.releasing.release_facts import facts_of, flat, gates_by_name, short_name
+from resources.releasing.server_sections import passed_section, report_charts
 from resources.releasing.summary import Summary
 
-HELD = GateResult(
-    name="recovery",
-    wanted=0.99,
-    measured=0.998,
-    low=0.996,
-    high=0.999,
-    passed=True,
-    of="target",
-    against="reference",
-    on=HELD_OUT,
-    rows=300,
-)
-MISSED = GateResult(
-    name="acceptance_length",
-    wanted=2.5,
-    measured=2.1,
-    low=2.0,
-    high=2.2,
-    passed=False,
-    judged_by="low",
-    of="eagle3",
-    on=HELD_OUT,
-    sampling="temperature 1",
-    rows=200,
-    counted="prompts",
-)
+ABOUT = {"of": "target", "against": "reference", "on": HELD_OUT, "rows": 300}
+HELD = GateResult(name="recovery", wanted=0.99, measured=0.998, low=0.996, high=0.999, passed=True, **ABOUT)
+ABOUT = {"of": "eagle3", "on": HELD_OUT, "sampling": "temperature 1", "rows": 200, "counted": "prompts", "judged_by": "low"}
+MISSED = GateResult(name="acceptance_length", wanted=2.5, measured=2.1, low=2.0, high=2.2, passed=False, **ABOUT)
 EMPTY = GateResult(
     name="loss_above_champion", wanted=0.02, measured=None, passed=True, nothing_to_compare=True, reason="none yet"
 )
@@ -65,23 +40,9 @@ ROOT = Path(__file__).parents[3]
 
 
 def measured(what, value, of="target", against="", on=HELD_OUT, sampling="", **more):
-    return Measurement(
-        **{
-            "what": what,
-            "of": of,
-            "against": against,
-            "on": on,
-            "sampling": sampling,
-            "value": value,
-            "low": value - 0.1,
-            "high": value + 0.1,
-            "n": 300,
-            "counted": "rows",
-            "unit": "",
-            "method": PAIRED,
-        }
-        | more
-    )
+    about = {"what": what, "of": of, "against": against, "on": on, "sampling": sampling, "value": value}
+    counts = {"low": value - 0.1, "high": value + 0.1, "n": 300, "counted": "rows", "unit": "", "method": PAIRED}
+    return Measurement(**about | counts | more)
 
 
 MEASURED = [
@@ -96,45 +57,21 @@ MEASURED = [
     measured("accuracy", 0.7, of="champion", on="gsm8k", sampling="greedy"),
     measured("accuracy_gain", 0.05, against="champion", on="gsm8k", sampling="greedy", counted="items"),
 ]
-DRAFTED = {
-    "sampling": "as logged",
-    "num_speculative_tokens": 3,
-    "looping_share": 0.0,
-    "prompts": 200,
-    "accepted_by_position": [0.7, 0.4, 0.2],
-    "tau_by": {
-        "prompt_shape": {
-            "<b>ask-a-long-word#09775227": {"prompts": 9, "tau": 2.2, "tau_low": 2.0, "tau_high": 2.4},
-            "code": {"prompts": 5, "tau": 2.9, "tau_low": 2.5, "tau_high": 3.3},
-        }
-    },
+SHAPES = {
+    "<b>ask-a-long-word#09775227": {"prompts": 9, "tau": 2.2, "tau_low": 2.0, "tau_high": 2.4},
+    "code": {"prompts": 5, "tau": 2.9, "tau_low": 2.5, "tau_high": 3.3},
 }
+DRAFTED = {"sampling": "as logged", "num_speculative_tokens": 3, "looping_share": 0.0, "prompts": 200}
+DRAFTED |= {"accepted_by_position": [0.7, 0.4, 0.2], "tau_by": {"prompt_shape": SHAPES}}
 ACCEPTANCE = [
     {**DRAFTED, "drafter": "none", "tau": 1.0, "tau_low": 1.0, "tau_high": 1.0},
     {**DRAFTED, "drafter": "eagle3", "tau": 2.3, "tau_low": 2.1, "tau_high": 2.5},
 ]
 RATE = {"median": 100.0, "lowest": 90.0, "highest": 110.0, "p50_s": 0.2, "p99_s": 0.31}
-SPEED = {
-    "in_server": {
-        "forms": {
-            "target": {"tokens_per_second": {"1": RATE, "8": RATE | {"median": 400.0}}, "started_s": 30.0, "memory_mb": 900.0}
-        },
-        "ratios": {},
-    }
-}
-BESIDE = {
-    "against": "champion",
-    "rows": 40,
-    "days": 7,
-    "since": "2026-06-13T00:00:00+00:00",
-    "loss_target": 1.5,
-    "loss_other": 1.6,
-    "increase": -0.1,
-    "low": -0.12,
-    "high": -0.08,
-    "worse": 1,
-    "better": 1,
-}
+SERVED = {"tokens_per_second": {"1": RATE, "8": RATE | {"median": 400.0}}, "started_s": 30.0, "memory_mb": 900.0}
+SPEED = {"in_server": {"forms": {"target": SERVED}, "ratios": {}}}
+BESIDE = {"against": "champion", "rows": 40, "days": 7, "since": "2026-06-13T00:00:00+00:00", "worse": 1, "better": 1}
+BESIDE |= {"loss_target": 1.5, "loss_other": 1.6, "increase": -0.1, "low": -0.12, "high": -0.08}
 REPORT = {
     "settings": {"num_speculative_tokens": 3},
     "measurements": [each.model_dump() for each in MEASURED],
@@ -144,17 +81,9 @@ REPORT = {
     "side_by_side": BESIDE,
     "same_directory": {"target": "target", "champion": "champion", "base": "base"},
 }
-ROW = {
-    "change": 0.7,
-    "target_loss": 2.0,
-    "champion_loss": 1.3,
-    "tokens": 12,
-    "ts": "2026-06-17T10:00:00+00:00",
-    "prompt": [{"role": "user", "text": "What is <b>two</b> and two?"}],
-    "logged": "Four.",
-    "target": "Five.",
-    "champion": "Four!",
-}
+ROW = {"change": 0.7, "target_loss": 2.0, "champion_loss": 1.3, "tokens": 12, "ts": "2026-06-17T10:00:00+00:00"}
+ROW |= {"logged": "Four.", "target": "Five.", "champion": "Four!"}
+ROW["prompt"] = [{"role": "user", "text": "What is <b>two</b> and two?"}]
 
 
 @pytest.fixture
@@ -223,32 +152,23 @@ def test_each_chart_stands_under_the_heading_that_it_is_about(page):
     replace(summary, speed=SPEED).write(out)
     sections = {each.split("</h2>")[0]: each for each in (out / "report.html").read_text().split("<h2>")[1:]}
     charts = {title: re.findall(r"<figcaption><b>(.*?)</b>", text) for title, text in sections.items()}
+    accepted = ["Acceptance length", "Acceptance by position", "Acceptance length of eagle3 by shape of the prompt"]
     assert {title: found for title, found in charts.items() if found} == {
-        "Acceptance length": [
-            "Acceptance length",
-            "Acceptance by position",
-            "Acceptance length of eagle3 by shape of the prompt",
-        ],
+        "Acceptance length": accepted,
         "In a real server": ["Tokens/s in a real server", "Latency in a real server"],
     }
 
 
 def test_a_gate_is_one_row_of_a_comparison_and_a_digest_is_no_setting():
     early = [EMPTY, HELD]
-    late = [
-        EMPTY.model_copy(update={"measured": -0.00001, "nothing_to_compare": False, "rows": 24}),
-        HELD.model_copy(update={"rows": 31}),
-    ]
+    measured_now = EMPTY.model_copy(update={"measured": -0.00001, "nothing_to_compare": False, "rows": 24})
+    late = [measured_now, HELD.model_copy(update={"rows": 31})]
     assert list(gates_by_name(early)) == list(gates_by_name(late)) == ["loss above champion", "recovery"]
-    assert (
-        gates_by_name(early)["loss above champion"] == "nothing to compare with"
-        and gates_by_name(late)["loss above champion"] == "0.0000"
-    )
+    said = [gates_by_name(gates)["loss above champion"] for gates in (early, late)]
+    assert said == ["nothing to compare with", "0.0000"]
     assert flat({"revision": "0a1b2c3d4e5f"}, "base_model") == {"base_model.revision": "0a1b2c3d4e5f"}
-    settings = flat(
-        {"rate": 0.1, "parent": "0a1b2c3d4e5f", "of": {"digest": "f" * 63 + "0", "steps": 123456789012}}, "sft_model"
-    )
-    assert settings == {"sft_model.rate": "0.1", "sft_model.of.steps": "123456789012"}
+    given = {"rate": 0.1, "parent": "0a1b2c3d4e5f", "of": {"digest": "f" * 63 + "0", "steps": 123456789012}}
+    assert flat(given, "sft_model") == {"sft_model.rate": "0.1", "sft_model.of.steps": "123456789012"}
 
 
 def test_the_card_is_one_that_the_hub_reads(page):
@@ -267,10 +187,8 @@ def test_the_card_is_one_that_the_hub_reads(page):
 def test_the_card_says_the_verdict_first_and_shows_no_row(page):
     summary, _, champion, out = page
     summary.evaluation["against_reference"] = {"worst_rows": [{"row_id": "r1-of-a-user", "divergence": 0.1, "tokens": 3}]}
-    summary.evaluation["measurements"] += [
-        measured("divergence", 0.1, against="reference").model_dump(),
-        measured("agreement", 0.9, against="reference").model_dump(),
-    ]
+    both = (measured("divergence", 0.1, against="reference"), measured("agreement", 0.9, against="reference"))
+    summary.evaluation["measurements"] += [each.model_dump() for each in both]
     text = ModelCard(_written(summary, out)).text
     order = [
         "**1 of 2 gates is missed: acceptance length; nothing to compare with yet: loss above champion.**",
@@ -317,19 +235,9 @@ def test_the_report_has_the_verdict_before_gates_and_charts_after_them(page):
     summary, _, _, out = page
     summary.write(out)
     text = (out / "report.html").read_text()
-    assert (
-        text.index('class="verdict bad"')
-        < text.index("<h2>Gates")
-        < text.index("<h2>What changed")
-        < text.index("<svg")
-        < text.index("<h2>Made from")
-    )
-    assert (
-        text.count("<svg") == 5
-        and "Latency in a real server" in text
-        and "&lt;b&gt;ask-a-long-word#09775227 (9)" in text
-        and "<b>ask" not in text
-    )
+    places = [text.index(each) for each in ('class="verdict bad"', "<h2>Gates", "<h2>What changed", "<svg", "<h2>Made from")]
+    assert places == sorted(places) and text.count("<svg") == 5
+    assert "Latency in a real server" in text and "&lt;b&gt;ask-a-long-word#09775227 (9)" in text and "<b>ask" not in text
     assert '<td data-column="measured" class="figure">0.9980</td>' in text and '<th class="figure">measured</th>' in text
     assert set(re.findall(r"(?:src|href)=\"(.*?)\"", text)) <= {"#answers", "approval.html#answers"} and "<script" not in text
     markdown = (out / "report.md").read_text()
@@ -392,14 +300,11 @@ def test_the_approval_page_compares_candidate_and_champion(page, lake):
     ]
     places = [text.index(each) for each in order]
     assert places == sorted(places)
-    assert (
-        "On the last 7 days of held-out traffic (40 rows), the release predicts 1 better and 1 worse than the champion by at least 0.01"
-        in text
-    )
+    better = "the release predicts 1 better and 1 worse than the champion by at least 0.01"
+    assert f"On the last 7 days of held-out traffic (40 rows), {better}" in text
     assert "-0.1000 (-0.1200 to -0.0800)" in text and "gsm8k, greedy" in text and "0.0500 (-0.0500 to 0.1500)" in text
-    assert (
-        "2.3000 (2.1000 to 2.5000)" in text and "latency p99 (s), served, 8 at a time" in text and "2.50" in text
-    )  # 1,000 / 400
+    # 2.50: 1,000 / 400
+    assert "2.3000 (2.1000 to 2.5000)" in text and "latency p99 (s), served, 8 at a time" in text and "2.50" in text
     assert "rows learnt and erased since" in text and "+0.7000" in text and "Five." in text and "Four!" in text
     assert "What is &lt;b&gt;two&lt;/b&gt; and two?" in text and "<b>two" not in text
     assert set(re.findall(r"(?:src|href)=\"(.*?)\"", text)) <= {"#answers", "approval.html#answers"} and "<script" not in text
@@ -425,11 +330,8 @@ def test_passed_answers_that_say_nothing_are_shown_and_who_graded_the_training(p
     (page[3] / "passed_answers.jsonl").write_text(json.dumps(line) + "\n")
     text = approval(page, lake, [])
     (page[3] / "passed_answers.jsonl").unlink()
-    assert (
-        "1 answer that passed the verifier, least about the prompt first" in text
-        and "Hope this helps." in text
-        and "<b>two" not in text
-    )
+    assert "1 answer that passed the verifier, least about the prompt first" in text
+    assert "Hope this helps." in text and "<b>two" not in text
     found = {"passed": 12, "scored": 12, "is_trained_on": True, "least": [["p1", -0.01]]}
     [same] = passed_section({"passed_answers": found})
     assert same.rows == [["p1", "-0.010"]] and same.shows_rows
@@ -456,16 +358,8 @@ def test_another_drafter_of_the_same_target_is_compared_by_its_acceptance_alone(
         {"what": "acceptance_length", "of": name, "value": tau, "unit": "tokens per forward", **shared}
         for name, tau in (("champion", 1.71), ("eagle3", 1.92))
     ]
-    gain = {
-        "what": "acceptance_gain",
-        "of": "eagle3",
-        "against": "champion",
-        "value": 0.1228,
-        "low": 0.08,
-        "high": 0.17,
-        "unit": "share",
-        **shared,
-    }
+    gain = {"what": "acceptance_gain", "of": "eagle3", "against": "champion", "unit": "share", **shared}
+    gain |= {"value": 0.1228, "low": 0.08, "high": 0.17}
     report = {key: value for key, value in REPORT.items() if key != "side_by_side"} | {"measurements": [*lengths, gain]}
     text = approval(page, lake, [], report=report, no_target="the champion has the same target")
     cells = re.findall(r"<td[^>]*>(.*?)</td>", text[text.index("<h2>Scores") : text.index("<h2>Cost, size")])
@@ -476,56 +370,34 @@ def test_another_drafter_of_the_same_target_is_compared_by_its_acceptance_alone(
         "0.1228 (0.0800 to 0.1700)",
         "40 prompts",
     ]
-    assert (
-        "<b>acceptance length (tokens" not in text and text.count(">acceptance length, ") == 1
-    )  # one figure of the champion's
+    # one figure of the champion's
+    assert "<b>acceptance length (tokens" not in text and text.count(">acceptance length, ") == 1
     assert "Losses and answers are not compared: the champion has the same target." in text and "0 held-out prompts" in text
 
 
 def test_a_first_release_has_answers_beside_its_bases(page, lake):
-    rows = [
-        {
-            **ROW,
-            "row_id": f"r{at}",
-            "kind": "gain",
-            "change": at / -10,
-            "base_loss": 2.5,
-            "base": "<i>base</i>",
-            "marks": {"target": "repeats itself"},
-            "prompt": [{"role": "system", "text": "Be brief."}, {"role": "user", "text": "word " * 200}],
-        }
-        for at in range(20)
-    ]
-    beside = {
-        "against": "base",
-        "rows": 40,
-        "days": 7,
-        "since": None,
-        "worse": 1,
-        "better": 39,
-        "loss_target": 1.5,
-        "loss_other": 1.6,
-    }
+    prompt = [{"role": "system", "text": "Be brief."}, {"role": "user", "text": "word " * 200}]
+    row = {**ROW, "kind": "gain", "base_loss": 2.5, "base": "<i>base</i>", "marks": {"target": "repeats itself"}}
+    rows = [{**row, "row_id": f"r{at}", "change": at / -10, "prompt": prompt} for at in range(20)]
+    beside = {"against": "base", "rows": 40, "days": 7, "since": None, "worse": 1, "better": 39}
+    beside |= {"loss_target": 1.5, "loss_other": 1.6}
     text = approval(page, lake, rows, champion=False, report=REPORT | {"side_by_side": beside})
-    assert (
-        "No champion served before this release." in text
-        and "20 held-out prompts, worst first" in text
-        and "largest gains" not in text
-    )
-    assert (
-        "than its base does (above 0: worse)" in text
-        and "better and 1 worse than its base by at least 0.01 nats per token." in text
-        and "last week" not in text
-    )
+    for words in (
+        "No champion served before this release.",
+        "20 held-out prompts, worst first",
+        "than its base does (above 0: worse)",
+        "better and 1 worse than its base by at least 0.01 nats per token.",
+    ):
+        assert words in text
+    assert "largest gains" not in text and "last week" not in text
     assert text.count("&lt;i&gt;base&lt;/i&gt;") == 20 and "<i>base" not in text and text.count("repeats itself</b>") == 20
     assert text.count("all 1,000 characters") == 20 and text.count("1 earlier message</summary>") == 20  # long texts fold
     assert text.index("row r0<") < text.index("row r1<") < text.index("row r19<")
 
 
 def test_without_held_out_rows_the_page_says_so(page, lake):
-    text = approval(
-        page, lake, [], champion=False, report={key: value for key, value in REPORT.items() if key != "side_by_side"}
-    )
+    report = {key: value for key, value in REPORT.items() if key != "side_by_side"}
+    text = approval(page, lake, [], champion=False, report=report)
     assert "No champion served before this release." in text and "the evaluation report keeps no held-out row" in text
 
 

@@ -13,19 +13,16 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from benchmarks.small_adapter import small_adapter
-from resources.endpoints.actor import Actor
-from resources.endpoints.approvals import approvals_of, approve
+from resources.endpoints.approvals import approvals_of, approve, recheck
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
-from resources.endpoints.release_checks import recheck
 from resources.lake.lake import LakeLayout
 from resources.manifests.manifest import describe_files, files_digest, read_manifest
 from resources.releases.release import ReleaseError, ReleasePolicy, ReleaseRef
 from resources.releasing.attestations import attest
-from resources.releasing.packaging import package
-from resources.signing.envelope import IN_TOTO, EnvelopeError, opened, sealed
+from resources.releasing.push import package
 from resources.signing.keys import KeyProblemError, signing_key, trusted_keys
-from resources.signing.model_signature import SignatureRefusedError
-from resources.signing.release_signature import check_signature
+from resources.signing.release_signature import IN_TOTO, EnvelopeError, SignatureRefusedError, check_signature, opened, sealed
 from tests.reports import process_report
 
 ANN, BOB = Actor("ann", "MILLRACE_USER"), Actor("bob", "MILLRACE_USER")
@@ -37,19 +34,12 @@ def keys(tmp_path_factory):
     """Key pairs: NAME.pub in a folder, private/NAME.pem."""
     home = tmp_path_factory.mktemp("keys")
     (home / "private").mkdir()
-    for name, curve in (
-        ("release", ec.SECP256R1()),
-        ("ann", ec.SECP256R1()),
-        ("bob", ec.SECP384R1()),
-        ("other", ec.SECP256R1()),
-    ):
-        private = ec.generate_private_key(curve)
-        (home / "private" / f"{name}.pem").write_bytes(
-            private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-        )
-        (home / f"{name}.pub").write_bytes(
-            private.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-        )
+    pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    for name in ("release", "ann", "bob", "other"):
+        private = ec.generate_private_key(ec.SECP384R1() if name == "bob" else ec.SECP256R1())
+        (home / "private" / f"{name}.pem").write_bytes(private.private_bytes(pem, form, serialization.NoEncryption()))
+        public = private.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+        (home / f"{name}.pub").write_bytes(public)
     return home
 
 
@@ -199,10 +189,8 @@ def test_two_people_have_to_approve_and_one_twice_is_one(lake, make_release, key
     assert approvals_of(lake, directory).missing == 1
     key("bob")
     approve(lake, directory, BOB)
-    assert not approvals_of(lake, directory).missing and approvals_of(lake, directory).people == [
-        "bob (key ann)",
-        "bob (key bob)",
-    ]
+    found = approvals_of(lake, directory)
+    assert not found.missing and found.people == ["bob (key ann)", "bob (key bob)"]
 
 
 def test_a_key_that_signs_releases_need_not_be_one_that_approves(lake, signed, keys, key, tmp_path, monkeypatch):
@@ -287,18 +275,11 @@ def verified(keys, monkeypatch, capsys):
 
 def test_the_verifier_is_a_program_of_its_own(packed, keys):
     """Started as its user starts it, where no file of millrace can be imported."""
-    done = subprocess.run(
-        [sys.executable, "-I", str(packed / "verify.py"), "--key", str(keys / "release.pub")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-I", str(packed / "verify.py"), "--key", str(keys / "release.pub")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and done.stdout.startswith("ok: release "), process_report(done)
-    assert "millrace" not in {
-        line.split()[1].split(".")[0]
-        for line in (packed / "verify.py").read_text().splitlines()
-        if line.startswith(("import ", "from "))
-    }
+    imports = [line for line in (packed / "verify.py").read_text().splitlines() if line.startswith(("import ", "from "))]
+    assert imports and "millrace" not in {line.split()[1].split(".")[0] for line in imports}
 
 
 def test_a_package_verifies_itself_and_refuses_what_changed(packed, verified, keys, signed):
@@ -355,11 +336,8 @@ def test_a_package_of_an_adapter_holds_it_and_its_base_and_is_verified(lake, key
     package(lake, directory, tmp_path / "out", "directory")
     assert not list((tmp_path / "out" / "models" / "tutor").glob("sft_model*"))
     assert verified(tmp_path / "out", "--release", directory.name)[0] == 0
-    for path in (
-        (tmp_path / "out").rglob("*/adapter_model.safetensors"),
-        (tmp_path / "out").rglob("base_model/*/model.safetensors"),
-    ):
-        [path] = path
+    for pattern in ("*/adapter_model.safetensors", "base_model/*/model.safetensors"):
+        [path] = (tmp_path / "out").rglob(pattern)
         before = path.read_bytes()
         path.write_bytes(before + b" ")
         code, said = verified(tmp_path / "out")
@@ -368,22 +346,21 @@ def test_a_package_of_an_adapter_holds_it_and_its_base_and_is_verified(lake, key
 
 
 def test_a_tar_and_an_oci_layout_hold_the_same_files(lake, signed, packed, tmp_path):
-    assert package(lake, signed, tmp_path / "out.tar", "tar").files == len(
-        [path for path in packed.rglob("*") if path.is_file()]
-    )
+    assert package(lake, signed, tmp_path / "out.tar", "tar").files == sum(path.is_file() for path in packed.rglob("*"))
     with tarfile.open(tmp_path / "out.tar") as tar:
         tar.extractall(tmp_path / "from_tar", filter="data")
     package(lake, signed, tmp_path / "oci", "oci")
     index = json.loads((tmp_path / "oci" / "index.json").read_text())
     blobs = tmp_path / "oci" / "blobs" / "sha256"
     manifest = json.loads((blobs / index["manifests"][0]["digest"].removeprefix("sha256:")).read_text())
-    expected = {path.relative_to(packed).as_posix(): path.read_bytes() for path in packed.rglob("*") if path.is_file()}
     top = only((tmp_path / "from_tar").iterdir())
-    assert {path.relative_to(top).as_posix(): path.read_bytes() for path in top.rglob("*") if path.is_file()} == expected
-    assert {
-        layer["annotations"]["org.opencontainers.image.title"]: (blobs / layer["digest"].removeprefix("sha256:")).read_bytes()
-        for layer in manifest["layers"]
-    } == expected
+    expected, in_tar = (
+        {path.relative_to(place).as_posix(): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+        for place in (packed, top)
+    )
+    titles = {layer["annotations"]["org.opencontainers.image.title"]: layer["digest"] for layer in manifest["layers"]}
+    in_oci = {title: (blobs / digest.removeprefix("sha256:")).read_bytes() for title, digest in titles.items()}
+    assert in_tar == in_oci == expected
 
 
 def test_what_cannot_be_packaged_leaves_nothing(lake, signed, make_release, tmp_path, monkeypatch):

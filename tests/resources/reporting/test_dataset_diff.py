@@ -19,9 +19,8 @@ def registry(tmp_path):
 
 
 def version(registry, tmp_path, rows, settings, name="sft_dataset", inputs=()):
-    draft = registry.draft(
-        "dataset", name, "build", SOURCES, {"rows": len(rows), **settings.model_dump(mode="json")}, list(inputs)
-    )
+    config = {"rows": len(rows), **settings.model_dump(mode="json")}
+    draft = registry.draft("dataset", name, "build", SOURCES, config, list(inputs))
     built(curated(tmp_path / "curated.parquet", rows), draft.directory, settings, tables=Tables(registry.lake))
     return registry.finish(draft, {})
 
@@ -41,14 +40,12 @@ def test_rows_added_removed_and_moved_by_source_and_reason(registry, tmp_path):
     assert {rows[f"i{n}"]["reason"] for n in range(10)} == {"no longer curated"}
     sampled_out = [name for name, each in rows.items() if each["reason"] == "sampled_out"]
     moved = {name for name, each in rows.items() if each["change"] == "moved"}
-    assert (
-        sampled_out and moved and all((rows[name]["from_split"], rows[name]["to_split"]) == ("test", "train") for name in moved)
-    )
+    assert sampled_out and moved
+    assert {(rows[name]["from_split"], rows[name]["to_split"]) for name in moved} == {("test", "train")}
     assert all(int(name[1:]) >= 40 for name, each in rows.items() if each["change"] == "added" and each["to_split"] != "train")
     groups = found.changes.to_pylist()
-    assert {group["source"] for group in groups} == {"gateway", "litellm"} and found.total == len(rows) == sum(
-        diff_summary(found).values()
-    )
+    assert {group["source"] for group in groups} == {"gateway", "litellm"}
+    assert found.total == len(rows) == sum(diff_summary(found).values())
     back = compare_versions(registry.lake, "sft_dataset", "current", "previous")
     assert diff_summary(back)["added"] == diff_summary(found)["removed"] and (back.old, back.new) == (new.version, old.version)
     same = compare_versions(registry.lake, "sft_dataset", old.version[:6], old.version)
@@ -80,9 +77,8 @@ def test_a_held_out_row_behind_a_model_is_found(registry, tmp_path):
     """Two datasets of a model with different seeds: what one holds out, the other teaches."""
     first = version(registry, tmp_path, ROWS, FIRST)
     assert held_out_in_training(registry.lake, first) == []
-    same = version(
-        registry, tmp_path, ROWS, FIRST.model_copy(update={"max_rows": 20}), name="second", inputs=[first.as_input()]
-    )
+    fewer = FIRST.model_copy(update={"max_rows": 20})
+    same = version(registry, tmp_path, ROWS, fewer, name="second", inputs=[first.as_input()])
     assert held_out_in_training(registry.lake, same) == []
     other = version(registry, tmp_path, ROWS, FIRST.model_copy(update={"seed": 5}), name="stage2")
     draft = registry.draft("model", "sft_model", "sft", SOURCES, {}, [first.as_input(), other.as_input()])

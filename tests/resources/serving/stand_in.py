@@ -4,21 +4,10 @@ import queue
 from pathlib import Path
 
 from model_ops.drafting.drafts import with_drafter
-from resources.serving.chat.speaker import Speaker
-from resources.serving.chat.talking import TalkError
+from resources.serving.chat.talking import Speaker, TalkError
 
-DONE = {
-    "done": "stop",
-    "dropped": 0,
-    "prompt_tokens": 5,
-    "tokens": 4,
-    "first_s": 0.1,
-    "seconds": 0.5,
-    "drafts": 1,
-    "drafted": 3,
-    "accepted": 2,
-    "rest": "",
-}
+DONE = {"done": "stop", "dropped": 0, "prompt_tokens": 5, "tokens": 4, "first_s": 0.1, "seconds": 0.5}
+DONE |= {"drafts": 1, "drafted": 3, "accepted": 2, "rest": ""}
 ANSWER = [{"pieces": [["The", False]]}, {"pieces": [[" small", True], [" cat", True], ["\x1b[31m!", False]]}, DONE]
 
 
@@ -28,9 +17,8 @@ class StandIn:
     positions, temperature, top_p = 512, 0.7, 0.9
 
     def __init__(self, name="champion 1 of tutor", workload="tutor", lines=ANSWER, waits=False):
-        self.speaker = Speaker(
-            name, Path("model"), with_drafter(3), Path("drafter"), workload, "3f2a91c0d4e5", "d" * 64, "Be brief.", 0.5
-        )
+        known = (workload, "3f2a91c0d4e5", "d" * 64, "Be brief.", 0.5)
+        self.speaker = Speaker(name, Path("model"), with_drafter(3), Path("drafter"), *known)
         self.lines, self.waits, self.asked, self.stopped = lines, waits, [], 0
         self._queue = queue.Queue()
 

@@ -4,18 +4,34 @@ import http.client
 import json
 import re
 import time
+from datetime import UTC, datetime
 
 import pytest
 
+from resources.curating.cleaning import WHOLE
+from resources.endpoints.approvals import approve_release
+from resources.endpoints.endpoint_log import Actor
+from resources.endpoints.endpoints import Endpoint
+from resources.erasing.erasure import forget
+from resources.erasing.journal import ask_for
 from resources.lake.lake import LakeLayout
-from resources.serving.chat.page import PAGE, chat_page
-from tests.resources.serving.stand_in import ANSWER, StandIn
+from resources.lake.tables import Tables
+from resources.reading.chats import with_chats
+from resources.reading.ingestion import ingest
+from resources.releases.release import ReleaseRef
+from resources.serving.chat import talking as module
+from resources.serving.chat.page import PAGE, ChatExchange, NotRatableError, chat_page, keep_rating, ratable_in
+from resources.serving.chat.talking import ChatError, Question, find_speaker
+from tests.command import millrace
+from tests.resources.serving.stand_in import ANSWER, DONE, StandIn
 
 ASKED = {"speaker": 0, "messages": [{"role": "user", "content": "secret words"}], "seed": 3, "max_tokens": 9}
 
 
 @pytest.fixture
-def lake(tmp_path):
+def lake(tmp_path, monkeypatch):
+    monkeypatch.setenv("MILLRACE_USER", "ana")
+    monkeypatch.setattr(module, "_cached", lambda name: tmp_path if name == "org/model" else None)
     return LakeLayout.open(tmp_path / "lake")
 
 
@@ -168,3 +184,116 @@ def test_each_model_is_sampled_as_it_is_served_unless_a_person_says_otherwise(as
 def test_a_model_that_ended_says_so_in_the_answer(ask, talks):
     talks[0].die()
     assert json.loads(ask("POST", "/chat", ASKED)[2].splitlines()[-1]) == {"error": "the process ended"}
+
+
+ANA = Actor("ana", "MILLRACE_USER")
+
+
+def test_workloads_aliases_releases_directories_and_hub_ids(lake, make_release, tmp_path):
+    old = make_release(lake, 1, drafts=True)
+    Endpoint(lake, "tutor").nominate(ReleaseRef.of(old))
+    assert find_speaker(lake, "tutor").name == f"candidate {old.name} of tutor"  # before there is a champion
+    approve_release(lake, old, ANA)
+    new = make_release(lake, 2)
+    Endpoint(lake, "tutor").nominate(ReleaseRef.of(new))
+    for name in ("tutor", "champion", "tutor/champion"):
+        found = find_speaker(lake, name)
+        assert (found.name, found.release, found.workload) == (f"champion {old.name} of tutor", old.name, "tutor")
+    assert (
+        found.drafting.method == "drafter"
+        and found.drafter.is_dir()
+        and found.words[1:3] == ["drafter", str(found.drafting.num_speculative_tokens)]
+    )
+    assert find_speaker(lake, "candidate").release == new.name and find_speaker(lake, new.name[:7]).drafting.method == "none"
+    assert find_speaker(lake, str(old)).release == old.name
+    (tmp_path / "config.json").write_text("{}")
+    assert find_speaker(lake, str(tmp_path)).workload == "" and find_speaker(None, str(tmp_path)).words[1:] == ["none", "0"]
+    assert find_speaker(None, "org/model").model == tmp_path
+    for place, name, said in ((lake, "nobody", r"no alias .*tutor/champion"), (None, "tutor", "name it with --lake")):
+        with pytest.raises(ChatError, match=said):
+            find_speaker(place, name)
+
+
+def test_the_system_prompt_of_most_rows_is_the_release_s():
+    rows = [
+        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}],
+        [{"role": "user", "content": "hi"}],
+        [],
+    ]
+    assert [module._system(row) for row in rows] == ["Be brief.", "", ""]
+
+
+def rated(lake, text="what does a small cat want for its dinner tonight", value="down"):
+    exchange = ChatExchange(
+        StandIn().speaker, Question(messages=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}])
+    )
+    for line in ANSWER:
+        exchange.add(line)
+    keep_rating(lake, exchange, value, "wrong cat")
+    return exchange
+
+
+def read(lake):
+    sources = with_chats(lake.root, "tutor", {})
+    ingest(Tables(lake), "tutor", sources, [datetime.now(UTC).date()])
+    return [Tables(lake).open(name).to_pyarrow_table().to_pylist() for name in ("interactions", "feedback")]
+
+
+def test_the_next_run_reads_a_rated_answer_with_its_thumb_and_who_rated_can_be_forgotten(lake):
+    assert with_chats(lake.root, "tutor", {"gateway": 1}) == {"gateway": 1}  # nothing was rated yet
+    exchange = rated(lake)
+    [[row], [thumb]] = read(lake)
+    assert row["request_id"] == exchange.id and row["source"] == "millrace_chat" and row["served_model_digest"] == "d" * 64
+    assert "small cat" in row["messages"] and row["completion_tokens"] == 4 and row["user_hash"]
+    assert row["latency_ms"] is None and row["ttft_ms"] is None  # this machine's, and not a server's
+    assert thumb["interaction_id"] == row["interaction_id"] and thumb["comment"] == "wrong cat" and thumb["name"] == "thumbs"
+    keep_rating(lake, exchange, "up")  # another mind
+    [[row], [thumb]] = read(lake)
+    assert thumb["comment"] is None and len(with_chats(lake.root, "tutor", {})) == 1
+    forget(lake, ask_for(Tables(lake), "user", "ana"), Actor("bo", "test"), vacuum=True)
+    assert not any(b"dinner tonight" in path.read_bytes() for path in lake.root.rglob("*") if path.is_file())
+    assert with_chats(lake.root, "tutor", {}) == {}  # an empty folder would stop the run
+    assert not any(Tables(lake).open(name).to_pyarrow_table().num_rows for name in ("interactions", "feedback"))
+
+
+def test_a_rated_answer_that_no_run_has_read_goes_also_for_a_user_who_was_forgotten_before(lake):
+    for text in ("what does a small cat want", "and what does a dog want"):
+        rated(lake, text)
+        assert list((lake.root / "chats").rglob("*.jsonl"))
+        millrace("forget", "--user", "ana", "--lake", lake.root, "--apply")
+        assert not list((lake.root / "chats").rglob("*.jsonl"))
+
+
+def test_messages_that_the_model_did_not_see_are_not_kept(lake):
+    said = [
+        ("system", "Be brief."),
+        ("user", "one"),
+        ("assistant", "uno"),
+        ("user", "two"),
+        ("assistant", "dos"),
+        ("user", "three"),
+    ]
+    for first, dropped in ((0, 2), (0, 0), (1, 4)):
+        asked = [{"role": role, "content": content} for role, content in said[first:]]
+        exchange = ChatExchange(StandIn().speaker, Question(messages=asked), done={**DONE, "dropped": dropped})
+        keep_rating(lake, exchange, "up")
+        [path] = (lake.root / "chats").rglob(f"{exchange.id}.jsonl")
+        lead = 1 - first
+        assert json.loads(path.read_text().splitlines()[0])["request"]["messages"] == [*asked[:lead], *asked[lead + dropped :]]
+
+
+def test_an_answer_that_a_person_stopped_is_no_whole_one(lake):
+    exchange = rated(lake)
+    for done, reason in (("stopped", "cancelled"), ("length", "length"), ("stop", "stop")):
+        exchange.done["done"] = done
+        keep_rating(lake, exchange, "up")
+        [path] = (lake.root / "chats").rglob("*.jsonl")
+        assert json.loads(path.read_text().splitlines()[0])["response"]["choices"][0]["finish_reason"] == reason
+    assert "cancelled" not in WHOLE
+
+
+def test_a_model_of_no_workload_keeps_nothing(lake):
+    assert ratable_in(lake, StandIn().speaker) is lake
+    for where, speaker in ((lake, StandIn(workload="").speaker), (None, StandIn().speaker)):
+        with pytest.raises(NotRatableError, match="no workload"):
+            ratable_in(where, speaker)

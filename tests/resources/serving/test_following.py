@@ -14,10 +14,9 @@ import urllib3
 import zstandard
 
 from benchmarks.stand_in_vllm import behave, stand_in_vllm, started
-from resources.endpoints.actor import Actor
-from resources.endpoints.approvals import approve
+from resources.endpoints.approvals import approve, roll_back
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
-from resources.endpoints.rollback import roll_back
 from resources.gateway.capture import CaptureSettings
 from resources.gateway.front import Front
 from resources.gateway.pass_through import RELEASE_HEADER, TARGET_HEADER
@@ -73,6 +72,14 @@ def following(lake, settings, slots=None, wait_s=0.0, scraper=None, **more):
             follows.close()
 
 
+@contextmanager
+def looking(*words, **more):
+    """The same, after a first look."""
+    with following(*words, **more) as served:
+        served.following.look()
+        yield served
+
+
 def test_the_release_is_served_with_the_flags_of_its_script(lake, settings, make_release, tmp_path):
     release = make_release(lake, 3, drafts=True)
     champion(lake, release)
@@ -82,9 +89,8 @@ def test_the_release_is_served_with_the_flags_of_its_script(lake, settings, make
     [words] = started(tmp_path / "vllm")
     assert words[:3] == ["-m", "vllm.entrypoints.cli.main", "serve"] and words[-6:-4] == ["--max-model-len", "256"]
     script = (release / "serve-vllm.sh").read_text()
-    assert all(
-        word in script for word in words if word.startswith("--") and word not in ("--max-model-len", "--host", "--port")
-    )
+    flags = {word for word in words if word.startswith("--")} - {"--max-model-len", "--host", "--port"}
+    assert all(word in script for word in flags)
     assert json.loads(words[words.index("--speculative-config") + 1])["num_speculative_tokens"] == 3
     kept = json.loads((settings.logs / f"{release.name}.smoke.json").read_text())
     assert (kept["release"], kept["server"]) == (release.name, "vllm") and len(kept["findings"]) == 12
@@ -94,8 +100,7 @@ def test_the_release_is_served_with_the_flags_of_its_script(lake, settings, make
 def test_the_alias_is_followed_forward_and_back(lake, settings, make_release, tmp_path):
     one, two = make_release(lake, 1), make_release(lake, 2)
     champion(lake, one)
-    with following(lake, settings) as served:
-        served.following.look()
+    with looking(lake, settings) as served:
         assert served.answering() == one.name
         champion(lake, two)
         served.look_until(lambda: served.answering() == two.name)
@@ -108,8 +113,7 @@ def test_the_alias_is_followed_forward_and_back(lake, settings, make_release, tm
 def test_windows_are_those_of_each_release_from_its_first_request_to_its_last(lake, settings, make_release):
     one, two = make_release(lake, 3, drafts=True), make_release(lake, 4, drafts=True)
     champion(lake, one)
-    with Scraper(lake, "tutor", "e", 3_600) as scraper, following(lake, settings, scraper=scraper) as served:
-        served.following.look()
+    with Scraper(lake, "tutor", "e", 3_600) as scraper, looking(lake, settings, scraper=scraper) as served:
         for _ in range(3):
             served.answering()
         champion(lake, two)
@@ -133,8 +137,7 @@ def test_a_lake_that_cannot_be_written_is_served_without_metrics(lake):
 def test_a_rollback_finds_the_old_server_while_it_still_answers(lake, settings, make_release, tmp_path):
     one, two = make_release(lake, 1), make_release(lake, 2)
     champion(lake, one)
-    with following(lake, settings) as served:
-        served.following.look()
+    with looking(lake, settings) as served:
         backend = served.front.routes[0].backend
         backend.in_flight += 1
         champion(lake, two)
@@ -150,22 +153,16 @@ def test_a_rollback_finds_the_old_server_while_it_still_answers(lake, settings, 
 def test_a_release_that_fails_its_smoke_set_never_answers_and_is_tried_once(lake, settings, make_release, tmp_path):
     one, two, three = (make_release(lake, number, drafts=True) for number in (1, 2, 3))
     champion(lake, one)
-    with following(lake, settings) as served:
-        served.following.look()
+    with looking(lake, settings) as served:
         behave(tmp_path / "vllm", only='"num_speculative_tokens": 2', ignores=["tools", "stop"])
         champion(lake, two)
         for _ in range(3):
             served.following.look()
             assert served.answering() == one.name
         [why] = [sentence for sentence in served.said if "not tried again" in sentence]
-        assert (
-            why.startswith(f"champion: release {two.name} did not pass the smoke set: stop: ")
-            and (
-                f"; tool call: an answer breaks the constraint (log: {settings.logs / two.name}.log); release {one.name} goes on, and "
-                f"release {two.name} is not tried again until the alias moves"
-            )
-            in why
-        )
+        assert why.startswith(f"champion: release {two.name} did not pass the smoke set: stop: ")
+        assert f"; tool call: an answer breaks the constraint (log: {settings.logs / two.name}.log)" in why
+        assert f"release {one.name} goes on, and release {two.name} is not tried again until the alias moves" in why
         assert len(started(tmp_path / "vllm")) == 2
         champion(lake, three)
         served.look_until(lambda: served.answering() == three.name)
@@ -189,9 +186,8 @@ def test_a_server_that_does_not_come_up_is_said_in_one_sentence(lake, settings, 
     settings = ServeSettings(settings.program, settings.logs, start_s=1)
     with following(lake, settings) as served, pytest.raises(ServeError) as failed:
         served.following.bring_up()
-    assert str(failed.value).startswith(said.format(release.name)) and str(failed.value).endswith(
-        f"(log: {settings.logs / release.name}.log)"
-    )
+    assert str(failed.value).startswith(said.format(release.name))
+    assert str(failed.value).endswith(f"(log: {settings.logs / release.name}.log)")
 
 
 def test_where_nothing_served_before_a_release_is_tried_again(lake, settings, make_release, tmp_path):
@@ -243,8 +239,7 @@ def test_a_canary_takes_its_share_of_the_sessions_until_its_alias_is_removed(lak
     approve(lake, two, ANN)
     endpoint = Endpoint(lake, "tutor")
     endpoint.name("canary", ReleaseRef.of(two), ANN)
-    with following(lake, settings, [Slot("tutor", "champion"), Slot("tutor", "canary", 0.25)]) as served:
-        served.following.look()
+    with looking(lake, settings, [Slot("tutor", "champion"), Slot("tutor", "canary", 0.25)]) as served:
         sessions = [f"session {number}" for number in range(60)]
         chosen = {session: served.answering(headers={"X-Session-Id": session}) for session in sessions}
         assert 5 <= list(chosen.values()).count(two.name) <= 25
@@ -259,8 +254,7 @@ def test_a_canary_takes_its_share_of_the_sessions_until_its_alias_is_removed(lak
 def test_a_server_that_ends_is_started_again(lake, settings, make_release, tmp_path):
     release = make_release(lake, 1)
     champion(lake, release)
-    with following(lake, settings) as served:
-        served.following.look()
+    with looking(lake, settings) as served:
         os.kill(served.following.loaded["tutor", release.name]._server.process_id, signal.SIGKILL)
         served.look_until(lambda: len(started(tmp_path / "vllm")) == 2)
         assert served.answering() == release.name
@@ -270,8 +264,7 @@ def test_a_server_that_ends_is_started_again(lake, settings, make_release, tmp_p
 def test_what_serves_beside_a_refused_release_is_started_again_where_it_ends(lake, settings, make_release, tmp_path):
     one, two = (make_release(lake, number, drafts=True) for number in (1, 2))
     champion(lake, one)
-    with following(lake, settings) as served:
-        served.following.look()
+    with looking(lake, settings) as served:
         behave(tmp_path / "vllm", only='"num_speculative_tokens": 2', ignores=["tools", "stop"])
         champion(lake, two)
         served.following.look()
@@ -285,8 +278,7 @@ def test_requests_of_a_server_that_is_killed_are_answered_by_the_one_that_follow
     release = make_release(lake, 1)
     champion(lake, release)
     behave(tmp_path / "vllm", token_s=0.2)
-    with following(lake, replace(settings, smoke=False), wait_s=20) as served, ThreadPoolExecutor(3) as threads:
-        served.following.look()
+    with looking(lake, replace(settings, smoke=False), wait_s=20) as served, ThreadPoolExecutor(3) as threads:
         backend = served.front.routes[0].backend
         asked = [threads.submit(served.answering) for _ in range(2)]
         served.look_until(lambda: backend.in_flight == 2)
@@ -300,8 +292,7 @@ def test_requests_of_a_server_that_is_killed_are_answered_by_the_one_that_follow
 def test_aliases_that_cannot_be_read_change_nothing_and_are_told_once(lake, settings, make_release):
     release = make_release(lake, 1)
     champion(lake, release)
-    with following(lake, settings) as served:
-        served.following.look()
+    with looking(lake, settings) as served:
         lake.endpoint("tutor").write_text("{")
         told = len(served.said)
         for _ in range(3):
@@ -313,8 +304,7 @@ def test_aliases_that_cannot_be_read_change_nothing_and_are_told_once(lake, sett
 def test_a_lake_that_cannot_be_read_refuses_no_release(lake, settings, make_release, monkeypatch):
     one, two = make_release(lake, 1), make_release(lake, 2)
     champion(lake, one)
-    with following(lake, settings) as served:
-        served.following.look()
+    with looking(lake, settings) as served:
         champion(lake, two)
         monkeypatch.setenv("MILLRACE_TRUSTED_KEYS", str(lake.root / "none"))
         served.following.look()
@@ -326,8 +316,7 @@ def test_a_lake_that_cannot_be_read_refuses_no_release(lake, settings, make_rele
 def test_replaced_servers_have_their_time_and_no_more(lake, settings, make_release):
     one, two = make_release(lake, 1), make_release(lake, 2)
     champion(lake, one)
-    with following(lake, settings, drain_s=0.3) as served:
-        served.following.look()
+    with looking(lake, settings, drain_s=0.3) as served:
         served.front.routes[0].backend.in_flight += 1
         champion(lake, two)
         served.following.look()
@@ -358,11 +347,9 @@ def test_the_traffic_of_a_release_is_captured_with_the_digest_of_its_weights(lak
 
     def say(sentence):
         if "answers on" in sentence:
-            url, body = (
-                sentence.split("answers on ")[1].split()[0],
-                {"model": "tutor", "messages": [{"role": "user", "content": "hello"}]},
-            )
-            headers.append(urllib3.request("POST", f"{url}/v1/chat/completions", body=json.dumps(body), retries=False).headers)
+            url = sentence.split("answers on ")[1].split()[0] + "/v1/chat/completions"
+            body = json.dumps({"model": "tutor", "messages": [{"role": "user", "content": "hello"}]})
+            headers.append(urllib3.request("POST", url, body=body, retries=False).headers)
             [started_by_it] = [int(path.name) for path in Path("/proc").glob("[0-9]*") if _serves(path, lake)]
             threading.Timer(0.2, os.kill, (started_by_it, signal.SIGKILL)).start()
 

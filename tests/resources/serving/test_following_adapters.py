@@ -16,17 +16,15 @@ from benchmarks.small_adapter import small_adapter
 from benchmarks.small_release import small_release
 from benchmarks.stand_in_vllm import behave, stand_in_vllm, started
 from model_ops.serving.service import fingerprint
-from resources.endpoints.actor import Actor
-from resources.endpoints.approvals import approve
+from resources.endpoints.approvals import approve, roll_back
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
-from resources.endpoints.rollback import roll_back
 from resources.gateway.front import Front
 from resources.gateway.pass_through import RELEASE_HEADER, TARGET_HEADER
 from resources.lake.lake import LakeLayout
 from resources.releases.release import ReleaseRef, read_release
 from resources.serving import release_server
-from resources.serving.adapter_host import AdapterHost
-from resources.serving.endpoint_server import TrafficSettings, serve
+from resources.serving.endpoint_server import AdapterHost, TrafficSettings, serve
 from resources.serving.follow import Follower, Slot
 from resources.serving.programs import ServeError, find_program
 from resources.serving.release_server import ServeSettings
@@ -76,10 +74,17 @@ def following(lake, settings, workloads=BOTH, **more):
             follows.close()
 
 
+@contextmanager
+def looking(*words, **more):
+    """The same, after a first look."""
+    with following(*words, **more) as served:
+        served.following.look()
+        yield served
+
+
 def test_one_server_answers_for_both_each_in_its_own_name(lake, settings, tmp_path, compared):
-    tutor, support = (
-        champion(lake, small_adapter(lake, 1, workload, rank=rank)) for workload, rank in zip(BOTH, (8, 12), strict=True)
-    )
+    tutor = champion(lake, small_adapter(lake, 1, "tutor", rank=8))
+    support = champion(lake, small_adapter(lake, 1, "support", rank=12))
     with following(lake, settings) as served:
         served.following.bring_up()
         for directory in (tutor, support):
@@ -108,8 +113,7 @@ def test_one_server_answers_for_both_each_in_its_own_name(lake, settings, tmp_pa
 def test_a_new_adapter_is_loaded_beside_the_old_one_which_answers_its_last_request(lake, settings, tmp_path):
     one, other = champion(lake, small_adapter(lake, 1)), champion(lake, small_adapter(lake, 1, "support"))
     two = small_adapter(lake, 2)
-    with following(lake, settings) as served:
-        served.following.look()
+    with looking(lake, settings) as served:
         behave(tmp_path / "vllm")
         old = served.front.routes[0].backend
         old.in_flight += 1
@@ -135,8 +139,7 @@ def test_a_promotion_under_load_fails_no_request(lake, settings, tmp_path):
     champion(lake, small_adapter(lake, 1, "support"))
     behave(tmp_path / "vllm", token_s=0.01)
     settings = ServeSettings(settings.program, settings.logs, start_s=10, smoke=False)
-    with following(lake, settings) as served:
-        served.following.look()
+    with looking(lake, settings) as served:
         ends, failed, releases = threading.Event(), [], []
 
         def load(stream):
@@ -161,8 +164,7 @@ def test_a_promotion_under_load_fails_no_request(lake, settings, tmp_path):
 
 def test_an_adapter_that_fails_its_smoke_set_never_answers(lake, settings, tmp_path, monkeypatch):
     one = champion(lake, small_adapter(lake, 1))
-    with following(lake, settings, ["tutor"]) as served:
-        served.following.look()
+    with looking(lake, settings, ["tutor"]) as served:
         monkeypatch.setattr(release_server, "own_layers", lambda target: lambda answers: {**AGREES, "agreed": 1})
         two = champion(lake, small_adapter(lake, 2))
         for _ in range(2):
@@ -186,49 +188,34 @@ def test_what_cannot_share_the_server_is_refused_in_words(lake, settings, tmp_pa
     }
     for number, (why, changes) in enumerate(refused.items()):
         champion(lake, small_adapter(lake, number, "support", **changes))
-        with (
-            following(lake, settings) as served,
-            pytest.raises(
-                ServeError,
-                match=f"support cannot be served beside the other workloads: .*{why}.*Serve it alone: millrace serve support",
-            ),
-        ):
+        said = f"support cannot be served beside the other workloads: .*{why}.*Serve it alone: millrace serve support"
+        with following(lake, settings) as served, pytest.raises(ServeError, match=said):
             served.following.bring_up()
     champion(lake, small_release(lake, 1, "support"))
     with following(lake, settings) as served:
         with pytest.raises(ServeError, match=r"of support is a whole model, not an adapter.*release\.form: adapter"):
             served.following.bring_up()
         assert served.answering("tutor") == tutor.name and served.answering("support") == 404
-    said = []
     for arguments, why in (
         (["--api-server-count", "2"], "starts several server processes"),
         (["--max-lora-rank", "many"], "--max-lora-rank many: give one of 1, 8, 16"),
     ):
-        with following(lake, ServeSettings(settings.program, settings.logs, arguments), ["tutor"]) as served:
-            with pytest.raises(ServeError, match=why):
-                served.following.bring_up()
-            said += served.said
+        given = ServeSettings(settings.program, settings.logs, arguments)
+        with following(lake, given, ["tutor"]) as served, pytest.raises(ServeError, match=why):
+            served.following.bring_up()
     behave(tmp_path / "vllm", refuses_adapters="LoRA rank 8 is greater than max_lora_rank 1.")
-    with (
-        following(lake, settings, ["tutor"]) as served,
-        pytest.raises(
-            ServeError, match=(f"release {tutor.name} of tutor was not loaded: LoRA rank 8 is greater than max_lora_rank 1")
-        ),
-    ):
+    why = f"release {tutor.name} of tutor was not loaded: LoRA rank 8 is greater than max_lora_rank 1"
+    with following(lake, settings, ["tutor"]) as served, pytest.raises(ServeError, match=why):
         served.following.bring_up()
 
 
 def test_a_larger_rank_than_the_servers_is_refused_and_another_base_gets_a_server(lake, settings, tmp_path):
     one, other = champion(lake, small_adapter(lake, 1)), champion(lake, small_adapter(lake, 1, "support"))
-    with following(lake, settings) as served:
-        served.following.look()
+    with looking(lake, settings) as served:
         champion(lake, small_adapter(lake, 2, rank=64))
         served.following.look()
-        assert (
-            served.answering("tutor") == one.name
-            and ("has rank 64, and the server was started for ranks up to 8: start it again with -- --max-lora-rank 64")
-            in served.said[-1]
-        )
+        why = "has rank 64, and the server was started for ranks up to 8: start it again with -- --max-lora-rank 64"
+        assert served.answering("tutor") == one.name and why in served.said[-1]
         moved = champion(lake, small_adapter(lake, 3, base="large"))
         served.look_until(lambda: served.answering("tutor") == moved.name)
         assert served.answering("support") == other.name and len(served.following.host.servers) == 2
@@ -240,8 +227,7 @@ def test_a_larger_rank_than_the_servers_is_refused_and_another_base_gets_a_serve
 
 def test_a_server_that_ends_is_started_again_with_its_adapters(lake, settings, tmp_path):
     one, other = champion(lake, small_adapter(lake, 1)), champion(lake, small_adapter(lake, 1, "support"))
-    with following(lake, settings) as served:
-        served.following.look()
+    with looking(lake, settings) as served:
         os.kill(served.following.host.servers[0]._server.process_id, signal.SIGKILL)
         served.look_until(lambda: len(started(tmp_path / "vllm")) == 2)
         served.look_until(lambda: (served.answering("tutor"), served.answering("support")) == (one.name, other.name))
@@ -250,8 +236,7 @@ def test_a_server_that_ends_is_started_again_with_its_adapters(lake, settings, t
 
 def test_an_adapter_that_ends_the_server_is_left_out_when_it_starts_again(lake, settings, tmp_path, monkeypatch):
     one, other = champion(lake, small_adapter(lake, 1)), champion(lake, small_adapter(lake, 1, "support"))
-    with following(lake, settings) as served:
-        served.following.look()
+    with looking(lake, settings) as served:
         [server] = served.following.host.servers
 
         def ends_it(self, directory):

@@ -2,11 +2,14 @@
 
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from benchmarks.stand_in_vllm import stand_in_vllm
+from model_ops.evaluation import SmokeResult
 from model_ops.jobs.errors import Misuse
 from model_ops.machine.precision import Speeds
 from model_ops.serving import cpu_dtype
@@ -15,6 +18,7 @@ from pipelines.cli import app
 from resources.lake.lake import LakeLayout
 from resources.releases.release import read_release
 from resources.serving import programs, release_server
+from resources.serving.follow import Follower, Slot
 from resources.serving.programs import Program, ServeError, command_of, find_program
 from resources.serving.release_server import ReleaseServer, ServeSettings
 
@@ -155,3 +159,38 @@ def test_a_server_on_a_cpu_that_is_slow_in_bfloat16_is_started_in_float32(given,
         ReleaseServer.start(lake, release, settings, say=said.append)
     assert started[0][-len(words) :] == words
     assert said == ([f"release {release.name}: {cpu_dtype.SERVES_FLOAT32}"] if "float32" in words else [])
+
+
+class NoHost:
+    """Notes what a follower does with a release."""
+
+    def __init__(self, passed):
+        self.settings = SimpleNamespace(smoke=True)
+        self.calls = []
+        self._passed = passed
+
+    def name(self, slot):
+        return slot.workload
+
+    def start(self, slot, directory, meanwhile):
+        server = SimpleNamespace(ended=False, log=Path("server.log"))
+        return SimpleNamespace(server=server, smoke=lambda *_: [SmokeResult("stop", self._passed, "it goes on")])
+
+    def begin(self, loaded):
+        self.calls.append("begin")
+
+    def discard(self, loaded):
+        self.calls.append("discard")
+
+
+@pytest.mark.parametrize("passed, calls", [(True, ["begin"]), (None, ["begin"]), (False, ["discard"])])
+def test_a_release_takes_traffic_only_where_it_passes(passed, calls):
+    host, slot, said = NoHost(passed), Slot("tutor", "champion"), []
+    follower = Follower(None, host, None, [slot], said.append)
+    if passed is False:
+        with pytest.raises(ServeError, match=r"release 3f2a did not pass the smoke set: .*it goes on \(log: server\.log\)"):
+            follower._started(slot, Path("3f2a"))
+    else:
+        follower._started(slot, Path("3f2a"))
+        assert ("not checked" in said[0]) == (passed is None)
+    assert host.calls == calls

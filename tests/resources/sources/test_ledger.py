@@ -378,15 +378,13 @@ def test_a_run_killed_while_rows_are_renamed_ends_the_same(tables, tmp_path, mon
 
 
 def test_many_moved_objects_take_a_look_and_no_reading(tables, monkeypatch):
-    from test_ledger import MOVED_AT
-
     from resources.sources.sources import LogObject
 
     monkeypatch.setattr(moved_module, "prefetched", lambda items: (_ for item in items for _ in (1 / 0,)))
 
     def listing(bucket):
         return (LogObject("g", f"s3://{bucket}/{number // 100}/part-{number % 100}.gz", 0 if number % 2 else number,
-                f"{number}", MOVED_AT) for number in range(3_000))  # fmt: skip
+                f"{number}", NOW) for number in range(3_000))  # fmt: skip
 
     with Ledger.open(tables, "w") as ledger:
         ledger.notice("g", listing("old"), READ_AS)

@@ -4,12 +4,17 @@ import pytest
 
 from model_ops.files import hub as hub_module
 from model_ops.files.hub import imported_commit, is_commit
+from model_ops.jobs.job import Job
+from model_ops.operations.distill_settings import StudentSettings
 from model_ops.operations.import_base import download
+from model_ops.operations.quantize_settings import QuantizeSettings
+from model_ops.operations.sft_settings import SftSettings
+from model_ops.operations.table import OPERATIONS
 from resources.artefacts.registry import Registry
 from resources.digests.code import source_digest
 from resources.lake.lake import LakeLayout
 from resources.manifests.manifest import artefact_version, external_input
-from resources.workshop.training_job import commit_to_import, outside_name
+from resources.workshop.training_job import commit_to_import, counted_settings, outside_name
 from tests.hub_of_models import hub_of_models
 
 BASE = "company/base"
@@ -132,3 +137,27 @@ def test_a_hub_that_is_away_slow_or_wrong_is_asked_once_and_fails_nothing(hub, m
     for name, value in state.items():
         setattr(hub, name, value)
     assert imported_commit(BASE) is None and len(hub.asked) == 2
+
+
+@pytest.mark.parametrize(
+    "operation, settings",
+    [
+        ("sft", SftSettings()),
+        ("distill", StudentSettings()),
+        ("distill", StudentSettings(base="/models/small")),
+        ("quantize", QuantizeSettings()),
+        ("quantize", QuantizeSettings(scheme="w4a16", distil={"enabled": True})),
+    ],
+)
+def test_a_job_with_every_setting_named_is_read_as_the_recipe_was(tmp_path, operation, settings):
+    config = settings.resolved().model_dump(mode="json")
+    job = Job(operation=operation, output=tmp_path, settings=config)
+    assert job.settings_as(OPERATIONS[operation]).model_dump(mode="json") == config
+
+
+def test_settings_that_change_no_result_make_no_new_version_also_within_an_operation():
+    def counted(**distil):
+        return counted_settings(QuantizeSettings(scheme="w4a16", distil={"enabled": True, **distil}).resolved())
+
+    assert counted(dry_run=False, keep_checkpoints=7, activation_checkpointing="full") == counted()
+    assert counted(seed=7) != counted()
