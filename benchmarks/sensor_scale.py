@@ -26,7 +26,7 @@ import pyarrow as pa
 from benchmarks.record import record
 from pipelines.contract.recipe import Recipe, read_recipe
 from pipelines.graph.decide_sensor import deciding
-from pipelines.graph.job_definitions import jobs
+from pipelines.graph.schedules import jobs
 from pipelines.graph.sensors import new_logs
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables

@@ -33,7 +33,7 @@ import psutil
 
 from benchmarks.record import record
 from model_ops.files.atomic_files import write_text
-from pipelines.keeping.up_state import read_state
+from pipelines.keeping.keeper import read_state
 from resources.lake.lake import LakeLayout
 from resources.launching.processes import child_environment, python_module
 

@@ -1,7 +1,6 @@
-"""The `millrace` command. Exit codes: 0 success, 1 a check failed, 2 misuse, 130 interrupted, 141 the output was closed. Every
-error that a user can fix is one sentence that names the problem and the remedy; any other error is a bug and shows its
-traceback. The commands are in pipelines/commands; heavy libraries are imported by the command that needs them.
-"""
+"""The `millrace` command. Exit codes: 0 success, 1 a check failed, 2 misuse, 130 interrupted, 141 the output was closed. Errors
+that a user can fix are one sentence with the remedy; any other is a bug and shows its traceback. Commands are in
+pipelines/commands and import what is heavy when they run."""
 
 from __future__ import annotations
 
@@ -77,7 +76,6 @@ def __getattr__(name: str) -> typer.Typer:
 
 
 def _ending(error: Exception) -> tuple[int, str] | None:
-    """Exit code and sentence for an error that a user can fix; None for a bug."""
     if isinstance(error, UserError):
         return error.exit_code, str(error)
     from pipelines.storage import storage_sentence

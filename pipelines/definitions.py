@@ -1,9 +1,6 @@
-"""Everything Dagster knows about a recipe: `pipelines.definitions.NAME` is the graph of recipes/NAME.yaml.
-
-workspace.yaml names one attribute per recipe; `millrace ui` names the recipe's path as the attribute. MILLRACE_RECIPES
-(folders or files, separated like PATH) says where else to look; MILLRACE_LAKE says which lake. The graph is made in
-pipelines/graph/recipe_graph.py. Importing this module imports no torch; a test checks this.
-"""
+"""Everything Dagster knows about a recipe: `pipelines.definitions.NAME` is the graph of recipes/NAME.yaml, and `millrace ui`
+names a recipe's path as the attribute. MILLRACE_RECIPES (folders or files, separated like PATH) says where else to look,
+MILLRACE_LAKE which lake. Importing this module imports no torch; a test checks this."""
 
 from __future__ import annotations
 

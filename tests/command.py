@@ -28,7 +28,7 @@ def millrace(*words: str | Path, check: int | None = 0, **environment: str) -> s
     """Runs the command; fails the test unless its exit code is `check`. An error that is a bug of the command is raised."""
     from model_ops.machine.precision import Speeds
     from pipelines import cli
-    from pipelines.planning.stage_facts import StageFacts
+    from pipelines.planning.stage_times import StageFacts
     from pipelines.running import submission as submit
 
     with (

@@ -15,6 +15,8 @@ from tests.kept import digest_of_code, forget_kept_folders, kept
 
 pytest_plugins = ["pytester", "tests.cpu_time", "tests.first_lines", "tests.long_files", "tests.one_process", "tests.shapes"]
 
+gc.disable()  # until all tests are collected
+
 SHARED = PROJECT.parent / "shared"
 
 # Read when torch loads, by child processes too. The models are tiny: a second thread costs more than it gives.
@@ -39,8 +41,9 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Imported modules and collected tests live until the end: the garbage collector need not visit them for each test."""
+    """Imported modules and collected tests live until the end: the garbage collector need not visit them, then or later."""
     gc.freeze()
+    gc.enable()
 
 
 def pytest_sessionfinish(exitstatus):

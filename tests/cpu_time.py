@@ -94,8 +94,6 @@ def pytest_runtest_call(item):
     most = float(item.config.getini("cpu_seconds"))
     limited = not any(item.get_closest_marker(mark) for mark in ("slow", "thorough", "gpu"))
     if spent > most and limited and spent > most * (times := allowance()):
-        pytest.fail(
-            f"{spent:.1f} s of CPU time; a test without the mark `slow` may take {most:g}, here {times:.2f} times as much",
-            pytrace=False,
-        )
+        said = f"{spent:.1f} s of CPU time; a test without the mark `slow` may take {most:g}, here {times:.2f} times as much"
+        pytest.fail(said, pytrace=False)
     return result

@@ -32,6 +32,5 @@ def pytest_make_parametrize_id(val):
 def pytest_collection_modifyitems(items):
     long = [item.nodeid for item in items if len(item.name) > LONGEST]
     if long:
-        raise pytest.UsageError(
-            f"names of tests of more than {LONGEST} characters; give their cases `ids`: {', '.join(long[:20])}"
-        )
+        said = f"names of tests of more than {LONGEST} characters; give their cases `ids`: {', '.join(long[:20])}"
+        raise pytest.UsageError(said)

@@ -1,11 +1,6 @@
-"""Limits on time and memory for one query: what `millrace sql` and `millrace.open(lake).sql` share.
-
-Time: `stop` is called, again and again, until the work gives up; Ctrl-C also stops it, even inside a library call that checks
-neither.
-
-Memory: DuckDB's own limit, and on Linux a limit of the process, because DuckDB counts its tables and sorts, but not a text of
-3 GB that a function of the query makes. Several blocks may be open at once, in threads: each adds its room to the limit.
-"""
+"""Limits on time and memory for one query: what `millrace sql` and `millrace.open(lake).sql` share. Time: `stop` is called
+until the work gives up; Ctrl-C does so too. Memory: DuckDB's own limit, and on Linux one of the process, for texts that DuckDB
+does not count; each of several blocks open at once adds its room to it."""
 
 import sys
 import threading
@@ -114,7 +109,6 @@ def at_most(gib: float) -> Iterator[None]:
 
 
 def _limit() -> None:
-    """Sets the limit that the open blocks need; without an open block, the earlier one."""
     import resource
 
     import psutil

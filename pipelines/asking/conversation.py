@@ -1,27 +1,88 @@
-"""`millrace chat` in a terminal: asks, prints answers as they grow, takes thumbs.
+"""`millrace chat` in a terminal: asks, prints answers as they grow, takes thumbs. Ctrl-C stops an answer, a second one before
+it has stopped ends the conversation. Two speakers answer one after the other, each with its own history. Drafted tokens that
+the model accepted are green. What a model says cannot steer the terminal."""
 
-Ctrl-C stops an answer, and not the conversation; a second one before the answer has stopped ends it. With two speakers both
-answer, one after the other, each with its own history. Tokens that the drafter proposed and the model accepted are green. What
-a model says cannot steer the terminal.
-"""
-
+import os
 import random
 import re
+import select
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from difflib import get_close_matches
-from typing import NoReturn
 
 from pydantic import ValidationError
 from rich.console import Console
 from rich.text import Text
 
-from pipelines.asking.typed_messages import TypedMessages
 from resources.lake import LakeLayout
 from resources.records import visible
 from resources.serving import ChatExchange, Message, NotRatableError, Question, Talking, keep_rating, ratable_in
+
+GAP_S = 0.05
+"""Nobody types a line in so short a time."""
+
+
+class TypedMessages:
+    """A reader of messages."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[str] = deque()
+        self._is_terminal = sys.stdin.isatty()
+        if self._is_terminal:
+            with suppress(ImportError):
+                import readline
+
+                readline.parse_and_bind("set enable-bracketed-paste on")
+
+    def __call__(self, prompt: str) -> str:
+        if not self._waiting:
+            lines = [input(prompt)]
+            try:
+                while self._is_terminal and _is_readable():
+                    lines.append(input())
+            except EOFError:
+                self._waiting.append("")
+            return "\n".join(lines)
+        if not (text := self._waiting.popleft()):
+            raise EOFError
+        print(f"{prompt}{visible(text.rstrip(), lines=True)}", flush=True)
+        return text
+
+    @contextmanager
+    def ahead(self) -> Iterator[None]:
+        """For as long as nothing else reads the terminal."""
+        over = threading.Event()
+        thread = threading.Thread(target=self._wait, args=(over,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _wait(self, over: threading.Event) -> None:
+        last_s, text = 0.0, "none yet"
+        while self._is_terminal and text and not over.is_set():
+            if not _is_readable():
+                continue
+            text, now_s = "", time.monotonic()
+            with suppress(OSError):  # the terminal was closed
+                text = os.read(sys.stdin.fileno(), 1 << 16).decode(errors="replace")
+            if text and self._waiting and now_s - last_s < GAP_S:
+                self._waiting[-1] += text
+            else:
+                self._waiting.append(text)
+            last_s = now_s
+
+
+def _is_readable() -> bool:
+    return bool(select.select([sys.stdin], [], [], GAP_S)[0])
+
 
 HELP = """/up, /down [WHY]     what you think of the last answer (with two models: /up 2 WHY);
                      it keeps the conversation up to that answer, and the next run reads it
@@ -61,7 +122,11 @@ class TerminalChat:
 
     def run(self) -> None:
         """Until the input ends. What ends a terminal or a service ends it too, unlike Ctrl-C."""
-        before = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGHUP)}
+
+        def end(number: int, _: object) -> None:
+            raise SystemExit(128 + number)
+
+        before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
         try:
             self._converse()
         finally:
@@ -172,15 +237,11 @@ class TerminalChat:
 
 
 def _command_in(line: str) -> tuple[str | None, str]:
-    """(name, value) of a command, or of a word that was meant as one; (None, "") of a message, such as one about /etc/hosts."""
+    """(name, value) of a command, or of what was meant as one; (None, "") of a message, such as one about /etc/hosts."""
     match = re.fullmatch(r"/(\w*)(?:\s+(.*))?", line, re.DOTALL)
     name, value = match.groups("") if match else ("", "")
     is_command = not value or (name not in ALONE and bool(get_close_matches(name, COMMANDS, cutoff=0.75)))
     return (name, value) if match and is_command else (None, "")
-
-
-def _end(number: int, _: object) -> NoReturn:
-    raise SystemExit(128 + number)
 
 
 def _figures(exchange: ChatExchange) -> str:

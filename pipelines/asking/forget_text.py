@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -25,7 +24,9 @@ def plan_as_json(plan: ErasurePlan) -> str:
         "answers": [{"path": path, **asdict(answers)} for path, answers in plan.answers.items()],
         "tainted": [{"node": taint.node, "rows": taint.rows, "at": taint.at} for taint in plan.tainted],
     }
-    return json.dumps(content, indent=2, default=_plain)
+    return json.dumps(
+        content, indent=2, default=lambda value: value.isoformat() if isinstance(value, datetime | date) else str(value)
+    )
 
 
 def print_plan(plan: ErasurePlan, lake: LakeLayout, console: Console) -> None:
@@ -136,7 +137,3 @@ def _remaining(table: str) -> str:
 
 def _inside(path: Path, lake: LakeLayout) -> str:
     return str(path.relative_to(lake.root)) if path.is_relative_to(lake.root) else str(path)
-
-
-def _plain(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime | date) else str(value)

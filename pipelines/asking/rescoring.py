@@ -1,8 +1,5 @@
-"""`millrace rescore`: the answers that a model gave in reinforcement fine-tuning, graded again by the recipe's grader of today.
-
-Nothing is sampled, and old grades stay. The new ones are a dataset of the lake, `rescored_answers`, whose version follows from
-the model, the grader and its files: the same grader is asked nothing twice.
-"""
+"""`millrace rescore`: the answers of a reinforcement fine-tuning, graded again by the recipe's grader of today. The new grades
+are the dataset `rescored_answers`, whose version follows from model, grader and files: nothing is asked twice."""
 
 import pyarrow as pa
 from rich.console import Console

@@ -97,10 +97,8 @@ def _print_interaction(steps: list[dict[str, Any]], subject: dict[str, Any], con
     earlier = len(steps) - len(shown)
     if earlier:
         are = "is" if earlier == 1 else "are"
-        _say(
-            Text(f"    {counted(earlier, 'step')} of earlier versions {are} not shown; --format json shows all", style="dim"),
-            console,
-        )
+        said = f"    {counted(earlier, 'step')} of earlier versions {are} not shown; --format json shows all"
+        _say(Text(said, style="dim"), console)
 
 
 def _steps_table(steps: list[dict[str, Any]], what: str, subject: dict[str, Any] | None = None) -> Table:
@@ -121,7 +119,6 @@ def _steps_table(steps: list[dict[str, Any]], what: str, subject: dict[str, Any]
 
 
 def _readable(row: dict[str, Any]) -> dict[str, Any]:
-    """A row whose control characters are spelled out."""
     return {name: visible(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
@@ -163,12 +160,10 @@ def _sentence(step: dict[str, Any], what: str, subject: dict[str, Any] | None) -
 
 
 def _joined(separator: str, *parts: str | None) -> str:
-    """Joins the parts that are not empty."""
     return separator.join(part for part in parts if part)
 
 
 def _ending(steps: list[dict[str, Any]]) -> str:
-    """Where the interaction is now, as a closing line."""
     now = [step for step in steps if step["current"]]
     stages = {step["stage"]: step for step in now}
     served = [step for step in now if step["stage"] == "endpoint"]

@@ -1,7 +1,6 @@
 """`millrace check`: one file for each thing that a recipe depends on (base model, sources, packages and devices, the lake's
 directory, lengths). A check yields findings, each a sentence with its remedy; it changes nothing. forecast.py predicts time,
-memory, disk and money of a run, which `run` prints too. Start with check_recipe.py.
-"""
+memory, disk and money of a run, which `run` prints too. Start with check_recipe.py."""
 
 from typing import TYPE_CHECKING
 

@@ -61,10 +61,8 @@ def check_base_model(recipe: Recipe, system_share: float, has_tools: bool) -> li
     except BaseModelError as error:
         return [problem(CHECK, str(error), "correct base_model")]
     if base.kind == "tiny":
-        return [
-            ok(CHECK, "tiny is a toy model, built by the run; it only shows that the logs reach a release"),
-            *_depth(recipe, None),
-        ]
+        said = "tiny is a toy model, built by the run; it only shows that the logs reach a release"
+        return [ok(CHECK, said), *_depth(recipe, None)]
     directory = Path(base.name)
     parts = [
         CheckStep(CHECK, lambda: _whole(directory, base)),
@@ -104,7 +102,7 @@ def _copy(name: str, revision: str | None) -> Path | None:
 
 
 def _hub(name: str, revision: str | None) -> Path | CheckFinding:
-    """Checks a Hub id's local copy at a branch, tag or commit (None: the default branch), or reports that there is none."""
+    """A Hub id's local copy at a branch, tag or commit (None: the default branch), or what the Hub says of it."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
@@ -123,17 +121,11 @@ def _hub(name: str, revision: str | None) -> Path | CheckFinding:
         words = f"the Hugging Face Hub has no revision {revision} of {name}"
         return problem(CHECK, words, "correct base_revision: a branch, a tag or a commit")
     except RepositoryNotFoundError:
-        return problem(
-            CHECK,
-            f"the Hugging Face Hub has no model {name}, or none that this machine may see",
-            "correct base_model, or set HF_TOKEN",
-        )
+        sentence = f"the Hugging Face Hub has no model {name}, or none that this machine may see"
+        return problem(CHECK, sentence, "correct base_model, or set HF_TOKEN")
     except Exception as error:  # of the library under HfApi, which changed twice: requests, httpx, httpx2
-        return warning(
-            CHECK,
-            f"{meant} is not in the local cache, and the Hugging Face Hub cannot be reached ({type(error).__name__})",
-            "go online, or name a directory that holds the model",
-        )
+        sentence = f"{meant} is not in the local cache, and the Hugging Face Hub cannot be reached ({type(error).__name__})"
+        return warning(CHECK, sentence, "go online, or name a directory that holds the model")
     return ok(CHECK, f"{meant} is on the Hugging Face Hub; the first run fetches it")
 
 
@@ -183,7 +175,6 @@ def _first(faults: list[Defect], most: int = 3) -> list[Defect]:
 
 
 def _adapter(base: Base) -> list[CheckFinding]:
-    """Reads the headers of the adapter that is to be merged into the base model, if there is one."""
     if not base.adapter:
         return []
     if base.config.get("quantization_config") is not None:
@@ -229,7 +220,6 @@ def _families(recipe: Recipe, base: Base) -> list[CheckFinding]:
 
 
 def _targets(recipe: Recipe, base: Base) -> list[CheckFinding]:
-    """Looks for the layers that the recipe's adapters name."""
     adapters = {name: getattr(settings.resolved(), "lora", None) for name, settings in recipe.trained.items()}
     named = {name: adapter.targets for name, adapter in adapters.items() if adapter is not None and adapter.targets}
     if not named:
@@ -245,9 +235,8 @@ def _targets(recipe: Recipe, base: Base) -> list[CheckFinding]:
             refuse_unmatched_targets(AutoConfig.for_model(**{**base.config, "quantization_config": None}), targets)
             findings.append(ok("adapter", f"{name}.lora.targets {', '.join(targets)} match layers of the model"))
         except ModelError as error:
-            findings.append(
-                problem("adapter", str(error), f"correct {name}.lora.targets, or leave it out for all linear layers")
-            )
+            said = f"correct {name}.lora.targets, or leave it out for all linear layers"
+            findings.append(problem("adapter", str(error), said))
         except FAILURES:  # not a model that transformers builds, which the family's check says
             return []
     return findings
@@ -260,9 +249,8 @@ def _tried(recipe: Recipe, base: Base) -> list[CheckFinding]:
     kind, trial = base.model_type, try_family(base.config)
     if not trial.tried:
         message = f"{kind} is not among the families that are known ({', '.join(FAMILIES)}), and too large to be tried here"
-        return [
-            warning("architecture", message, "it is tried when training begins, and refused where documents see each other")
-        ]
+        words = "it is tried when training begins, and refused where documents see each other"
+        return [warning("architecture", message, words)]
     findings = []
     uses = (
         ("training", trial.train, True, "name a model of another family"),
@@ -314,7 +302,7 @@ def _widths(recipe: Recipe, base: Base) -> list[CheckFinding]:
 
 
 def _quantized(recipe: Recipe, base: Base, directory: Path) -> list[CheckFinding]:
-    """What `quantize` would refuse of the model it gets, as far as the base model's files tell: a student has other sizes."""
+    """What `quantize` would refuse of the model it gets, as far as the base model's files tell."""
     if not recipe.quantize.enabled or base.adapter or base.config.get("quantization_config") is not None:
         return []
     from model_ops.operations import checked_source

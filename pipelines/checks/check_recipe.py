@@ -1,6 +1,5 @@
 """`millrace check`: checks a recipe, its logs and this machine before anything is run, and prints the findings. Writes
-nothing; opens a few objects of each source; a server that does not answer costs seconds, not the whole check.
-"""
+nothing; opens a few objects of each source; a server that does not answer costs seconds, not the whole check."""
 
 import json
 from collections.abc import Callable
@@ -23,9 +22,8 @@ from pipelines.checks.environment import (
 from pipelines.checks.finding import SECONDS, CheckFinding, CheckStep, ok, run_checks, start_checks
 from pipelines.checks.forecast import Forecast, forecast, print_forecast, time_finding
 from pipelines.checks.inputs import check_source, check_suite, check_together
-from pipelines.checks.lengths import check_lengths, check_room, tokens_of_records
 from pipelines.checks.place import check_disk, check_lake
-from pipelines.checks.worth import check_worth
+from pipelines.checks.worth import check_lengths, check_room, check_worth, tokens_of_records
 from pipelines.contract import BaseModelError, Recipe, load_recipe, look_at_base
 from pipelines.terminal import folded
 from resources.inspecting import FirstLook
@@ -121,12 +119,8 @@ def _worth(recipe: Recipe, looks: dict[str, FirstLook], tokens: list[int]) -> li
 
 
 def _base(recipe: Recipe, looks: dict[str, FirstLook]) -> list[CheckFinding]:
-    return check_base_model(recipe, _system_share(looks), any(look.has_tools for look in looks.values()))
-
-
-def _system_share(looks: dict[str, FirstLook]) -> float:
-    """Share of the sampled records that have a system prompt."""
-    return sum(look.with_system for look in looks.values()) / max(1, sum(len(look.characters) for look in looks.values()))
+    share = sum(look.with_system for look in looks.values()) / max(1, sum(len(look.characters) for look in looks.values()))
+    return check_base_model(recipe, share, any(look.has_tools for look in looks.values()))
 
 
 def _room(recipe: Recipe, looks: dict[str, FirstLook], tokens: list[int]) -> list[CheckFinding]:

@@ -87,11 +87,8 @@ def _server(check: str, where: str, settings: EndpointSettings, needed: bool) ->
     try:
         response = api.request("GET", "/models")
     except urllib3.exceptions.HTTPError as error:
-        return [
-            (problem if needed else warning)(
-                check, f"{settings.base_url} does not answer within {SERVER_SECONDS:g} s ({type(error).__name__})", later
-            )
-        ]
+        message = f"{settings.base_url} does not answer within {SERVER_SECONDS:g} s ({type(error).__name__})"
+        return [(problem if needed else warning)(check, message, later)]
     finally:
         api.close()
     if response.status in (401, 403):
@@ -139,13 +136,8 @@ def check_evaluation_server(recipe: Recipe) -> list[CheckFinding]:
         return [problem("server", what, remedy)]
     place = recipe.release.serve_on and parse_place(recipe.release.serve_on)
     if place and place.server != asked.kind:
-        return [
-            warning(
-                "server",
-                f"the evaluation starts {asked.kind}, and release.serve_on is {place}",
-                f"set evaluation.server.kind to {place.server}, or leave it so if that server cannot run here",
-            )
-        ]
+        said = f"set evaluation.server.kind to {place.server}, or leave it so if that server cannot run here"
+        return [warning("server", f"the evaluation starts {asked.kind}, and release.serve_on is {place}", said)]
     return [ok("server", f"the evaluation starts {asked.kind} with {program[0]}")]
 
 
@@ -178,7 +170,6 @@ def _approver(recipe: Recipe) -> CheckFinding:
 
 
 def _signers(recipe: Recipe) -> list[CheckFinding]:
-    """Whether keys are here for a recipe that wants signed releases."""
     if not recipe.release.signed:
         return []
     try:
@@ -209,17 +200,15 @@ def check_devices(recipe: Recipe, path: Path, parameters: int | None, plan: bool
         findings.append(ok("devices", "no accelerator here: training runs on the CPU"))
     if not count and parameters is not None and parameters >= LARGE:
         message = f"{parameters / 1e9:.1f} billion parameters on a CPU: training would take days"
-        findings.append(
-            warning("devices", message, "run on a machine with an accelerator; millrace plan says which one is large enough")
-        )
+        words = "run on a machine with an accelerator; millrace plan says which one is large enough"
+        findings.append(warning("devices", message, words))
         return findings
     stages = [name for name in planned_sections() if name in recipe.trained] if plan else []
     return [*findings, *_planned(recipe, path, stages, devices if count else Counter())]
 
 
 def _planned(recipe: Recipe, path: Path, stages: list[str], devices: Counter[str]) -> Iterator[CheckFinding]:
-    """Runs `millrace plan` in a process of its own, because a trace cannot be interrupted; one for all stages on the same
-    devices, because importing torch takes seconds. Ends at the first stage without a plan: the next lacks the same."""
+    """Runs `millrace plan` in a process of its own, since a trace cannot be interrupted, to the first stage without a plan."""
     have = sum(devices.values())
     groups: dict[str, list[str]] = {}
     for stage in stages:

@@ -1,6 +1,5 @@
 """Findings of `millrace check` (one sentence, its severity, the remedy), and the threads in which checks run. A check that
-raises an unexpected error, or does not answer, becomes a finding.
-"""
+raises an unexpected error, or does not answer, becomes a finding."""
 
 from __future__ import annotations
 
@@ -76,13 +75,9 @@ def start_checks(checks: Sequence[CheckStep]) -> Callable[[float, Callable[[str]
             results[place] = list(check.look())
         except Exception as error:
             said = " ".join(str(error).split())[:200]
-            results[place] = [
-                warning(
-                    check.name,
-                    f"could not be checked: {type(error).__name__}{': ' if said else ''}{said}",
-                    "look at it by hand; if it is right, this is a defect of millrace check",
-                )
-            ]
+            message = f"could not be checked: {type(error).__name__}{': ' if said else ''}{said}"
+            words = "look at it by hand; if it is right, this is a defect of millrace check"
+            results[place] = [warning(check.name, message, words)]
 
     threads = [
         threading.Thread(target=look, args=(place, check), daemon=True, name=check.name) for place, check in enumerate(checks)

@@ -1,8 +1,5 @@
-"""Predicts what a run takes, stage by stage: time, memory, disk, money. `check` and `run` begin with it.
-
-A prediction is the planner's estimate times what the stage took over its own estimate when this lake last made it; both are in
-forecasts/<workload>.json beside Dagster's history, which belongs to one machine.
-"""
+"""Predicts what a run takes, stage by stage: time, memory, disk, money; the planner's estimate times what the stage took over
+its own estimate when this lake last made it. Both are in forecasts/<workload>.json beside Dagster's history."""
 
 from __future__ import annotations
 
@@ -25,8 +22,8 @@ from model_ops.machine import DEVICES
 from pipelines.checks.environment import accelerators
 from pipelines.checks.finding import CheckFinding, CheckStep, ok, run_checks
 from pipelines.checks.inputs import check_source
-from pipelines.checks.lengths import CHARACTERS_A_TOKEN
 from pipelines.checks.place import bytes_needed, logged_bytes
+from pipelines.checks.worth import CHARACTERS_A_TOKEN
 from pipelines.contract import BaseModelError, Recipe, look_at_base
 from pipelines.planning import Speed, TrafficSize, speed_of, stage_seconds
 from pipelines.running import Outcome
@@ -177,8 +174,7 @@ def _conditions(recipe: Recipe, devices: Mapping[str, int]) -> str:
 
 
 def _speed(recipe: Recipe, devices: Mapping[str, int], earlier: Mapping[str, Any] | None) -> tuple[Speed, str] | None:
-    """The speed and where it is from; None for an accelerator that no table names. kept: of an earlier run, whose corrections
-    are relative to it; its memory may be of other settings. Raises BaseModelError."""
+    """The speed, of an earlier run where it is known, and its source; None for an accelerator that no table names."""
     if devices:
         name, count = next(iter(devices.items()))
         device = DEVICES.get(name.lower())

@@ -88,7 +88,6 @@ def _at_work(lake: LakeLayout) -> list[CheckFinding]:
 
 
 def _ingesting(lake: LakeLayout) -> str:
-    """The process that holds the lake's ingest lock, if any."""
     with suppress(OSError), (lake.root / ".ingesting").open() as file:  # no lock file: nothing was ever read into the lake
         if not try_lock(file, shared=True):
             return file.read().strip() or "another process"
@@ -139,7 +138,6 @@ def bytes_needed(recipe: Recipe, base: Base, looks: dict[str, FirstLook]) -> dic
 
 
 def _weights(stage: Stage, sizes: ModelSizes) -> float:
-    """Parameters of a stage's model."""
     return {"distill": sizes.student, "quantize": sizes.served, "speculator": sizes.drafter}.get(stage.operation, sizes.base)
 
 

@@ -1,15 +1,12 @@
-"""Checks whether a run is worth its hours: rows and steps of each training, whose rows are read, and gates that can hold.
-
-The datasets are rehearsed on the logs, and tokens counted with the base model's tokenizer and template where these are at
-hand.
-"""
+"""Checks whether a run is worth its hours: rows and steps of each training, whose rows are read, gates that can hold, lengths
+of rows. The datasets are rehearsed on the logs, and tokens counted with the base model's tokenizer where it is at hand."""
 
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
 
@@ -19,13 +16,60 @@ from model_ops.operations import PreferenceTuningSettings
 from model_ops.training import TrainingSettings
 from pipelines.checks.base_model import local_base
 from pipelines.checks.finding import CheckFinding, ok, problem, warning
-from pipelines.checks.lengths import CHARACTERS_A_TOKEN
 from pipelines.contract import TINY, BaseModelError, Recipe
 from resources.composing import DatasetError, EvalSuiteError, SeedError
 from resources.inspecting import MEASURED_ROWS, Asked, FirstLook, Rehearsal, rehearse
 from resources.reading import fields_line, fields_of
 from resources.sources import SourceError
 from resources.stages import trained_sections
+
+CHARACTERS_A_TOKEN = 4
+
+
+def check_lengths(recipe: Recipe, tokens: list[int]) -> list[CheckFinding]:
+    """Compares the typical row with max_length of the first stage that trains."""
+    trained = next((name for name, each in trained_sections().items() if each.rows and name in recipe.trained), None)
+    if not tokens or trained is None:
+        return []
+    length = filled(recipe.trained[trained].resolved().max_length)
+    name, typical = f"{trained}.max_length", round(median(tokens))
+    if typical > 1.5 * length:
+        said = f"half of the rows have about {typical:,} tokens or more, and {name} is {length:,}"
+        return [warning("lengths", said, f"raise {name}, or most of each conversation is cut off")]
+    return [ok("lengths", f"half of the rows have at most about {typical:,} tokens; {name} is {length:,}")]
+
+
+def check_room(recipe: Recipe, tokens: list[int], positions: int | None) -> list[CheckFinding]:
+    """Checks that prompt and answer have room in the base model's positions. positions: None if unknown."""
+    if positions is None:
+        return []
+    answers = {"evaluation.max_new_tokens": recipe.evaluation.max_new_tokens}
+    if recipe.speculator.enabled:
+        answers["speculator.answers.max_new_tokens"] = recipe.speculator.answers.max_new_tokens
+    full = [f"{name} {tokens:,}" for name, tokens in answers.items() if tokens >= positions]
+    if full:
+        message = f"{' and '.join(full)} leave no room for a prompt in the base model's {positions:,} positions"
+        return [problem("room", message, "lower them, or take a base model with more positions")]
+    if not tokens:
+        return []
+    longer = sum(count > positions for count in tokens)
+    said = f"about {longer:,} of {len(tokens):,} rows are longer than the base model's {positions:,} positions"
+    if 2 * longer >= len(tokens):
+        return [
+            warning(
+                "room",
+                said,
+                "take a base model with more positions, or shorter prompts: the run counts tokens "
+                "exactly before it trains (length_report), and stops where a stage has no row left",
+            )
+        ]
+    return [ok("room", said)]
+
+
+def tokens_of_records(seen: Mapping[str, FirstLook]) -> list[int]:
+    """Estimated tokens of the first records of logs: question, answer and what the log adds."""
+    return [size // CHARACTERS_A_TOKEN for look in seen.values() if look.holds_logs for size in look.characters]
+
 
 RULE_OF_THREE = 3
 """Of n outcomes that are all alike, the 95 % interval reaches 3 / n from them."""
@@ -80,7 +124,7 @@ def check_worth(
 
 
 def _rendered(recipe: Recipe, dataset: Path) -> list[int]:
-    """Tokens of the first training rows as the base model's chat template renders them; [] where it is not at hand."""
+    """Tokens of the first training rows by the base model's chat template; [] where it is not at hand."""
     try:
         base = local_base(recipe)
     except BaseModelError:
@@ -105,7 +149,6 @@ def _rendered(recipe: Recipe, dataset: Path) -> list[int]:
 
 
 def _people(rehearsal: Rehearsal) -> CheckFinding:
-    """Whose rows were read: rows of one user, and of one session, go into one split."""
     read = {"user": rehearsal.with_user, "session": rehearsal.with_session}
     said = ", ".join(
         f"{name}s read: {f'{count:,} of {rehearsal.requests:,}' if count else 'none'}" for name, count in read.items()
@@ -113,9 +156,8 @@ def _people(rehearsal: Rehearsal) -> CheckFinding:
     for source, keys in rehearsal.unread.items():
         proposed = {name: path for name, path in fields_of(keys).items() if not read.get(name, 1)}
         if proposed:
-            return warning(
-                "users", said, f"under sources.{source}, {fields_line(proposed)} would read them, for splits and erasure"
-            )
+            words = f"under sources.{source}, {fields_line(proposed)} would read them, for splits and erasure"
+            return warning("users", said, words)
     if any(read.values()):
         return ok("users", said)
     message = f"{said}; rows of one person may be in training and in test"
@@ -123,7 +165,6 @@ def _people(rehearsal: Rehearsal) -> CheckFinding:
 
 
 def _steps(recipe: Recipe, rehearsal: Rehearsal, tokens: float) -> Iterator[CheckFinding]:
-    """Rows, steps and passes of each training."""
     each_pair = tokens * rehearsal.pair_characters / max(1.0, fmean(rehearsal.characters))
     for section, given in recipe.trained.items():
         settings = given.resolved()
@@ -172,7 +213,6 @@ def _learnt(recipe: Recipe, section: str, settings: TrainingSettings, rehearsal:
 
 
 def _gates(recipe: Recipe, rehearsal: Rehearsal) -> list[CheckFinding]:
-    """Gates that too few held-out rows let no model pass, whatever it learnt."""
     short = []
     for gate, have, least, what, key in _needs(recipe, rehearsal):
         if have < least:
@@ -187,7 +227,7 @@ def _gates(recipe: Recipe, rehearsal: Rehearsal) -> list[CheckFinding]:
 
 
 def _needs(recipe: Recipe, rehearsal: Rehearsal) -> Iterator[tuple[str, int, int, str, bool]]:
-    """(gate, number that there will be, least number, of what, whether test_share decides) for each gate of the recipe."""
+    """(gate, number there will be, least number, of what, whether test_share decides) for each gate of the recipe."""
     gates, measured = recipe.release.gates, recipe.policy.measured_rows
     rows, pairs, prompts = (split.get("test", 0) for split in (rehearsal.rows, rehearsal.pairs, rehearsal.prompts))
     if gates.loss_above_base is not None:

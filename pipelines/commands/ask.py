@@ -143,9 +143,8 @@ def diff(
     summary = (
         ", ".join(f"{counted(count, 'row')} {change}" for change, count in diff_summary(difference).items()) or "the same rows"
     )
-    console.print(
-        f"{difference.name} {difference.old} -> {difference.new}: {summary}", soft_wrap=True, highlight=False, markup=False
-    )
+    said = f"{difference.name} {difference.old} -> {difference.new}: {summary}"
+    console.print(said, soft_wrap=True, highlight=False, markup=False)
     if len(shown):
         print_rows(shown, format.value, console, width, vertical)
 

@@ -81,8 +81,7 @@ def run(
 
 
 def _say_forecast(content: Recipe, recipe: Path, lake: str | None, select: list[str] | None) -> Forecast | None:
-    """Prints what the run takes; nothing for a selection in which Dagster has to look for the stages, though what those
-    take is kept as well."""
+    """Prints what the run takes; nothing for a selection in which Dagster has to look for the stages."""
     from pipelines.checks import forecast_of_run, print_forecast
     from pipelines.storage import lake_location
 
@@ -286,7 +285,6 @@ def deploy(
 
 
 def _checked(lake: str | None, recipes: Sequence[Path], as_json: bool) -> int:
-    """Prints what runs on a lake; returns the exit code."""
     from pipelines.keeping import location_errors, read_state, shown_state, ui_lake
     from pipelines.storage import lake_location
     from pipelines.terminal import print_table, shortened, text_table

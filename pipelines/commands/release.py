@@ -266,8 +266,7 @@ def measure(
 
 
 def _asked_about(lake, release: str, yes: bool, what: str, always: bool = False):
-    """Shows the named release in full and, if the name is short or `always`, asks for confirmation: its directory, its
-    endpoint, and the aliases that were shown."""
+    """Shows the release and asks for confirmation: its directory, its endpoint, and the aliases that were shown."""
     from pipelines.releasing import show
     from resources.endpoints import Endpoint
     from resources.releases import find_release
@@ -282,10 +281,7 @@ def _asked_about(lake, release: str, yes: bool, what: str, always: bool = False)
 
 
 def _confirm(named, yes: bool, question: str, always: bool = False) -> None:
-    """Asks for confirmation if the release was named by only a few characters; at a terminal also if `always`.
-
-    Raises UnsureNameError for a short name without a terminal, typer.Exit(1) if the answer is no.
-    """
+    """Asks if the release was named by few characters; at a terminal also if `always`. Raises UnsureNameError, typer.Exit."""
     from resources.releases import SHORTEST_SURE, UnsureNameError
 
     if yes or (named.sure and not (always and sys.stdin.isatty())):

@@ -152,9 +152,8 @@ def passed_options(words: Sequence[str], given_as: str, own: Collection[str]) ->
         try:
             command.make_context("serve", ["workload", word])  # reads the value
         except typer.BadParameter as error:
-            raise typer.BadParameter(
-                f"{word!r} cannot be passed on to `millrace serve`: {error.message}", param_hint=given_as
-            ) from None
+            said = f"{word!r} cannot be passed on to `millrace serve`: {error.message}"
+            raise typer.BadParameter(said, param_hint=given_as) from None
     return tuple(words)
 
 
@@ -278,10 +277,8 @@ def chat(
             _until_interrupted()
             return
         if prompt and system is None:
-            console.print(
-                f"system prompt: of {learnt.share:z.0%} of the training rows of {learnt.name} (/system shows it)",
-                highlight=False,
-            )
+            message = f"system prompt: of {learnt.share:z.0%} of the training rows of {learnt.name} (/system shows it)"
+            console.print(message, highlight=False)
         console.print("/help lists commands; Ctrl-C stops an answer, Ctrl-D ends", highlight=False)
         TerminalChat(console, place, talks, prompt, sampling, draft).run()
 

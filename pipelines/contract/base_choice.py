@@ -78,13 +78,11 @@ def look_at_base(name: str, home: Path | None = None) -> Base:
         try:
             config = json.loads(config_file.read_text())
         except FileNotFoundError:
-            raise BaseModelError(
-                f"base model {name}: the directory holds no config.json; give a model in the Hugging Face layout"
-            ) from None
+            said = f"base model {name}: the directory holds no config.json; give a model in the Hugging Face layout"
+            raise BaseModelError(said) from None
         except (OSError, ValueError) as error:
-            raise BaseModelError(
-                f"base model {name}: config.json cannot be read as JSON ({type(error).__name__}); copy the model again"
-            ) from error
+            said = f"base model {name}: config.json cannot be read as JSON ({type(error).__name__}); copy the model again"
+            raise BaseModelError(said) from error
         if not isinstance(config, dict) or "model_type" not in config:
             raise BaseModelError(f"base model {name}: config.json names no model_type; give a model in the Hugging Face layout")
         size = _weight_bytes(directory, config)
@@ -92,13 +90,11 @@ def look_at_base(name: str, home: Path | None = None) -> Base:
     if directory.is_file():
         raise BaseModelError(f"base model {name} is a file; give the model's directory")
     if name.startswith((".", "/", "~")):
-        raise BaseModelError(
-            f"base model {name}: there is no such directory; give one, a Hugging Face id (owner/name), or tiny"
-        )
+        said = f"base model {name}: there is no such directory; give one, a Hugging Face id (owner/name), or tiny"
+        raise BaseModelError(said)
     if not _HUB_ID.match(name):
-        raise BaseModelError(
-            f"base model {name} is neither a directory nor a Hugging Face id (owner/name); give one of them, or tiny"
-        )
+        said = f"base model {name} is neither a directory nor a Hugging Face id (owner/name); give one of them, or tiny"
+        raise BaseModelError(said)
     return Base(name, "hub", cached_config(name) or known_config(name) or {})
 
 

@@ -1,7 +1,5 @@
 """Turns wrong values of a recipe into problems that name the key, its value unless it may be a secret, and what is accepted.
-
-pydantic accepts `"8"` and `true` for a number; a recipe does not, because the JSON schema that editors use does not either.
-"""
+pydantic takes `"8"` and `true` for a number; a recipe does not, as the JSON schema of editors does not."""
 
 import difflib
 import math
@@ -91,7 +89,6 @@ def _wrong_kinds(kind: Kind, value: Any, place: Place) -> Iterator[tuple[Place, 
 
 
 def _problems_of(model: type[BaseModel], text: RecipeText, place: Place, item: ErrorDetails) -> Iterator[RecipeProblem]:
-    """One pydantic error as problems."""
     kind, value = item["type"], item["input"]
     if kind == "broken_rules":
         yield from placed(item["ctx"]["problems"], text)
@@ -127,7 +124,7 @@ def placed(broken: Iterable[tuple[str | Place, str]], text: RecipeText) -> Itera
 
 
 def _line_of_first_key(text: RecipeText, place: Place, sentence: str) -> int | None:
-    """Line of the first key below `place` that is in the file and named by a sentence about the whole section."""
+    """Line of the first key below `place` that a sentence about the section names."""
     for word in re.findall(r"[a-z_0-9]+", sentence):
         if (*place, word) in text.lines:
             return text.lines[*place, word]
@@ -135,7 +132,6 @@ def _line_of_first_key(text: RecipeText, place: Place, sentence: str) -> int | N
 
 
 def _sentence(model: type[BaseModel], place: Place, value: Any) -> str:
-    """A sentence: the value of a key, and what the key accepts."""
     kind = kind_at(model, place)
     if kind is None:
         return "this value is not accepted here"

@@ -174,10 +174,7 @@ def section_in(annotation: Any) -> type[BaseModel] | None:
 
 @cache
 def _with_keys_of_all(sections: tuple[type[BaseModel], ...]) -> type[BaseModel]:
-    """A settings model with the keys of several, for messages that do not depend on which one is meant.
-
-    A key of several models has the first model's field, but the choices of all.
-    """
+    """A settings model with the keys of several, and the choices of all, for messages about any of them."""
     base = next(kind for kind in sections[0].__mro__ if all(issubclass(section, kind) for section in sections))
     fields: dict[str, Any] = {}
     for section in sections:
@@ -238,7 +235,7 @@ def _with_metadata(annotation: Any) -> Iterator[tuple[Any, ...]]:
 def _words(kind: Any, metadata: list[Any]) -> str:
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Literal:
-        words = [_written(value) for value in inner]
+        words = [str(value).lower() if isinstance(value, bool) else str(value) for value in inner]
         return words[0] if len(words) == 1 else f"one of {', '.join(words)}"
     if origin is list:
         return f"a list, each item {accepted(inner[0])}"
@@ -270,10 +267,6 @@ def _text_words(metadata: list[Any]) -> str:
         if words := getattr(extra, "words", None):
             return words
     return "text"
-
-
-def _written(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _bounds(metadata: list[Any]) -> str:

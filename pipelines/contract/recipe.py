@@ -1,9 +1,7 @@
-"""The recipe: the contract with its users, one for each workload.
+"""The recipe: the contract with its users, one for each workload. Relative paths start at its own folder, or at `base`.
 
-    recipe = load_recipe(Path("shop.yaml"))                             # a YAML file
-    recipe = read_recipe({"workload": "shop", ...}, base=Path.cwd())     # or its text, or its values
-
-Only `workload`, `base_model` and `sources` are needed. Relative paths start at the recipe's own folder, or at `base`.
+recipe = load_recipe(Path("shop.yaml"))                             # a YAML file
+recipe = read_recipe({"workload": "shop", ...}, base=Path.cwd())     # or its text, or its values
 """
 
 import json
@@ -11,16 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import PrivateAttr, ValidationError, model_validator
+from pydantic import BaseModel, PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from model_ops.evaluation import EvaluateSettings
 from model_ops.files import Home
+from model_ops.graders import GraderSettings
 from model_ops.operations import BASE, PREFERRED, REINFORCED, TRAINED
 from model_ops.speculators import ARCHITECTURES
 from pipelines.contract.check import problems_in
 from pipelines.contract.fields import RecipeFields
-from pipelines.contract.places import with_absolute_paths
 from pipelines.contract.rules import broken_rules
 from pipelines.contract.text import RecipeProblemsError, RecipeText, parse_text, parse_values, read_text
 from resources.sources import absolute_uri
@@ -29,6 +27,19 @@ __all__ = ["Recipe", "load_recipe", "read_recipe"]
 
 UNNAMED = "the recipe"
 """Name, in messages, of a recipe that is not a file."""
+
+
+def with_absolute_paths(given: Any, read: Any) -> Any:
+    """Values of a recipe as they were given, with the texts that reading made of them."""
+    if isinstance(read, GraderSettings) and isinstance(given, str):  # the short form of one grader
+        (part,) = read.parts.values()
+        return part.by
+    if isinstance(given, dict):
+        held = dict(read) if isinstance(read, BaseModel) else read if isinstance(read, dict) else {}
+        return {key: with_absolute_paths(value, held.get(key)) for key, value in given.items()}
+    if isinstance(given, list) and isinstance(read, list) and len(given) == len(read):
+        return [with_absolute_paths(*pair) for pair in zip(given, read, strict=True)]
+    return read if isinstance(given, str) and isinstance(read, str) else given
 
 
 class Recipe(RecipeFields):

@@ -1,7 +1,7 @@
 """The reference of all recipe keys as Markdown, made from the settings models and reference.yaml: `millrace schema --markdown`,
-and on the site the second part of docs/recipe.md.
-"""
+and on the site the second part of docs/recipe.md."""
 
+import json
 import textwrap
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +16,49 @@ from model_ops.parallel import MeshSettings
 from model_ops.training import TrainingSettings
 from pipelines.contract.fields import RecipeFields
 from pipelines.contract.keys import Key, accepted, keys_of, options, section_in, sections_in, tag_of, takes_null
+from resources.composing import SeedSettings
+from resources.records import FORMATS
+from resources.sources import SourceSettings
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def json_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """The schema of a settings model; every key has its description, default and bounds."""
+    schema = model.model_json_schema()
+    sections = schema.pop("$defs")
+    for section in [schema, *sections.values()]:
+        section.pop("title", None)
+        section["description"] = " ".join(section.get("description", "").split())
+        for key in section.get("properties", {}).values():
+            _tidy(key)
+    for key in schema["properties"].values():
+        _null_for_keys_of_the_others([sections[choice["$ref"].rpartition("/")[2]] for choice in key.get("oneOf", [])])
+    for kind in (SourceSettings, SeedSettings):
+        sections[kind.__name__]["properties"]["format"]["enum"] = ["auto", *FORMATS]
+    named = {"$schema": DIALECT, "title": "millrace recipe"}
+    return {**named, **schema, "$defs": sections}
+
+
+def as_text(schema: dict[str, Any]) -> str:
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+
+
+def _tidy(key: dict[str, Any]) -> None:
+    key.pop("title", None)
+    if "patternProperties" in key:
+        key["additionalProperties"] = False
+    if key.get("default", 0) is None:
+        del key["default"]  # left out and null are the same
+
+
+def _null_for_keys_of_the_others(sections: list[dict[str, Any]]) -> None:
+    """Accepts null for the keys of the other members of a union, as the recipe does."""
+    names = {name for section in sections for name in section["properties"]}
+    for section in sections:
+        if others := sorted(names - set(section["properties"])):
+            section["patternProperties"] = {f"^({'|'.join(others)})$": {"type": "null"}}
+
 
 TRAINED = tuple(
     name
@@ -111,7 +154,7 @@ def _chapter(model: type[BaseModel], chapter: Chapter) -> str:
 
 
 def _tables_of_variants(model: type[BaseModel], chapter: Chapter, shared: dict[str, FieldInfo]) -> str:
-    """Tables of the keys that not all variants of a section share: one table for each group of variants with the same keys."""
+    """One table for each group of variants that share keys which not all have."""
     tag = tag_of(model, tuple(chapter.key.split(".")))
     tables: dict[str, list[type[BaseModel]]] = {}
     for variant in chapter.variants:
@@ -170,7 +213,7 @@ def _table(model: type[BaseModel], fields: dict[str, FieldInfo], section: str) -
 
 
 def _anchor_of(model: type[BaseModel], dotted: str, field: FieldInfo) -> str | None:
-    """Anchor of the chapter that explains a key's own keys: its own, else that of the first section with the same settings."""
+    """Anchor of the chapter on a key's own keys: its own, else of the first section with the same settings."""
     key = Key(tuple(dotted.split(".")), field, model)
     settings = key.section or key.named_sections
     if settings is None or settings is MeshSettings:

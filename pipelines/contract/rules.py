@@ -1,8 +1,10 @@
 """Rules between the keys of a recipe: (key, sentence) for each broken one."""
 
 import difflib
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from model_ops.adapters import LoraSettings
 from model_ops.operations import AUTO, PREFERRED, REINFORCED, TRAINED
@@ -10,8 +12,7 @@ from model_ops.planning import LLAMA_CPP, PlaceError, cache_why_not, parse_place
 from model_ops.reinforcement import TASKSETS
 from model_ops.serving import lora_flags
 from model_ops.speculators import ARCHITECTURES
-from pipelines.contract.fields import TRAINED_STAGES, RecipeFields
-from pipelines.contract.places import where_models_lie
+from pipelines.contract.fields import TINY, TRAINED_STAGES, RecipeFields
 from pipelines.contract.text import Place
 from resources.lake import SCHEMAS
 from resources.reading import CHATS_SOURCE as RATED
@@ -33,23 +34,19 @@ def broken_rules(recipe: RecipeFields) -> Broken:
     yield from _what_is_named(recipe)
     yield from _the_data(recipe)
     yield from _what_is_decided(recipe)
-    yield from where_models_lie(recipe)
+    yield from _where_models_lie(recipe)
 
 
 def _what_is_decided(recipe: RecipeFields) -> Broken:
     decide = recipe.automation.decide
     if decide.budget.money_per_week is not None and decide.price_per_device_hour is None:
-        yield (
-            "automation.decide.budget.money_per_week",
-            "no price is known, so no cost in money is either; set automation.decide.price_per_device_hour, or leave it out",
-        )
+        said = "no price is known, so no cost in money is either; set automation.decide.price_per_device_hour, or leave it out"
+        yield ("automation.decide.budget.money_per_week", said)
     if decide.enabled and not decide.causes:
         yield "automation.decide.causes", "it is empty, so nothing would be looked at; name a cause, or set enabled to false"
     if decide.enabled and decide.causes == ["schedule"] and not recipe.automation.retrain.enabled:
-        yield (
-            "automation.decide.causes",
-            "it is schedule alone, and there is none; set automation.retrain.enabled to true, or name another cause",
-        )
+        said = "it is schedule alone, and there is none; set automation.retrain.enabled to true, or name another cause"
+        yield ("automation.decide.causes", said)
     if decide.enabled and "* * * * *" in decide.quiet:
         yield (
             "automation.decide.quiet",
@@ -69,8 +66,7 @@ def _no_model_left(recipe: RecipeFields) -> Broken:
 
 
 def _what_is_released(recipe: RecipeFields) -> Broken:
-    """What a watch needs, and a release of form adapter: its target is the base model and one adapter, and nothing drafts for
-    it."""
+    """What a watch needs, and a release of form adapter: the base model, one adapter, no drafter."""
     if not recipe.release.enabled and recipe.release.watch is not None:
         yield "release.watch", "release.enabled is false, so there is nothing to watch; leave it out, or set enabled to true"
     if not recipe.release.enabled or recipe.release.form != "adapter":
@@ -177,18 +173,14 @@ def _what_drafts(recipe: RecipeFields) -> Broken:
             f"{drafter.num_speculative_tokens + 1} a verification; give less, or raise speculator.num_speculative_tokens",
         )
     if drafter.previous_share is not None and drafter.continue_from is None:
-        yield (
-            "speculator.previous_share",
-            "previous_share is set and nothing is continued: set speculator.continue_from, or leave previous_share out",
-        )
+        said = "previous_share is set and nothing is continued: set speculator.continue_from, or leave previous_share out"
+        yield ("speculator.previous_share", said)
 
 
 def _what_is_trained(recipe: RecipeFields) -> Broken:
     if recipe.second_sft is not None and recipe.second_sft.enabled and not recipe.sft.enabled:
-        yield (
-            stage("second_sft_model").section,
-            "it goes on from the fine-tuned model, and sft.enabled is false; move these settings to sft, or enable sft",
-        )
+        said = "it goes on from the fine-tuned model, and sft.enabled is false; move these settings to sft, or enable sft"
+        yield (stage("second_sft_model").section, said)
     for section in TRAINED_STAGES.values():
         settings = getattr(recipe, section)
         is_on = settings is not None and getattr(settings, "enabled", True)
@@ -254,10 +246,8 @@ def _who_is_taught(recipe: RecipeFields) -> Broken:
     if recipe.teacher.judged and recipe.curation.judge is None:
         yield "teacher.verify.kind", "it is judge, and nothing says which; set curation.judge, or choose another kind"
     if recipe.teacher.base == TRAINED and recipe.policy.source_of("student_model") == "base_model":
-        yield (
-            "teacher.base",
-            f"it is {TRAINED}, the fine-tuned model, and sft.enabled is false; enable sft, or name the directory of a model",
-        )
+        said = f"it is {TRAINED}, the fine-tuned model, and sft.enabled is false; enable sft, or name the directory of a model"
+        yield ("teacher.base", said)
     if recipe.teacher.prompts == "rl_prompts" and recipe.datasets.rl_prompts is None:
         yield "teacher.prompts", "it is rl_prompts, which is not made; give datasets.rl_prompts, or leave prompts out"
     learners = [each.section for each in STAGES if each.name in recipe.policy.taught]
@@ -277,10 +267,8 @@ def _what_is_named(recipe: RecipeFields) -> Broken:
             yield ("datasets", "named", name), "millrace makes something of this name itself; choose another name"
         if recipe.curation.judge is None and (settings.min_quality or settings.min_difficulty):
             key = "min_quality" if settings.min_quality else "min_difficulty"
-            yield (
-                ("datasets", "named", name, key),
-                "no judge scores the rows, so none would be left; set curation.judge, or leave it out",
-            )
+            said = "no judge scores the rows, so none would be left; set curation.judge, or leave it out"
+            yield (("datasets", "named", name, key), said)
     for stage_name, section in TRAINED_STAGES.items():
         settings = getattr(recipe, section)
         dataset = getattr(settings, "dataset", None)
@@ -328,23 +316,17 @@ def _the_data(recipe: RecipeFields) -> Broken:
             yield ("evals", name, "task"), "records are for an environment or an agent, and have no score; choose another kind"
     for name, tasks in (recipe.datasets.rl_prompts.tasks if recipe.datasets.rl_prompts else {}).items():
         if recipe.rft is not None and recipe.rft.agent == TASKSETS and tasks.task != "record":
-            yield (
-                ("datasets", "rl_prompts", "tasks", name, "task"),
-                f"it is {tasks.task}, and rft.agent plays what `millrace taskset` wrote; give record",
-            )
+            said = f"it is {tasks.task}, and rft.agent plays what `millrace taskset` wrote; give record"
+            yield (("datasets", "rl_prompts", "tasks", name, "task"), said)
         if any(tasks.uri == suite.uri for suite in recipe.evals.values()):
-            yield (
-                ("datasets", "rl_prompts", "tasks", name),
-                "these items are under evals too, so a model would be trained on what it is measured by; name other tasks",
-            )
+            said = "these items are under evals too, so a model would be trained on what it is measured by; name other tasks"
+            yield (("datasets", "rl_prompts", "tasks", name), said)
     for name in recipe.retention.counts_only if recipe.retention else ():
         if name not in (*recipe.sources, RATED):
             yield "retention.counts_only", f"no source is called {name}; there are {', '.join(recipe.sources)}"
     if RATED in known[:-1]:
-        yield (
-            ("sources" if RATED in recipe.sources else "seeds", RATED),
-            "answers that people rate in `millrace chat` have this name; give another one",
-        )
+        said = "answers that people rate in `millrace chat` have this name; give another one"
+        yield (("sources" if RATED in recipe.sources else "seeds", RATED), said)
     for name in set(recipe.sources) & set(recipe.seeds):
         yield ("seeds", name), "a source has this name too, and datasets.sft.mix could mean either; rename one of them"
     if recipe.first_day and recipe.last_day and recipe.last_day < recipe.first_day:
@@ -352,3 +334,26 @@ def _the_data(recipe: RecipeFields) -> Broken:
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)  # in other time zones it is already tomorrow
     if recipe.first_day and recipe.first_day > tomorrow:
         yield "first_day", f"{recipe.first_day} is in the future, so there would be no day to read; give a day that has begun"
+
+
+def _where_models_lie(recipe: RecipeFields) -> Broken:
+    """A revision of a model that is not on the Hub, a student deeper than its teacher (of a Hub id only `check` knows)."""
+    is_here = recipe.base_model == TINY or Path(recipe.base_model).is_absolute()
+    if recipe.base_revision is not None and is_here:
+        yield "base_revision", f"it is {recipe.base_revision}, and base_model is not on the Hugging Face Hub; leave it out"
+    student, layers = recipe.student, recipe.tiny.layers if recipe.base_model == TINY else _layers_of(recipe.base_model)
+    if layers is None or not student.enabled or student.base is not None:
+        return
+    try:
+        student.depth(layers)
+    except ValueError as error:
+        yield "student.layers", str(error)
+
+
+def _layers_of(directory: str) -> int | None:
+    try:
+        config = json.loads((Path(directory) / "config.json").read_text(encoding="utf-8"))
+        layers = config.get("text_config", config).get("num_hidden_layers")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return layers if isinstance(layers, int) else None

@@ -1,8 +1,5 @@
-"""The text of a recipe: YAML with the line of every key, and problems such as duplicate keys.
-
-Plain values are read as YAML 1.2 and editors read them: `1e-3` is a number, `no`, `on` and `1:30` are text, and a date stays
-text until a key asks for a date. Keys are always text. Anchors, aliases and merge keys (`<<`) work. JSON is read as well.
-"""
+"""The text of a recipe: YAML with the line of every key. Plain values are read as YAML 1.2: `1e-3` is a number, `no`, `on` and
+`1:30` are text, a date stays text until a key asks for one. Anchors, aliases and merge keys (`<<`) work; so does JSON."""
 
 import difflib
 import json
@@ -98,7 +95,6 @@ def parse_values(values: Mapping[str, Any], origin: Path | str) -> RecipeText:
 
 
 def _as_written(value: Any) -> str:
-    """Dates and paths as text."""
     if isinstance(value, date | PurePath):
         return str(value)
     raise TypeError(f"an object of type {type(value).__name__}")
@@ -107,9 +103,8 @@ def _as_written(value: Any) -> str:
 def parse_text(text: str, origin: Path | str) -> RecipeText:
     """Reads a recipe's text. origin: its name in messages. Raises RecipeError if it is not a YAML mapping."""
     if len(text) > LARGEST_FILE:
-        raise RecipeProblemsError(
-            origin, [RecipeProblem(f"holds no recipe: it has {len(text) / 1e6:,.1f} MB, and a recipe has a few kB")]
-        )
+        said = f"holds no recipe: it has {len(text) / 1e6:,.1f} MB, and a recipe has a few kB"
+        raise RecipeProblemsError(origin, [RecipeProblem(said)])
     try:
         loader = _Loader(text)
         documents = []
@@ -123,14 +118,12 @@ def parse_text(text: str, origin: Path | str) -> RecipeText:
         raise RecipeProblemsError(origin, [RecipeProblem(sentence, line=line)]) from error
     except RecursionError as error:
         raise RecipeProblemsError(origin, [RecipeProblem("holds no recipe: its brackets are nested too deeply")]) from error
-    held = [document for document in documents if not _is_empty(document)]
+    held = [node for node in documents if not (isinstance(node, yaml.ScalarNode) and node.tag == _TAG + "null")]
     if not held:
         raise RecipeProblemsError(origin, [RecipeProblem(f"holds no recipe: it is empty, and {NEEDED}")])
     if len(held) > 1:
-        second = RecipeProblem(
-            "a second document begins here; a recipe is one document, so remove the `---` above",
-            line=held[1].start_mark.line + 1,
-        )
+        said = "a second document begins here; a recipe is one document, so remove the `---` above"
+        second = RecipeProblem(said, line=held[1].start_mark.line + 1)
         raise RecipeProblemsError(origin, [second])
     if not isinstance(held[0], yaml.MappingNode):
         what = "a list" if isinstance(held[0], yaml.SequenceNode) else "a single value"
@@ -183,13 +176,8 @@ def _decoded(path: Path, content: bytes) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise RecipeProblemsError(
-            path, [RecipeProblem("cannot be read as text: this is no UTF-8; save it as UTF-8", line=line)]
-        ) from error
-
-
-def _is_empty(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode) and node.tag == _TAG + "null"
+        said = "cannot be read as text: this is no UTF-8; save it as UTF-8"
+        raise RecipeProblemsError(path, [RecipeProblem(said, line=line)]) from error
 
 
 class _Loader(yaml.SafeLoader):
@@ -218,8 +206,6 @@ class _TooMuchError(Exception):
 
 
 class _Reading:
-    """Converts nodes to values, and records lines and problems."""
-
     def __init__(self, text: RecipeText):
         self.text = text
         self.values = 0

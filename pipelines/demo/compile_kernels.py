@@ -1,6 +1,5 @@
 """Compiles the numba kernels of curation, packing, training and drafting, for which the first run would otherwise wait. `make`
-calls it once: `python -m pipelines.demo.compile_kernels`.
-"""
+calls it once: `python -m pipelines.demo.compile_kernels`."""
 
 import tempfile
 from datetime import date

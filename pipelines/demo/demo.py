@@ -1,6 +1,5 @@
 """`millrace demo`: runs the full pipeline on Python's own standard-library source, within a budget of seconds. Works in ./demo
-of the current folder (`--quick`: in ./demo/quick) and ends with tables of rows, losses, acceptance and seconds.
-"""
+of the current folder (`--quick`: in ./demo/quick) and ends with tables of rows, losses, acceptance and seconds."""
 
 import json
 import os
@@ -194,15 +193,11 @@ def demo_recipe(size: DemoSize, choice: FittedSteps) -> Path:
 
 
 def _say(choice: FittedSteps, size: DemoSize, was_chosen: bool, console: Console) -> None:
-    """Prints what each stage will take, and what was left out so that the demo ends in its budget."""
     total = sum(choice.seconds.values())
     rows = [[stage, f"{seconds:.0f}"] for stage, seconds in (choice.seconds | {"in all": total}).items()]
     console.print(_as_table(ReportSection("About how long", ["stage", "about seconds"], rows, "")))
-    console.print(
-        f"Predicted from {choice.speed.gflops:,.0f} GFLOP/s in {choice.speed.precision}, measured on this machine.",
-        soft_wrap=True,
-        highlight=False,
-    )
+    said = f"Predicted from {choice.speed.gflops:,.0f} GFLOP/s in {choice.speed.precision}, measured on this machine."
+    console.print(said, soft_wrap=True, highlight=False)
     budget = duration(size.budget)
     if choice.left_out:
         why = (
@@ -225,7 +220,7 @@ def _write_traffic_timed(directory: Path, size: DemoSize, console: Console) -> f
 
 
 def _let_through(lake: LakeLayout, recipe: Path, outcome: Outcome, console: Console, by: Actor) -> int:
-    """Does what `millrace approve` does: approves the candidate, then runs the endpoint asset, which moves the alias."""
+    """Approves the candidate as `millrace approve` does, then runs the endpoint asset, which moves the alias."""
     registry = Registry(lake, WORKLOAD)
     directory = registry.directory(registry.current("release", "release"))
     if approvals_of(lake, directory).missing:

@@ -1,9 +1,5 @@
-"""The demo's traffic: a code assistant's logs as a gateway would write them, with known numbers of typical faults.
-
-Questions and answers are the standard library's own functions. The directory gets gateway/ (gzipped request/response pairs by
-hour), litellm/ (one day, one object per record), feedback/, seeds.jsonl, evals/ and planted.json (the report). The same
-arguments on the same Python give the same bytes.
-"""
+"""The demo's traffic: a code assistant's logs as a gateway would write them, about the standard library's own functions, with
+known numbers of typical faults (planted.json). The same arguments on the same Python give the same bytes."""
 
 import json
 import random
@@ -15,8 +11,18 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from model_ops.files import write_json, write_text
-from pipelines.demo.records import DemoExchange, feedback_record, gateway_pair, litellm_payload, write_gateway_hour
-from pipelines.demo.turns import KINDS, DemoTurn, Function, make_turn, readable_functions
+from pipelines.demo.records import (
+    KINDS,
+    DemoExchange,
+    DemoTurn,
+    Function,
+    feedback_record,
+    gateway_pair,
+    litellm_payload,
+    make_turn,
+    readable_functions,
+    write_gateway_hour,
+)
 
 RETRIED, REPEATED, NEAR_COPY, FAILED, TRUNCATED, MALFORMED, LATE = 0.03, 0.01, 0.04, 0.02, 0.02, 0.005, 0.003
 EMAIL, CARD = 0.01, 0.006
@@ -139,7 +145,6 @@ def write_traffic(
 
 
 def _turns_of(functions: list[Function], rng: random.Random) -> list[DemoTurn]:
-    """One turn for each function, of mixed kinds."""
     turns = []
     for function in functions:
         possible = [turn for kind in KINDS if (turn := make_turn(function, kind, rng.randrange(3)))]
@@ -148,10 +153,7 @@ def _turns_of(functions: list[Function], rng: random.Random) -> list[DemoTurn]:
 
 
 def _sessions(functions: list[Function], leaked: list[DemoTurn], count: int, rng: random.Random) -> list[list[DemoTurn]]:
-    """Conversations of 1 to 4 turns about functions of one module, `count` turns in all.
-
-    Every function is used once before any is used again, then with another kind of question, then with other words.
-    """
+    """Conversations of 1 to 4 turns about one module, `count` turns in all; each function once before any again."""
     rounds: list[tuple[int, int, DemoTurn]] = []
     for wording in range(3):
         for function in functions:
@@ -182,8 +184,6 @@ def _sessions(functions: list[Function], leaked: list[DemoTurn], count: int, rng
 
 
 class _Plan:
-    """Plans the conversations and the planted faults, and counts them."""
-
     def __init__(self, rng: random.Random, first_day: date, days: int, asked: int):
         self.rng = rng
         emails, cards = max(2, round(asked * EMAIL)), max(2, round(asked * CARD))
@@ -290,7 +290,6 @@ def card_number(rng: random.Random) -> str:
 
 
 def _holding(log: list[DemoExchange], marks: list[str]) -> int:
-    """Number of interactions that contain one of the texts."""
     return sum(any(mark in text for mark in marks for text in exchange.texts()) for exchange in log)
 
 
@@ -328,7 +327,6 @@ def _write_logs(
 
 
 def _spoil(hours: dict, objects: dict[str, bytes], rng: random.Random, count: int) -> dict[str, int]:
-    """Adds lines and objects that are not records."""
     kinds = ("cut_json", "binary", "wrong_type", "no_messages", "cut_object")
     malformed: Counter[str] = Counter()
     places = sorted(hours)

@@ -1,9 +1,6 @@
-"""Sensor `decide`: decides whether anything is worth retraining, starts the least that helps, and settles what came of it.
-
-A decision is written before its run is asked for, and its id is the run's key: a repeated tick, a lost cursor and a second
-daemon ask for the same run. A run that never came (the daemon was killed in between) is asked for again, but not in quiet
-hours. An idle tick costs a few looks at files (resources/deciding/policy.py).
-"""
+"""Sensor `decide`: decides whether anything is worth retraining, starts the least that helps, and settles what came of it. A
+decision is written before its run is asked for, and its id is the run's key: a repeated tick, a lost cursor and a second daemon
+ask for the same run. One that never came is asked for again, but not in quiet hours."""
 
 import json
 import socket
@@ -17,7 +14,7 @@ from typing import Any
 import dagster as dg
 
 from pipelines.contract import Recipe
-from pipelines.graph.job_definitions import TRAIN
+from pipelines.graph.schedules import TRAIN
 from resources.deciding import Decision, DecisionRun, Decisions, RecipeFacts, Work, decide, pulse, quiet_hold, settle_decision
 from resources.lake import LakeError, LakeLayout
 from resources.launching import postgres
@@ -85,20 +82,16 @@ def tick(
     if not ledger.record(
         replace(outcome.decision, evidence=outcome.decision.evidence | ({"history": history} if history else {}))
     ):
-        return dg.SensorResult(
-            skip_reason=f"another process has decided {outcome.decision.decision_id}", cursor=_cursor("", still_open, now, "")
-        )
+        skip_reason = f"another process has decided {outcome.decision.decision_id}"
+        return dg.SensorResult(skip_reason=skip_reason, cursor=_cursor("", still_open, now, ""))
     if outcome.work is None:
-        return dg.SensorResult(
-            skip_reason=f"{outcome.decision.cause_text}: {outcome.decision.why}",
-            cursor=_cursor("", still_open, outcome.again_at, outcome.decision.why),
-        )
+        skip_reason = f"{outcome.decision.cause_text}: {outcome.decision.why}"
+        return dg.SensorResult(skip_reason=skip_reason, cursor=_cursor("", still_open, outcome.again_at, outcome.decision.why))
     return dg.SensorResult(run_requests=[run_request(outcome.decision, outcome.work)], cursor=_cursor("", True, now, ""))
 
 
 def _history(lake: LakeLayout, instance: dg.DagsterInstance) -> str:
-    """Names this machine's history of Dagster where another machine that decides on the same lake has one of its own, which
-    does not know this one's runs: of a lake in a bucket, without MILLRACE_POSTGRES. "" otherwise."""
+    """This machine's history of Dagster, where others may decide on the same lake (in a bucket, without Postgres); else ""."""
     if isinstance(lake.mirror, NoMirror) or postgres.url():
         return ""
     return f"{socket.gethostname()}:{instance.root_directory}"
@@ -110,7 +103,6 @@ def _asks(decision: Decision, history: str, now: datetime) -> bool:
 
 
 def _settled(ledger: Decisions, lake: LakeLayout, facts: RecipeFacts, instance: dg.DagsterInstance) -> list[Decision]:
-    """All decisions, open ones with what came of them since."""
     decisions = ledger.all()
     settled = [settle_decision(each, run_of(instance, each), lake, facts) if each.is_open else each for each in decisions]
     changed = [after for before, after in zip(decisions, settled, strict=True) if after != before]
@@ -181,7 +173,7 @@ def run_request(decision: Decision, work: Work) -> dg.RunRequest:
         run_key=decision.decision_id,
         job_name=TRAIN,
         asset_selection=[dg.AssetKey([decision.workload, name]) for name in work.stages],
-        run_config=_run_config(work),
+        run_config={"ops": {name: {"config": dict(values)} for name, values in work.overrides.items() if name in work.stages}},
         tags={
             DECISION_TAG: decision.decision_id,
             CAUSE_TAG: decision.cause,
@@ -195,7 +187,3 @@ def unchanged_models(run: dg.DagsterRun | None) -> frozenset[str]:
     """The models that a run takes as they are; none for a run that no decision asked for."""
     named = run.tags.get(KEPT_TAG, "") if run is not None else ""
     return frozenset(name for name in named.split(",") if name)
-
-
-def _run_config(work: Work) -> dict[str, Any]:
-    return {"ops": {name: {"config": dict(values)} for name, values in work.overrides.items() if name in work.stages}}

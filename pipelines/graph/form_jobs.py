@@ -1,9 +1,6 @@
-"""Jobs of one step with a form, for decisions in the Dagster UI: approve, reject, rollback, retrain, withdraw_request.
-
-Each calls what its command calls, so policies, re-checks, keys and log entries are the same. Whoever can open the UI can type
-any name; where keys are trusted, the key of the process that runs the job signs the entry. A retraining is asked for, and the
-sensor `decide` decides it at its next tick.
-"""
+"""Jobs of one step with a form, for decisions in the Dagster UI. Each calls what its command calls, so policies, re-checks,
+keys and log entries are the same. Whoever can open the UI can type any name; where keys are trusted, the key of the process
+that runs the job signs the entry."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -238,7 +235,6 @@ def _sure(named: NamedRelease) -> Path:
 
 
 def _conclude(context: dg.OpExecutionContext, lake: LakeLayout, aliases: Aliases | None, said: str) -> None:
-    """Publishes the decision to the SQL catalog and to Dagster's history, and says it in the run."""
     publish(lake)
     if aliases is not None:
         context.log_event(endpoint_moved(aliases))

@@ -1,10 +1,6 @@
-"""The Dagster graph of one recipe on one lake: assets, checks, jobs, schedules, sensors, resources. Imports no torch.
-
-    graph = definitions(Path("recipes/demo.yaml"), lake)
-
-`rewired` changes what an asset depends on in the asset graph and in the execution plan. Dagster's `map_asset_specs` changes the
-declared dependencies only (1.13, `replace_specs_on_asset`), so steps would run before their inputs exist.
-"""
+"""The Dagster graph of one recipe on one lake. Imports no torch. `rewired` changes what an asset depends on in the asset graph
+and in the execution plan: Dagster's `map_asset_specs` changes the declared dependencies only (1.13, `replace_specs_on_asset`),
+so steps would run before their inputs exist."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
@@ -18,15 +14,21 @@ from pydantic import BaseModel
 from assets.conversations import named_dataset, named_dataset_checks
 from assets.presentation import COMPARES
 from pipelines.contract import Recipe, load_recipe
-from pipelines.graph.alerts import alert_sensors
-from pipelines.graph.days import daily_partitions
 from pipelines.graph.decide_sensor import deciding, unchanged_models
 from pipelines.graph.form_jobs import decision_jobs, request_jobs
-from pipelines.graph.job_definitions import TRAIN, jobs
-from pipelines.graph.release_watch import release_watch
-from pipelines.graph.schedules import clear_after, dashboard_after, retention, schedules
-from pipelines.graph.sensors import new_logs
-from pipelines.graph.staleness import TRAFFIC_DIGEST, behind_traffic, freshness_of
+from pipelines.graph.schedules import (
+    TRAFFIC_DIGEST,
+    TRAIN,
+    behind_traffic,
+    clear_after,
+    daily_partitions,
+    dashboard_after,
+    freshness_of,
+    jobs,
+    retention,
+    schedules,
+)
+from pipelines.graph.sensors import alert_sensors, new_logs, release_watch
 from pipelines.storage import lake_location
 from resources.artefacts import Registry, keep_seconds
 from resources.composing import local_tokenizers
@@ -117,7 +119,6 @@ def recipe_parts(recipe: Recipe) -> dict[str, tuple[Any, str]]:
 
 
 def _keys(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
-    """Each key of a section, its value, and what it is."""
     for key, field in type(section).model_fields.items():
         yield key, getattr(section, key), f"The recipe's `{prefix}{key}`. {field.description}."
 
@@ -162,16 +163,14 @@ def _name(asset: Any) -> str:
 
 
 def _fitted(asset: Any, recipe: Recipe, days: dg.PartitionsDefinition, reads: Mapping[dg.AssetKey, list[dg.AssetDep]]) -> Any:
-    """Adapts an asset to this recipe: rewires or removes dependencies on disabled stages, and begins partitions with the
-    recipe's first day."""
+    """Adapts an asset to this recipe: dependencies on disabled stages, partitions from its first day."""
     if isinstance(asset, dg.AssetSpec):
         return asset.replace_attributes(key=[recipe.workload, *asset.key.path], tags=_tags(asset, recipe))
 
     def dated(spec: dg.AssetSpec) -> dg.AssetSpec:
         dated = {"partitions_def": days} if spec.partitions_def is not None else {}
-        return spec.replace_attributes(
-            tags=_tags(spec, recipe), freshness_policy=freshness_of(recipe, spec.key.path[-1]), **dated
-        )
+        freshness_policy = freshness_of(recipe, spec.key.path[-1])
+        return spec.replace_attributes(tags=_tags(spec, recipe), freshness_policy=freshness_policy, **dated)
 
     return rewired(asset.map_asset_specs(dated), lambda spec: reads[spec.key])
 

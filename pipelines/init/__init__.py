@@ -1,6 +1,5 @@
 """`millrace init`: looks at logs through resources/inspecting, asks a few questions, and writes a recipe in which each value
-has its reason in a comment (recipe_text.py). It runs nothing. Start with recipe_file.py.
-"""
+has its reason in a comment (recipe_text.py). It runs nothing. Start with recipe_file.py."""
 
 from typing import TYPE_CHECKING
 

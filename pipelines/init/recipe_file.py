@@ -122,7 +122,6 @@ def suggested_name(proposals: list[SourceProposal], uris: list[str]) -> str:
 
 
 def _limit(proposals: list[SourceProposal]) -> int:
-    """Number of objects that have about MOST_BYTES in total."""
     looks = [each.look for each in proposals if each.kind in ("logs", "feedback")]
     objects, size = sum(look.objects for look in looks), sum(look.bytes for look in looks)
     return max(1, min(MOST_OBJECTS, MOST_BYTES * objects // size if size else MOST_OBJECTS))
@@ -175,9 +174,8 @@ USUAL_PLACES = ("logs", "data", "traffic")
 def ask(wanted: RecipeWishes, base_given: bool, console: Console, at_terminal: bool) -> RecipeWishes:
     """Asks for missing values: the logs, the base model, a name. Raises InitError without a terminal."""
     if not at_terminal:
-        raise InitError(
-            "no logs were named, and there is no terminal to ask at: millrace init URI, such as ./logs or s3://bucket/logs/"
-        )
+        said = "no logs were named, and there is no terminal to ask at: millrace init URI, such as ./logs or s3://bucket/logs/"
+        raise InitError(said)
     console.print("Three questions, and the logs are looked at. Enter takes the answer in brackets; Ctrl-C ends it.\n")
     usual = next((f"./{name}" for name in USUAL_PLACES if Path(name).is_dir()), None)
     uri = _answer(console, "Where are the logs (a file, a directory, a glob or s3://...)?", usual, _logs)
@@ -185,7 +183,10 @@ def ask(wanted: RecipeWishes, base_given: bool, console: Console, at_terminal: b
         wanted.base_model
         if base_given
         else _answer(
-            console, "Which base model (a directory, a Hugging Face id, or tiny for a toy that needs nothing)?", "tiny", _base
+            console,
+            "Which base model (a directory, a Hugging Face id, or tiny for a toy that needs nothing)?",
+            "tiny",
+            look_at_base,
         )
     )
     suggested = suggested_name(sources_under([uri]), [uri])
@@ -193,16 +194,15 @@ def ask(wanted: RecipeWishes, base_given: bool, console: Console, at_terminal: b
     return replace(wanted, uris=[uri], base_model=base, workload=workload)
 
 
-def _answer(console: Console, question: str, default: str | None, check: Callable[[str], None]) -> str:
+def _answer(console: Console, question: str, default: str | None, check: Callable[[str], object]) -> str:
     """Asks until the answer passes `check`, which raises an error with a sentence."""
     while True:
         console.print(Text(question, style="bold").append(f" [{default}] " if default else " ", style="dim"), end="")
         try:
             given = input().strip() or default or ""
         except EOFError:
-            raise InitError(
-                "the input ended before all questions were answered; give the logs as an argument: millrace init URI"
-            ) from None
+            said = "the input ended before all questions were answered; give the logs as an argument: millrace init URI"
+            raise InitError(said) from None
         try:
             check(given)
             return given
@@ -216,10 +216,6 @@ def _logs(uri: str) -> None:
     if not any(source.kind == "logs" for source in proposals):
         problem = next((f": {uri}: {said}" for source in proposals for uri, said in source.look.problems), "")
         raise InitError(f"no log of a known format lies there{problem}")
-
-
-def _base(name: str) -> None:
-    look_at_base(name)
 
 
 def _name(name: str, wanted: RecipeWishes) -> None:
@@ -275,11 +271,8 @@ def print_new_recipe(result: NewRecipe, console: Console) -> None:
         )
     recipe = shlex.quote(_short(result.path))
     console.print("\nNext:", style="bold")
-    nexts = (
-        ("check", "test sources, model, disk and memory first"),
-        ("run", "from logs to a release"),
-        ("ui", "the graph and its history in a browser"),
-    )
+    check = "test sources, model, disk and memory first"
+    nexts = (("check", check), ("run", "from logs to a release"), ("ui", "the graph and its history in a browser"))
     lake = "" if os.environ.get("MILLRACE_LAKE") else " --lake ./lake"
     for word, what in nexts:
         command = f"millrace {word} {recipe}{lake}".ljust(len(f"millrace check {recipe}{lake}"))

@@ -1,12 +1,13 @@
 """The text of `millrace init`'s recipe: every value with its reason in a comment. Values from logs are shortened and on one
-line.
-"""
+line."""
 
+import json
 import re
 import textwrap
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
@@ -15,11 +16,49 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from model_ops.jobs import counted, filled
 from model_ops.operations import SftSettings
 from pipelines.contract import Base
-from pipelines.init.suites import suites_of
+from resources.composing import EvalSettings, EvalSuiteError, build_eval_suite
 from resources.curating import FeedbackRules, guessed_bound
-from resources.inspecting import Inspection, SourceProposal
+from resources.inspecting import Inspection, SourceProposal, name_of
 from resources.reading import fields_of, unread_text
-from resources.sources import local_path
+from resources.sources import SourceError, local_path
+
+FITTING = ("auto", "ifeval", "unit_tests", "json_schema", "regex", "number", "exact")
+"""Tasks that need no judge and no choice by a person, the most particular first."""
+SHORT = 40
+"""Most characters of an answer that a model can be expected to say word for word."""
+MOST_FILES = 12
+
+
+def suites_of(source: SourceProposal) -> dict[str, dict[str, str]]:
+    """The suites of one source. A folder that is not on this machine is one pattern, without a task."""
+    uri, local = source.uri, local_path(source.uri)
+    if source.look.first_uri == uri or "*" in uri or (local is not None and Path(local).is_file()):
+        return {source.name: _suite(uri, local is not None and Path(local).is_file())}
+    listed = Path(local).iterdir() if local is not None and Path(local).is_dir() else ()
+    files = sorted(path for path in listed if path.is_file() and path.name[0] != ".")
+    if not 0 < len(files) <= MOST_FILES:
+        return {source.name: {"uri": f"{uri.rstrip('/')}/*"}}
+    named: dict[str, dict[str, str]] = {}
+    for path in files:
+        name = name_of(path.name)
+        named[name if name not in named else f"{name}-{len(named)}"] = _suite(str(path), True)
+    return named
+
+
+def _suite(uri: str, is_local: bool) -> dict[str, str]:
+    task = next((task for task in FITTING if _fits(uri, task)), None) if is_local else None
+    return {"uri": uri} if task in (None, "auto") else {"uri": uri, "task": task}
+
+
+def _fits(uri: str, task: str) -> bool:
+    with TemporaryDirectory(prefix="millrace-init-") as folder:
+        try:
+            items = build_eval_suite({"suite": EvalSettings(uri=uri, task=task)}, Path(folder))["suite"]
+        except (EvalSuiteError, SourceError):
+            return False
+        asked = [json.loads(line) for line in (Path(folder) / "tasks.jsonl").read_text(encoding="utf-8").splitlines()]
+    return len(asked) == items > 0 and (task != "exact" or all(len(str(item["answer"])) <= SHORT for item in asked))
+
 
 TEMPLATES = Path(__file__).with_name("templates")
 WIDTH = 100
@@ -132,9 +171,8 @@ def place(uri: str, home: Path) -> str:
 
 def recipe_text(contents: Contents) -> str:
     """The whole recipe."""
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), trim_blocks=True, lstrip_blocks=True, autoescape=False, undefined=StrictUndefined
-    )
+    loader = FileSystemLoader(TEMPLATES)
+    environment = Environment(loader=loader, trim_blocks=True, lstrip_blocks=True, autoescape=False, undefined=StrictUndefined)
     environment.filters |= {"n": "{:,}".format, "pct": "{:z.0%}".format}
     environment.globals |= {
         "note": note,
@@ -169,7 +207,6 @@ def put(key: str, value: Any = None, indent: int = 0, off: bool = False) -> str:
 
 
 def _facts(contents: Contents) -> dict[str, Any]:
-    """What the template says of the logs, beside what it reads of them."""
     seen, totals, base = contents.seen, contents.seen.totals, contents.base
     pairs = (totals["rows"] - totals["requests"]) // 2
     names, days, sessions = _names(contents), [item["day"] for item in seen.days], seen.sessions.get("sessions", 0) or 0

@@ -1,8 +1,5 @@
-"""Decides which process may run the daemon of an instance, since Dagster does not support two.
-
-A kernel lock on `<DAGSTER_HOME>/.daemon-lock` on this machine; with MILLRACE_POSTGRES also an advisory lock of the database,
-for other machines, which ends with its connection.
-"""
+"""Decides which process may run the daemon of an instance, since Dagster does not support two: a kernel lock on
+`<DAGSTER_HOME>/.daemon-lock`, and with MILLRACE_POSTGRES an advisory lock of the database, which ends with its connection."""
 
 from __future__ import annotations
 

@@ -194,7 +194,6 @@ def ui_lake(recipes: Sequence[Path], given: str | Path | None) -> LakeLayout:
 
 
 def _end(servers: Sequence[ManagedProcess]) -> None:
-    """Stops servers that still run, even if Ctrl-C is pressed again."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     for server in servers:
         if server.is_running and server.pid is not None:

@@ -1,9 +1,5 @@
-"""Writes files that start `millrace up` with a machine: systemd units, a compose file with a Postgres, and what to do
-(README.md).
-
-Paths are absolute, the command is what was asked for, and no secret is written. Lake, recipes and the files that they name
-have the same paths in the container as outside, so the lake's records hold in both.
-"""
+"""Writes files that start `millrace up` with a machine: systemd units, a compose file with a Postgres, and README.md. Paths are
+absolute and the same in the container as outside, so the lake's records hold in both; no secret is written."""
 
 import getpass
 import json
@@ -115,9 +111,8 @@ def compose_text(value: object) -> str:
 
 
 def _rendered(name: str, **values: Any) -> str:
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False
-    )
+    loader = FileSystemLoader(TEMPLATES)
+    environment = Environment(loader=loader, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
     environment.filters |= {"word": systemd_word, "assignment": systemd_assignment, "line": systemd_text, "text": compose_text}
     return environment.get_template(f"{name}.j2").render(**values)
 
@@ -128,7 +123,6 @@ def _lake(settings: UpSettings) -> str:
 
 
 def _program() -> list[str]:
-    """The command `millrace` of this environment, else its module."""
     script = Path(sys.executable).with_name("millrace")
     return [str(script)] if script.exists() else python_module("pipelines.cli")
 
@@ -165,7 +159,6 @@ def _words(settings: UpSettings, lake: str, host: str) -> list[str]:
 
 
 def _written(settings: UpSettings, lake: str) -> set[Path]:
-    """Folders that `millrace up` writes to."""
     folders = {Path(lake)} if not is_bucket(lake) else {Path.home() / ".millrace"}
     if settings.capture and not is_bucket(settings.capture):
         folders.add(Path(settings.capture).absolute())

@@ -1,8 +1,5 @@
-"""One process that is started, watched and ended, and its log of bounded size.
-
-A guard (model_ops/serving/server_guard.py) starts the process in a session of its own, and ends the whole session when the
-process ends and when this process does, however it ends.
-"""
+"""One process that is started, watched and ended, and its log of bounded size. A guard (model_ops/serving/server_guard.py)
+starts it in a session of its own, and ends the session when either process ends, however it does."""
 
 from __future__ import annotations
 

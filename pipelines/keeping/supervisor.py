@@ -1,6 +1,5 @@
 """`millrace up`: everything that a lake needs on one machine, kept running until SIGTERM, SIGINT or SIGHUP. If this process is
-killed, its servers end with it; one `millrace up` runs on a lake.
-"""
+killed, its servers end with it; one `millrace up` runs on a lake."""
 
 import json
 import os
@@ -29,10 +28,9 @@ from pipelines.keeping.dagster_servers import (
     writable_home,
     write_workspace,
 )
-from pipelines.keeping.keeper import Keeper, Server
+from pipelines.keeping.keeper import Keeper, Server, UpState, folder_of, now, read_state, write_state
 from pipelines.keeping.managed_process import RotatedLog
 from pipelines.keeping.up_servers import UpSettings, require_choice, require_free_ports, require_known_workloads, up_servers
-from pipelines.keeping.up_state import UpState, folder_of, now, read_state, write_state
 from pipelines.storage import require_writable
 from resources.gateway import own_host
 from resources.lake import LakeLayout
@@ -88,8 +86,6 @@ def untold_channels(recipes: Sequence[Path]) -> Iterator[str]:
 
 
 class _Reporter:
-    """Tells a person, and the log with the time."""
-
     def __init__(self, say: Callable[[str], None], log: RotatedLog):
         self._say, self._log = say, log
 
@@ -100,9 +96,8 @@ class _Reporter:
 
 
 def _keep(servers: list[Server], say: _Reporter, lake: LakeLayout, home: Path, settings: UpSettings) -> None:
-    began = UpState(
-        this_process(), socket.gethostname(), now(), lake.place, ui=f"http://{own_host(settings.host)}:{settings.port}"
-    )
+    ui = f"http://{own_host(settings.host)}:{settings.port}"
+    began = UpState(this_process(), socket.gethostname(), now(), lake.place, ui=ui)
 
     def changed() -> None:
         with suppress(OSError):  # servers go on where the disk is full
@@ -120,7 +115,6 @@ def _keep(servers: list[Server], say: _Reporter, lake: LakeLayout, home: Path, s
 
 
 def _tell_location_errors(url: str, say: _Reporter, stop: threading.Event) -> None:
-    """Once the webserver has loaded the recipes."""
     until = time.monotonic() + LOADS_WITHIN_S
     while not stop.wait(LOOKS_EVERY_S) and time.monotonic() < until:
         if (errors := location_errors(url)) is not None:

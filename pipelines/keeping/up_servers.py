@@ -135,7 +135,9 @@ def up_servers(
         for serving in settings.serve
     ]
     if settings.to:
-        servers.append(server("capture", _capture_command(settings), stop_s=DRAIN_S + 40))
+        words = ["capture", _store_of(settings, "captured"), "--to", settings.to, *_listening(settings, settings.capture_port)]
+        command = python_module("pipelines.cli", *words, *_keys_of(settings))
+        servers.append(server("capture", command, stop_s=DRAIN_S + 40))
     servers.append(
         replace(
             server("daemon", daemon_command(workspace)),
@@ -163,11 +165,6 @@ def _store_of(settings: UpSettings, name: str) -> str:
     store = settings.capture if is_bucket(settings.capture) else str(Path(settings.capture).expanduser().absolute())
     alone = len(settings.serve) + bool(settings.to) == 1
     return store if alone else f"{store.rstrip('/')}/{name}"
-
-
-def _capture_command(settings: UpSettings) -> list[str]:
-    words = ["capture", _store_of(settings, "captured"), "--to", settings.to, *_listening(settings, settings.capture_port)]
-    return python_module("pipelines.cli", *words, *_keys_of(settings))
 
 
 def _listening(settings: UpSettings, port: int) -> list[str]:

@@ -1,6 +1,5 @@
 """Before a training: `millrace plan` predicts memory and speed of a stage on given devices (training_plan.py), `check` and the
-demo the seconds of all stages (stage_times.py). The model behind the numbers is in model_ops/planning.
-"""
+demo the seconds of all stages (stage_times.py). The model behind the numbers is in model_ops/planning."""
 
 from typing import TYPE_CHECKING
 

@@ -1,27 +1,58 @@
-"""Predicts the seconds of each stage on this machine from measured speed and estimated sizes of models. Imports no torch.
-
-    seconds = stage_seconds(recipe, speed_of(recipe), TrafficSize(records=6_600, tokens=200))     # {"interactions": 6.0, ...}
-
-A stage takes fixed seconds (a process that starts, files that are read), and what its tokens take in each block and in the head
-of the model, as measured on blocks of the model's shape (ShapeRates) or, on an accelerator, assumed from the speed of products.
-"""
+"""Predicts the seconds of each stage on this machine: fixed seconds, and what its tokens take in each block and in the head, as
+measured on blocks of the model's shape (ShapeRates) or, on an accelerator, assumed from the speed of products. Memory and speed
+are measured once, by a process of its own (worker_memory.py), and cached. Imports no torch."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from math import ceil
+from subprocess import CalledProcessError
 from typing import Any
 
 from model_ops.jobs import filled
-from model_ops.machine import Device, cpu_speeds
+from model_ops.machine import Device, cached_measurement, cpu_speeds, measured_apart
 from model_ops.planning import MICRO_BATCH_TOKENS, ShapeRates
 from model_ops.training import TrainingSettings
 from pipelines.contract import Base, BaseModelError, Recipe, look_at_base
-from pipelines.planning.stage_facts import stage_facts
 from resources.deciding import AROUND_S
+from resources.digests import source_digest
 from resources.stages import STAGES, Stage
+
+WORKER = "pipelines/planning/worker_memory.py"
+
+
+@dataclass(frozen=True)
+class StageFacts:
+    memory: dict[str, float] = field(default_factory=dict)
+    """Peak bytes of the worker, by stage."""
+    rates: dict[str, ShapeRates] = field(default_factory=dict)
+    """Measured speed, by method of training; empty for an accelerator and for a model that does not run."""
+
+
+def stage_facts(recipe: Recipe, device: Device | None) -> StageFacts:
+    """device: None for this machine's CPU. Raises BaseModelError if the base model cannot be looked up."""
+    base = look_at_base(recipe.base_model)
+    asked = json.dumps({"recipe": recipe.as_text(), "gpu": device and device.name})
+    known = [source_digest(WORKER), recipe.threads, asked, base.config, base.weight_bytes]
+    with suppress(CalledProcessError, ValueError):
+        numbers: dict[str, float] = cached_measurement(
+            "stage_facts",
+            known,
+            lambda: measured_apart("pipelines.planning.worker_memory", recipe.threads, asked),
+            dict[str, float],
+        )
+        memory = {name.removeprefix("memory "): each for name, each in numbers.items() if name.startswith("memory ")}
+        rates: dict[str, dict[str, float]] = {}
+        for name, each in numbers.items():
+            kind, method, part = name.split(" ", 2) if name.startswith("rates ") else ("", "", "")
+            if kind:
+                rates.setdefault(method, {})[part] = each
+        return StageFacts(memory, {method: ShapeRates(**each) for method, each in rates.items()})
+    return StageFacts()
+
 
 ATTENTION, MEASURED_TOKENS = 4, 256
 """Operations of attention, per width, layer, token and token before it; tokens of the documents that rates were measured on."""
@@ -114,8 +145,6 @@ def tries_blocks(recipe: Recipe) -> bool:
 
 
 class _Work:
-    """Seconds of what the stages compute."""
-
     def __init__(self, recipe: Recipe, sizes: ModelSizes, traffic: TrafficSize, context: int, speed: Speed):
         self.recipe, self.sizes, self.traffic, self.context, self.speed = recipe, sizes, traffic, context, speed
         self.student_share = sizes.student / sizes.base if sizes.student else 1.0
@@ -207,14 +236,12 @@ class _Work:
         return read + sum(parts)
 
     def _tokens(self, settings: TrainingSettings) -> float:
-        """Tokens that a stage trains on. settings: resolved."""
         settings = self._fitted(settings)
         if settings.steps is not None:
             return settings.steps * filled(settings.tokens_per_step)
         return filled(settings.epochs) * self.traffic.records * self._length(settings)
 
     def _length(self, settings: TrainingSettings) -> int:
-        """Tokens of a typical record that the training reads."""
         return min(self.traffic.tokens, filled(settings.max_length))
 
     def _fitted(self, settings: TrainingSettings) -> TrainingSettings:
@@ -223,7 +250,7 @@ class _Work:
         return settings.fitted(self.traffic.records * length, length)
 
     def _training(self, settings: TrainingSettings, share: float = 1.0) -> float:
-        """A training of a model with this share of the base model's blocks, its trial of a micro-batch, its validation."""
+        """Training on this share of the base model's blocks, its trial of a micro-batch, its validation."""
         settings, method = self._fitted(settings), getattr(settings, "method", "full")
         tokens, rates, length = self._tokens(settings), self.rates(method), self._length(settings)
         step, longest = filled(settings.tokens_per_step), filled(settings.max_length)
@@ -251,8 +278,7 @@ class _Work:
     def _decoding(
         self, prompts: int, new_tokens: int, batch: int, ways: float, share: float = 1.0, length: float = 1.0
     ) -> float:
-        """share: size of the model that answers, relative to the served one. length: mean share of new_tokens that answers
-        have; rows leave a batch as they end."""
+        """share: of the served model; length: mean share of new_tokens. Rows leave a batch as they end."""
         rates, rows = self.rates(), length * min(batch, prompts)
         rounds = ways * ceil(prompts / max(1, batch)) * new_tokens
         layers = self.sizes.layers * self.student_share * share

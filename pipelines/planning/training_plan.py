@@ -1,12 +1,7 @@
-"""`millrace plan`: predicts the memory and speed of training a stage on given devices.
+"""`millrace plan`: predicts the memory and speed of training a stage on given devices, from the model's config alone: of a
+directory, of `tiny`, or of a Hub id in the local cache, else in model_ops/families/known_models.json.
 
-    plan = plan_recipe(recipe, "8xH100", stage="sft")
-    print_plan(plan, recipe, "sft", console)
-    dataset_tokens(lake, "shop")        # about 54_000, for plans of epochs; None without a lake or an sft_dataset
-
-Only the model's config is read, no weights: of a directory, of `tiny`, or of a Hub id in the local cache, else in the table of
-common models (model_ops/families/known_models.json). The table shows one device; the YAML below it can be pasted into the
-recipe.
+    print_plan(plan_recipe(recipe, "8xH100", stage="sft"), recipe, "sft", console)
 """
 
 import json
@@ -118,13 +113,9 @@ def print_plan(plan: MemoryPlan, recipe: Recipe, stage: str, console: Console, t
     """Prints the table, the reasons, and YAML to paste. tokens: of the dataset's training rows; None if unknown."""
     needs, setup, device = plan.needs, plan.setup, plan.device
     devices = "this machine's CPU" if device.is_cpu else f"{plan.count}x{device.name}"
-    console.print(
-        Text.assemble(
-            (f"{recipe.workload} · {stage}", "bold"),
-            f"   {METHODS[needs.method]} of {needs.name}, ",
-            f"{_count(needs.counts.all)} weights, rows of {needs.max_length:,} tokens, on {devices}",
-        )
-    )
+    said = f"   {METHODS[needs.method]} of {needs.name}, "
+    message = f"{_count(needs.counts.all)} weights, rows of {needs.max_length:,} tokens, on {devices}"
+    console.print(Text.assemble((f"{recipe.workload} · {stage}", "bold"), said, message))
     console.print(Padding(_memory_table(plan.memory, device.memory_gib), (1, 0, 1, 2)))
     if plan.tokens_per_second is not None:
         used = setup.mesh.processes
@@ -229,7 +220,6 @@ def _memory_table(memory: MemoryOf, room_gib: float) -> Group:
 
 
 def _bar(before: float, size: float, room: float) -> Text:
-    """A bar: this part's position in the device's memory, after the parts above it."""
     start, end = round(before / room * BAR), round((before + size) / room * BAR)
     block = "█" * (end - start) or "▏"
     return Text.assemble(("·" * start, "dim"), (block, "cyan"), ("·" * max(0, BAR - start - len(block)), "dim"))
@@ -275,9 +265,8 @@ def _read_config(name: str, key: str, revision: str | None = None) -> tuple[Any,
                 f"{key} {name}{of} is an id on a hub, neither in the local cache nor among common models; "
                 "a plan fetches nothing: name a directory instead, its config.json is enough"
             ) from error
-        raise PlanError(
-            f"{key} {name} holds no config.json of a causal language model: {str(error).strip().splitlines()[0]}"
-        ) from error
+        said = f"{key} {name} holds no config.json of a causal language model: {str(error).strip().splitlines()[0]}"
+        raise PlanError(said) from error
     return config, name.rstrip("/").rpartition("/")[2]
 
 

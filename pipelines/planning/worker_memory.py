@@ -1,11 +1,6 @@
-"""Measures what stages of a recipe need on this machine: memory of their workers, speed of their models.
-
-    dict(worker_memory(recipe, config_of(recipe)[0], parse_devices("cpu")[1]))["sft_model"]     # bytes
-    python -m pipelines.planning.worker_memory < asked.json            # prints what stage_facts.py reads
-
-Memory is that of the worker: of a training by the same formulas as `millrace plan`, with the recipe's own mesh and micro-batch;
-of the stages that only read a model, its weights, what a pass holds and a cache.
-"""
+"""Measures what stages of a recipe need on this machine: memory of their workers (by the formulas of `millrace plan`, or a
+model's weights, a pass and a cache), speed of their models. `python -m pipelines.planning.worker_memory < asked.json` prints
+what stage_times.py reads."""
 
 import json
 import sys

@@ -1,6 +1,5 @@
 """An artefact outside of its graph: `millrace rebuild` makes it again from its manifest in a side lake and compares the bytes;
-`millrace copy` copies it into another lake, with the manifests of everything behind it.
-"""
+`millrace copy` copies it into another lake, with the manifests of everything behind it."""
 
 from typing import TYPE_CHECKING
 

@@ -1,9 +1,6 @@
-"""Copies an artefact from one lake to another: its files, and the manifests of everything behind it.
-
-Version and digest stay; with a release go its target, its drafter and an adapter's base. Of other ancestors only manifests go,
-and `elsewhere.json` names the lake that has their files. Each file is compared with the manifest's digest while it is copied; a
-copy that was stopped continues; the manifest goes last.
-"""
+"""Copies an artefact from one lake to another. Version and digest stay; with a release go its target, drafter and an adapter's
+base. Of other ancestors only manifests go, and `elsewhere.json` names the lake of their files. Files are compared with the
+digests while they are copied; a stopped copy continues; the manifest goes last."""
 
 import hashlib
 import logging
@@ -67,7 +64,6 @@ def copy_artefact(lake: LakeLayout, artefact: str, to: LakeLayout) -> CopyReport
 
 
 def _parts(lake: LakeLayout, manifest: Manifest) -> Iterator[Manifest]:
-    """What a release serves: it cannot be served without."""
     if manifest.kind == "release":
         release = read_release(_place(lake, manifest))
         for part in release.parts:
@@ -96,9 +92,8 @@ def _copy_whole(lake: LakeLayout, manifest: Manifest, to: LakeLayout, copied: Co
     source, there = _place(lake, manifest), _place(to, manifest)
     named = f"{manifest.name}@{manifest.version}"
     if (source / ELSEWHERE).exists():
-        raise ManifestError(
-            f"{lake.place} has only the manifest of {named}: copy it from the lake that {source / ELSEWHERE} names"
-        )
+        said = f"{lake.place} has only the manifest of {named}: copy it from the lake that {source / ELSEWHERE} names"
+        raise ManifestError(said)
     if not (there / "manifest.json").exists():
         to.mirror.pull_version(there)
     if (there / "manifest.json").exists() and not (there / ELSEWHERE).exists():
@@ -139,9 +134,8 @@ def _copy_file(source: Path, there: Path, file: File, named: str) -> None:
                     "from a copy, or make the artefact again"
                 )
     except FileNotFoundError as error:
-        raise ManifestError(
-            f"{source} is missing, and the manifest of {named} names it: restore it from a copy, or make the artefact again"
-        ) from error
+        said = f"{source} is missing, and the manifest of {named} names it: restore it from a copy, or make the artefact again"
+        raise ManifestError(said) from error
 
 
 def _is_there(path: Path, file: File) -> bool:

@@ -1,15 +1,11 @@
-"""`millrace rebuild`: makes an artefact again from its manifest, in a side lake, and compares it file by file.
-
-    rebuilt = rebuild(lake, "math-tutor/sft_dataset", None, Path("/tmp/again"))
-    rebuilt.matches                     # whether every file has the bytes of the first time
-    rebuilt.files                       # {"train.parquet": "same", ...}
-
-For an auditor, who proves with it that a release comes from its inputs. The recipe's stage runs on the inputs that the manifest
-names, with the same code as in a run. Where it would be another version, nothing is made: the error says what differs.
-"""
+"""`millrace rebuild`, for an auditor: makes an artefact again from its manifest, and compares it file by file. The stage runs
+as in a run, on the inputs that the manifest names, in a side lake: only files are linked there, never a folder, so nothing
+changes the lake. Where it would be another version, nothing is made: the error says what differs."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,13 +14,14 @@ from typing import Any, Literal
 
 import dagster as dg
 import pyarrow as pa
+from deltalake import DeltaTable
 from rich.console import Console
 from rich.text import Text
 
+from model_ops.files import write_json
 from model_ops.jobs import Misuse, counted
 from pipelines.contract import Recipe, load_recipe
 from pipelines.graph import recipe_assets, recipe_parts
-from pipelines.rebuilding.side_lake import side_lake
 from pipelines.storage import last_run
 from pipelines.terminal import print_rows
 from resources.artefacts import ArtefactDraft, Registry, home_of, step_of
@@ -32,9 +29,84 @@ from resources.catalog import find_artefact
 from resources.digests import source_digest
 from resources.lake import LakeLayout
 from resources.launching import LocalLauncher
-from resources.manifests import Input, Kind, Manifest, artefact_version, describe_files, is_record, read_manifest
+from resources.manifests import Input, Kind, Manifest, ManifestError, artefact_version, describe_files, is_record, read_manifest
 from resources.records import visible
 from resources.workshop import Workshop
+
+
+def side_lake(lake: LakeLayout, manifest: Manifest, place: Path) -> LakeLayout:
+    """Makes the side lake at `place`, a new or empty folder.
+
+    Raises ManifestError if an artefact behind the manifest is gone, or if a table cannot be read as it was.
+    """
+    side = LakeLayout.open(place)
+    shutil.copyfile(lake.root / "lake.json", side.root / "lake.json")  # with the key that ids are hashed with
+    for ancestor in _ancestors(lake, manifest):
+        source, home = (home_of(each, ancestor.kind, ancestor.name) for each in (lake, side))
+        lake.mirror.fetch(source / ancestor.version)
+        _link_files(source / ancestor.version, home / ancestor.version)
+        write_json(home / "current.json", {"version": ancestor.version})
+    for log in sorted((lake.root / "tables").glob("*/_delta_log")):
+        lake.mirror.fetch(log.parent)
+        _link_table(log.parent, side.table(log.parent.name), manifest)
+    answers = lake.root / "answers" / f"{manifest.name.split('/')[0]}.jsonl"
+    if answers.is_file():  # a teacher's answers are not asked for twice
+        (side.root / "answers").mkdir()
+        shutil.copyfile(answers, side.root / "answers" / answers.name)
+    return side
+
+
+def _ancestors(lake: LakeLayout, manifest: Manifest) -> list[Manifest]:
+    """Every artefact behind a manifest, those behind a pinned input only first: of two versions, the last becomes current."""
+    ancestors: dict[tuple[str, str, str], Manifest] = {}
+    waiting = [(item.pinned, item) for item in manifest.inputs]
+    while waiting:
+        waiting.sort(key=lambda entry: entry[0])  # stable: what is behind a pin comes last
+        pinned, item = waiting.pop(0)
+        key = (item.kind, item.name, item.version)
+        if item.kind == "table" or item.kind == "external" or key in ancestors:
+            continue
+        try:
+            ancestors[key] = read_manifest(home_of(lake, item.kind, item.name) / item.version)
+        except ManifestError as error:
+            raise ManifestError(
+                f"{manifest.name}@{manifest.version} was made from {item.name}@{item.version}, which is not in "
+                "the lake any more: it cannot be made again"
+            ) from error
+        waiting += [(pinned or each.pinned, each) for each in ancestors[key].inputs]
+    return list(reversed(ancestors.values()))
+
+
+def _link_files(directory: Path, to: Path) -> None:
+    for folder, _, names in os.walk(directory):
+        inside = to / Path(folder).relative_to(directory)
+        inside.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            (inside / name).symlink_to((Path(folder) / name).resolve())
+
+
+def _link_table(table: Path, to: Path, manifest: Manifest) -> None:
+    """Links a Delta table as it was when an artefact was finished."""
+    at = round(manifest.created_at.timestamp() * 1000)
+    commits = [commit["version"] for commit in DeltaTable(str(table)).history() if commit.get("timestamp", 0) <= at]
+    if not commits:
+        return  # it did not exist yet
+    (to / "_delta_log").mkdir(parents=True)
+    for entry in (table / "_delta_log").iterdir():
+        number = entry.name.partition(".")[0]
+        if number.isdigit() and int(number) <= max(commits):
+            shutil.copyfile(entry, to / "_delta_log" / entry.name)
+    as_it_was = DeltaTable(str(to))
+    for path in as_it_was.file_uris():
+        inside = Path(path).relative_to(as_it_was.table_uri.removeprefix("file://").rstrip("/"))
+        if not (table / inside).is_file():
+            raise ManifestError(
+                f"a file of the table {table.name} as it was on {manifest.created_at:%Y-%m-%d} was vacuumed: "
+                f"{manifest.name}@{manifest.version} cannot be made again"
+            )
+        (to / inside).parent.mkdir(parents=True, exist_ok=True)
+        (to / inside).symlink_to((table / inside).resolve())
+
 
 RECORD = "record of the run"
 Comparison = Literal["same", "differs", "missing", "new", "record of the run"]
@@ -121,7 +193,6 @@ def _run(recipe: Recipe, step: str, side: LakeLayout, first: Manifest) -> None:
 
 
 def _difference(first: Manifest, op: str, config: Mapping[str, Any], inputs: list[Input]) -> str:
-    """Why a version would be another one, as a sentence."""
     now, then = ({(item.kind, item.name): item.digest for item in items} for items in (inputs, first.inputs))
     here, there = _flat(config), _flat(first.config)
     parts = [f"the {kind} {name} is another" for kind, name in _unequal(now, then)]

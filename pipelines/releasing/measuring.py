@@ -1,8 +1,5 @@
-"""`millrace measure`: measures a server's speed, latency and acceptance on held-out prompts, against a second server.
-
-Each server gets the same prompts in the same order, one concurrency after the other; nothing else may use the server meanwhile.
-The first answer is printed too, because a server with wrong answers may be fast.
-"""
+"""`millrace measure`: measures a server's speed, latency and acceptance on held-out prompts, against a second server that gets
+the same prompts in the same order. The first answer is printed too: a server with wrong answers may be fast."""
 
 import json
 import random

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -10,13 +11,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from model_ops.jobs import counted
+from model_ops.verify import verify
 from pipelines.terminal import print_table, text_table
-from resources.endpoints import Endpoint, rollback_of, standing
-from resources.lake import LakeLayout
-from resources.manifests import ManifestError, read_manifest
+from resources.endpoints import Endpoint, recheck, rollback_of, standing, workloads_with_endpoints
+from resources.lake import LakeError, LakeLayout
+from resources.manifests import TAINTED, ManifestError, erased_in, read_manifest
 from resources.releases import ReleaseError, ReleaseRef, UnknownReleaseError, erased_rows, missed, read_release
 from resources.releasing import Difference, ReleaseComparison
 from resources.signing import is_signed
+from stores.mirror.location import url_at
 
 
 def releases_of(lake: LakeLayout, workload: str = "") -> list[dict[str, Any]]:
@@ -87,9 +90,8 @@ def print_releases(releases: list[dict[str, Any]], console: Console) -> None:
 
 def print_comparison(comparison: ReleaseComparison, console: Console) -> None:
     """Prints three tables; a table without rows is left out."""
-    console.print(
-        f"{comparison.workload}: release {comparison.release} against {comparison.other}", markup=False, highlight=False
-    )
+    said = f"{comparison.workload}: release {comparison.release} against {comparison.other}"
+    console.print(said, markup=False, highlight=False)
     for title, rows in (
         ("measured", comparison.measurements),
         ("made from", comparison.parts),
@@ -113,3 +115,43 @@ def _table(title: str, rows: Sequence[Difference], comparison: ReleaseComparison
     for row in rows:
         table.add_row(escape(row.what), escape(row.before or "-"), escape(row.after or "-"))
     return table
+
+
+def verify_directory(directory: Path) -> list[str]:
+    """One sentence per problem; none when everything agrees. Raises LakeError for a path that is not a directory."""
+    if not directory.is_dir():
+        raise LakeError(f"there is no directory {directory}; give one that holds a model, drafter, dataset or release")
+    _fetch_if_mirrored(directory.resolve())
+    if directory.resolve().name == "endpoints" and (directory.resolve().parent / "lake.json").exists():
+        lake = LakeLayout.open(directory.resolve().parent, create=False)
+        return [problem for workload in workloads_with_endpoints(lake) for problem in Endpoint(lake, workload).problems()]
+    if not (directory / "release.json").exists():
+        return [problem.sentence for problem in verify(directory)]
+    release = read_release(directory)
+    lake = LakeLayout.open(directory.resolve().parents[2], create=False)
+    problems = recheck(lake, directory.resolve())
+    target = lake.root / release.target.path
+    problems += [f"{release.target.name}: {problem.sentence}" for problem in verify(target)]
+    if release.base is not None:
+        problems += [f"{release.base.name}: {problem.sentence}" for problem in verify(lake.root / release.base.path)]
+    if release.speculator is not None:
+        faults = verify(lake.root / release.speculator.path, target)
+        problems += [f"{release.speculator.name}: {problem.sentence}" for problem in faults]
+    return problems
+
+
+def _fetch_if_mirrored(directory: Path) -> None:
+    """Fetches the files of a directory that lies in the mirror of a lake in a bucket."""
+    for root in directory.parents:
+        if url_at(root) is not None:
+            LakeLayout.open(root, create=False).mirror.fetch(directory)
+
+
+def notes_on_erasures(directory: Path) -> list[str]:
+    """What was erased from an artefact that agrees with its digests, or from what its weights learnt."""
+    notes = []
+    if (erasure := erased_in(directory)) is not None and erasure.rows:
+        notes.append(f"{erasure.sentence} (erased.json): the digests are those after the erasure")
+    if (directory / TAINTED).exists():
+        notes.append("its weights learnt rows that were erased since (tainted.json)")
+    return notes

@@ -1,7 +1,6 @@
 """One run of a recipe: submission.py starts its process, run.py is that process, display.py shows it in the terminal,
 outcome.py reads its end from Dagster's events. instance.py opens the lake's Dagster instance, daemon.py is Dagster's daemon
-with what it leaves out. What a run consists of is in graph/. Start with submission.py.
-"""
+with what it leaves out. What a run consists of is in graph/. Start with submission.py."""
 
 from typing import TYPE_CHECKING
 

@@ -22,9 +22,8 @@ def preview_retraining(lake: LakeLayout, wanted: RetrainingRequest, given: Path 
     if it is wrong."""
     recipe = _recipe(lake, wanted.workload, given)
     if recipe is None:
-        raise RequestError(
-            f"{lake.place} does not know the recipe of {wanted.workload}, or it was moved: name it with --recipe"
-        )
+        said = f"{lake.place} does not know the recipe of {wanted.workload}, or it was moved: name it with --recipe"
+        raise RequestError(said)
     decision, hold = preview(wanted, lake, recipe.facts, Decisions(lake, wanted.workload).seen(), datetime.now(UTC))
     return decision, decision.preview_sentence(hold)
 

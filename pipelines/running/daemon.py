@@ -1,10 +1,6 @@
-"""Dagster's daemon on a lake, which also fails launched runs whose process is gone and asks again for retries that were lost.
-
-    python -m pipelines.running.daemon WORKSPACE.yaml          # with DAGSTER_HOME and MILLRACE_LAKE
-
-Dagster's launcher cannot say whether a run's process lives: after a crash its runs would be STARTED for ever. Failed that way,
-they are started again from the failed step (run_retries in dagster.yaml).
-"""
+"""Dagster's daemon on a lake: `python -m pipelines.running.daemon WORKSPACE.yaml`, with DAGSTER_HOME and MILLRACE_LAKE. It also
+fails launched runs whose process is gone, which Dagster's launcher cannot see and would leave STARTED for ever, so that they
+start again from the failed step (run_retries in dagster.yaml); and it asks again for retries that were lost."""
 
 import logging
 import os
@@ -74,9 +70,8 @@ class LostRetries:
     def look(self, instance: dg.DagsterInstance) -> list[str]:
         """Asks for the retries that were lost; returns the ids of their runs."""
         asked = []
-        failed = dg.RunsFilter(
-            statuses=[dg.DagsterRunStatus.FAILURE], tags={WILL_RETRY: "false"}, updated_after=datetime.now(UTC) - WITHIN
-        )
+        statuses = [dg.DagsterRunStatus.FAILURE]
+        failed = dg.RunsFilter(statuses=statuses, tags={WILL_RETRY: "false"}, updated_after=datetime.now(UTC) - WITHIN)
         for run in instance.get_runs(failed, limit=200):
             if run.run_id in self._others:
                 continue

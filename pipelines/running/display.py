@@ -1,6 +1,5 @@
 """Shows a run on the terminal: steps, progress of the current one, peak memory. Progress is a bar on a terminal; a log file or
-a pipe gets a line after 30 seconds of a step, then at doubling intervals of at most 10 minutes. Ctrl-C is passed on once.
-"""
+a pipe gets a line after 30 seconds of a step, then at doubling intervals of at most 10 minutes. Ctrl-C is passed on once."""
 
 from __future__ import annotations
 
@@ -129,7 +128,6 @@ def _how_reused(event: Mapping[str, Any]) -> str:
 
 
 def _memory_mb(pid: int) -> tuple[float, float]:
-    """Resident memory of a process, and of all its children."""
     memory = [0.0, 0.0]
     with suppress(psutil.NoSuchProcess):
         root = psutil.Process(pid)
@@ -195,15 +193,11 @@ class StepProgress:
         if self._task is None:
             return
         self._pace.hear({"at": self._clock(), **event})
-        self._bars.update(
-            self._task,
-            completed=event["done"],
-            total=event["total"] or None,
-            description=self._fitting([event["phase"], self._pace.how_far(), *self._pace.how_fast()]),
-        )
+        description = self._fitting([event["phase"], self._pace.how_far(), *self._pace.how_fast()])
+        self._bars.update(self._task, completed=event["done"], total=event["total"] or None, description=description)
 
     def _fitting(self, parts: Sequence[str]) -> str:
-        """As many parts, from the first on, as the line has room for; a first one that leaves the second none ends in "…"."""
+        """As many parts as the line has room for; a first one that leaves the second none ends in "…"."""
         room = self._console.width - AROUND - max(STEP, len(self._step)) - (BAR + 1) * (self._console.width >= WITH_BAR)
         first = max(SHORTEST, room - (len(parts[1]) + 2 if len(parts) > 1 else 0))
         shown = parts[0] if len(parts[0]) <= first else parts[0][: first - 1] + "…"
@@ -218,13 +212,8 @@ class StepProgress:
         if self._task is None or self._console.is_terminal or not self._next_line.is_over:
             return
         how = self._pace.sentence() if self._pace.phase else self._phase if self._phase != "starting" else "working"
-        self._console.print(
-            f"  {self._step}, {duration(self._clock() - self._began)}: {how}",
-            style="dim",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        said = f"  {self._step}, {duration(self._clock() - self._began)}: {how}"
+        self._console.print(said, style="dim", markup=False, highlight=False, soft_wrap=True)
         self._next_line.begin()
 
     def end(self) -> None:

@@ -1,6 +1,5 @@
 """The lake's Dagster instance, shared by the command line, the UI and the daemon: `<lake>/.dagster`, with the shipped
-dagster.yaml and what the environment adds (MILLRACE_POSTGRES, MILLRACE_DEVICES).
-"""
+dagster.yaml and what the environment adds (MILLRACE_POSTGRES, MILLRACE_DEVICES)."""
 
 import logging
 import os
@@ -59,12 +58,10 @@ def dagster_home(lake: LakeLayout) -> Path:
 
 
 def _storage_of(settings: Path) -> str:
-    """What a dagster.yaml says of the history's place, as text."""
     return settings.read_text(encoding="utf-8", errors="replace").partition("\nstorage:")[2]
 
 
 def _settings() -> str:
-    """The shipped dagster.yaml, with what the environment adds: devices and the database."""
     settings = SHIPPED.read_text(encoding="utf-8")
     if (count := len(devices())) > 1:  # a run for each group of devices, and one that reads logs
         settings = settings.replace("max_concurrent_runs: 2 ", f"max_concurrent_runs: {count + 1} ")
@@ -148,8 +145,7 @@ def failing_dead_runs(instance: dg.DagsterInstance, tell: Callable[[str], None])
 
 
 def _is_dead(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
-    """Whether the process of a launched run, which its history names, is gone. False where it names none yet: Dagster's own
-    monitoring fails runs that do not start in time."""
+    """Whether the process of a launched run is gone. False where its history names none yet: Dagster fails those itself."""
     for entry in reversed(instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)):
         match = STARTED_AS.match(entry.dagster_event.message or "")
         if match is not None:

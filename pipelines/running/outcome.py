@@ -90,7 +90,6 @@ class Outcome:
             self.messages.append(self._reason(code, log))
 
     def _reason(self, code: int, log: Path) -> str:
-        """Why a run ended without a message: it was killed, the disk is full, or it has a bug."""
         if code < 0:
             who = f"{self.current_step}: the run's process" if self.current_step else "the run's process"
             return killed_sentence(who, signal.Signals(-code).name) + memory_sentence(self.peak_memory_mb)

@@ -1,7 +1,5 @@
-"""The process of one run, which `submit` starts and `millrace run` follows: finds what is new in the logs, runs the `logs` job
-over the days that need it, then `train`. Events go to the file named by MILLRACE_PROGRESS. Exit codes: 0 success, 1 a step
-failed, 2 misuse, 130 interrupted.
-"""
+"""The process of one run: finds what is new in the logs, runs the `logs` job over the days that need it, then `train`. Events
+go to the file named by MILLRACE_PROGRESS. Exit codes: 0 success, 1 a step failed, 2 misuse, 130 interrupted."""
 
 from __future__ import annotations
 
@@ -155,13 +153,13 @@ def _run(
     chosen: list[dg.AssetKey],
     instance: dg.DagsterInstance,
 ) -> int:
-    """Runs the chosen assets: the `logs` job over its days, then `train`."""
     logs = logs_stages(recipe.disabled)
     daily = [key for key in chosen if key.path[-1] in logs]
     if daily:
         days = _days(recipe, lake, request.partition, instance)
         graph = definitions(request.recipe, request.lake)  # the first day is known only now
-        if days and not _execute(graph, "logs", daily, instance, lake, _range_tags(days), request):
+        tags = {} if not days else dict(zip(RANGE_TAGS, (days[0].isoformat(), days[-1].isoformat()), strict=True))
+        if days and not _execute(graph, "logs", daily, instance, lake, tags, request):
             return 1
     rest = [key for key in chosen if key.path[-1] not in logs]
     if rest and not _execute(graph, "train", rest, instance, lake, {}, request):
@@ -200,12 +198,8 @@ def _days(recipe: Recipe, lake: LakeLayout, partition: date | None, instance: dg
     seen = observe(Tables(lake), recipe.workload, with_chats(lake.root, recipe.workload, recipe.sources))
     if seen.moved_objects:
         _note(moved_note(seen.moved_objects))
-    instance.report_runless_asset_event(
-        dg.AssetObservation(
-            asset_key=[recipe.workload, "logs"],
-            metadata={"new_objects": seen.new_objects, "unread_objects": seen.unread_objects, "days": len(seen.days)},
-        )
-    )
+    metadata = {"new_objects": seen.new_objects, "unread_objects": seen.unread_objects, "days": len(seen.days)}
+    instance.report_runless_asset_event(dg.AssetObservation(asset_key=[recipe.workload, "logs"], metadata=metadata))
     earliest, latest = first_day(recipe, lake.root), recipe.last_day or datetime.now(UTC).date()
     if partition is None:
         days = [day for day in seen.days if earliest <= day <= latest]
@@ -224,10 +218,6 @@ def _never_materialized(recipe: Recipe, days: list[date], instance: dg.DagsterIn
         instance.get_materialized_partitions(dg.AssetKey([recipe.workload, name])) for name in daily_stages(recipe.disabled)
     ]
     return {day for day in days if not all(day.isoformat() in partitions for partitions in done)}
-
-
-def _range_tags(days: list[date]) -> dict[str, str]:
-    return dict(zip(RANGE_TAGS, (days[0].isoformat(), days[-1].isoformat()), strict=True))
 
 
 def _execute(
@@ -259,8 +249,6 @@ def _execute(
 
 
 class _Listener:
-    """Relays the Dagster events that the terminal shows: assets, checks, failures."""
-
     def __init__(self, names: set[str], lake: LakeLayout, folder: Path | None = None):
         self.names, self.lake, self.folder = names, lake, folder
         self.interrupted = False
@@ -290,7 +278,6 @@ class _Listener:
             relay({"event": "step", "step": step, "state": STATES[event.event_type], "at": entry.timestamp})
 
     def _waits(self, step: str) -> None:
-        """Reports once that a step waits for another run."""
         if step not in self._waiting:
             self._waiting.add(step)
             others = others_running(self.folder) if self.folder is not None and self.folder.parent.is_dir() else []

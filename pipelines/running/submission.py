@@ -1,8 +1,7 @@
 """Submits a recipe: starts a run in a process of its own, which continues when its submitter ends, and reports its state.
 
 run = submit(recipe, lake="lake", select=["+curated_interactions"])
-outcome = run.wait()            # seconds of each step, reused steps, errors
-Run.open("lake", run.id)        # the same run, from any other process
+outcome = run.wait()                           # or Run.open("lake", run.id), from any other process
 """
 
 from __future__ import annotations

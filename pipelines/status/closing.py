@@ -1,9 +1,5 @@
-"""The end of `millrace run`: what there is now (rows, quality, acceptance, gates with their pages), and the next commands.
-
-    for line in closing(lake, recipe, path, outcome): ...     # ClosingLine("rows", "445 records read, 380 kept; ...")
-
-What the lake does not hold yet is left out.
-"""
+"""The end of `millrace run`: what there is now (rows, quality, acceptance, gates with their pages), and the next commands. What
+the lake does not hold yet is left out."""
 
 import os
 import shlex
@@ -100,13 +96,11 @@ def _few_steps(registry: Registry, recipe: Recipe, outcome: Outcome) -> Iterator
             with suppress(ManifestError, KeyError):
                 steps, settings = int(registry.current("model", name).metrics["steps"]), trained.resolved()
                 if remedy := settings.more_steps(steps, section):
-                    yield ClosingLine(
-                        "! few", f"{name} took {counted(steps, 'step')}, too few to learn from: {remedy}", "yellow"
-                    )
+                    said = f"{name} took {counted(steps, 'step')}, too few to learn from: {remedy}"
+                    yield ClosingLine("! few", said, "yellow")
 
 
 def _gates(release: Path, gates: Sequence[GateResult]) -> Iterator[ClosingLine]:
-    """The verdict as pages say it, and each missed gate with its sentence and page."""
     yield ClosingLine("gates", GateVerdict.of(gates).sentence)
     for gate in gates:
         if why := missed(gate):
@@ -154,7 +148,6 @@ def _state(status: EndpointStatus, version: str, lost: Sequence[GateResult], wit
 
 
 def _unfinished(lake: LakeLayout, recipe: Recipe, path: Path, outcome: Outcome) -> Iterator[ClosingLine]:
-    """What a run made that did not come to a release, and the command that goes on."""
     finished = [step for step in outcome.finished if step not in outcome.reused]
     if outcome.exit_code == 0:
         yield ClosingLine("made", ", ".join(finished) or "nothing: all of it was there")

@@ -1,8 +1,4 @@
-"""`millrace decisions`: what was decided about retraining, what it was expected to cost and gain, and what came of it.
-
-print_decisions(Decisions(lake, "math-tutor").all(), console, count=20)
-decisions_json(decisions)                                  # the rows, with evidence and options as JSON
-"""
+"""`millrace decisions`: what was decided about retraining, what it was expected to cost and gain, and what came of it."""
 
 import json
 from collections.abc import Sequence
@@ -52,12 +48,8 @@ def print_decisions(decisions: Sequence[Decision], console: Console, count: int)
 def print_requests(requests: Sequence[RetrainingRequest], console: Console) -> None:
     """What people asked for and the sensor has not decided yet."""
     for each in requests:
-        console.print(
-            f"Not decided yet, request {each.request_id} of {each.ts:%Y-%m-%d %H:%M} UTC: {each.cause_text}.",
-            soft_wrap=True,
-            highlight=False,
-            markup=False,
-        )
+        said = f"Not decided yet, request {each.request_id} of {each.ts:%Y-%m-%d %H:%M} UTC: {each.cause_text}."
+        console.print(said, soft_wrap=True, highlight=False, markup=False)
 
 
 def decisions_json(decisions: Sequence[Decision]) -> str:

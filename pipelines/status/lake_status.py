@@ -1,11 +1,6 @@
-"""`millrace status`: which artefacts are current or stale and why, which runs are active, what an endpoint waits for.
-
-    status = status_of(LakeLayout.open("lake", create=False), recipe)         # recipe: or None
-    status.as_json()                                                     # stable keys, for monitors
-
-Nothing is written and no lock is taken, so it works during a run and on a read-only lake. Tables of more than COMPARED_ROWS
-rows are not digested: they count as changed if rows were written after the artefact was made.
-"""
+"""`millrace status`: which artefacts are current or stale and why, which runs are active, what an endpoint waits for. Nothing
+is written and no lock is taken: it works during a run and on a read-only lake. Tables of more than COMPARED_ROWS rows are not
+digested: they count as changed if rows were written after the artefact was made."""
 
 from __future__ import annotations
 
@@ -19,19 +14,11 @@ from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from model_ops.jobs import counted
+from pipelines.status.workload_names import workloads_of
 from pipelines.storage import last_run
 from resources.artefacts import StaleInput, Taint, current_manifests, stale_inputs, tainted
 from resources.digests import slice_digest
-from resources.endpoints import (
-    Endpoint,
-    EndpointError,
-    EndpointLogError,
-    approvals_of,
-    disagreements,
-    rollback_of,
-    superseded,
-    workloads_with_endpoints,
-)
+from resources.endpoints import Endpoint, EndpointError, EndpointLogError, approvals_of, disagreements, rollback_of, superseded
 from resources.lake import LakeLayout, Tables
 from resources.launching import RunRecord, runs, seconds_of_steps, steps_underway
 from resources.manifests import APPROVAL_PAGE, Input, Manifest, ManifestError, erased_in
@@ -149,11 +136,9 @@ class Status:
     """The run that ended last."""
 
     def as_json(self) -> str:
-        return json.dumps(asdict(self, dict_factory=_by_json_key), default=str, ensure_ascii=False)
-
-
-def _by_json_key(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {"made_at" if name == "finished_at" else name: value for name, value in items}
+        keys = {"finished_at": "made_at"}
+        content = asdict(self, dict_factory=lambda items: {keys.get(name, name): value for name, value in items})
+        return json.dumps(content, default=str, ensure_ascii=False)
 
 
 def status_of(lake: LakeLayout, recipe: Recipe | None = None) -> Status:
@@ -185,13 +170,6 @@ def _is_redone(run: RunRecord, seen: list[RunRecord]) -> bool:
 def _run(run: RunRecord, steps: list[str]) -> RunStatus:
     alive = run.is_alive if run.is_in_progress else False
     return RunStatus(run.run_id, run.job, run.status, run.started_at, run.ended_at, run.process, alive, steps, run.is_copied)
-
-
-def workloads_of(lake: LakeLayout) -> list[str]:
-    """Every workload that has rows, artefacts or an endpoint."""
-    names = {path.name for kind in ("dataset", "model", "release") for path in lake.artefacts(kind).glob("*") if path.is_dir()}
-    names |= {path.name.partition("=")[2] for path in lake.table("interactions").glob("workload=*")}
-    return sorted(names | set(workloads_with_endpoints(lake)))
 
 
 def _workload(lake: LakeLayout, workload: str, recipe: Recipe | None, seen: list[RunRecord]) -> WorkloadStatus:
@@ -248,7 +226,6 @@ def _workload(lake: LakeLayout, workload: str, recipe: Recipe | None, seen: list
 
 
 def _erased(lake: LakeLayout, manifest: Manifest, taints: dict[str, Taint]) -> str:
-    """A sentence about what was erased from an artefact, or from what its weights learnt; "" if nothing was."""
     taint = taints.get(f"{manifest.kind}:{manifest.name}@{manifest.version}")
     if taint is not None:
         return f"tainted: its weights learnt {counted(taint.rows, 'row')} erased since"
@@ -262,7 +239,7 @@ def _erased(lake: LakeLayout, manifest: Manifest, taints: dict[str, Taint]) -> s
 
 
 def _switched_off(lake: LakeLayout, workload: str, manifests: dict[str, Manifest]) -> list[str]:
-    """Stages that the recipe last run for a workload switches off; none if all artefacts exist or its file cannot be read."""
+    """Stages that the recipe last run switches off; none if all artefacts exist or its file cannot be read."""
     place = last_run(lake, workload)
     if place is None or manifests.keys() >= STEPS.keys() - OPT_IN:
         return []
@@ -283,8 +260,6 @@ def _planned(recipe: Recipe, lake: LakeLayout, slices: _Slices) -> dict[str, Any
 
 
 class _Slices:
-    """Digests of a workload's table rows, computed once each if there are few enough."""
-
     def __init__(self, tables: Tables, workload: str):
         self._tables, self._workload = tables, workload
         self._digests: dict[tuple[str, bool], str | None] = {}
@@ -331,7 +306,6 @@ class _Slices:
 
 
 def _run_behind(lake: LakeLayout, name: str, manifest: Manifest, seen: list[RunRecord]) -> tuple[str, float | None]:
-    """The run that made an artefact, by its manifest or else by the time, and the seconds of its step."""
     if manifest.run_id:
         seconds = seconds_of_steps(lake, manifest.run_id).get(STEPS.get(name, name))
         return manifest.run_id, None if seconds is None else round(seconds, 1)
@@ -392,7 +366,6 @@ def _gate(gate: GateResult) -> dict[str, Any]:
 
 
 def _next_step(lake: LakeLayout, workload: WorkloadStatus) -> str:
-    """The command that goes on from here."""
     recipe, ends = last_run(lake, workload.workload), workload.endpoint
     run = f"millrace run {shlex.quote(str(recipe)) if recipe and recipe.exists() else 'RECIPE'} {lake.option}"
     if ends.command:

@@ -1,8 +1,6 @@
-"""The version that each stage of a recipe would have if it were made now, without making anything.
-
-Each asset runs up to the point where it would build, with a workshop that only computes the version, so the version comes from
-the same code as in a run. Stages whose inputs do not exist yet are left out.
-"""
+"""The version that each stage of a recipe would have if it were made now. Each asset runs up to the point where it would build,
+with a workshop that only computes the version, so it comes from the same code as in a run. Stages whose inputs do not exist yet
+are left out."""
 
 from __future__ import annotations
 
@@ -109,8 +107,6 @@ class _NoLauncher:
 
 
 class _Plan(Workshop):
-    """A workshop that builds nothing."""
-
     slice_digest: SliceDigest
 
     def current(self, kind: Kind, name: str) -> Manifest:

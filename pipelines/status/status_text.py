@@ -78,9 +78,8 @@ def _print_workload(workload: WorkloadStatus, now: datetime, console: Console) -
             _print_reasons(stage, console)
     for stage in workload.stages:
         if stage.erased:
-            console.print(
-                Text.assemble(("! ", "yellow"), (stage.stage, "bold"), f": {stage.erased}"), soft_wrap=not console.is_terminal
-            )
+            soft_wrap = not console.is_terminal
+            console.print(Text.assemble(("! ", "yellow"), (stage.stage, "bold"), f": {stage.erased}"), soft_wrap=soft_wrap)
     if through:
         say(console, f"! {', '.join(through)}: made from what is stale", "yellow")
     _print_endpoint(workload.endpoint, console)
@@ -119,11 +118,8 @@ def _print_endpoint(ends: EndpointStatus, console: Console) -> None:
     if ends.rolled_back:
         say(console, f"! {ends.rolled_back}", "yellow")
     if ends.tainted:
-        say(
-            console,
-            f"! weights that learnt erased rows: {', '.join(ends.tainted)}. Run the recipe again and approve its release",
-            "yellow",
-        )
+        said = f"! weights that learnt erased rows: {', '.join(ends.tainted)}. Run the recipe again and approve its release"
+        say(console, said, "yellow")
     release = ends.candidate or ends.not_offered
     if ends.worth:
         say(console, f"  {release or ends.champion}: {ends.worth}")

@@ -1,9 +1,16 @@
-"""Checks the name of a workload that a person gives."""
+"""The workloads of a lake, and the name of one that a person gives."""
 
 import difflib
 
-from pipelines.status.lake_status import workloads_of
+from resources.endpoints import workloads_with_endpoints
 from resources.lake import LakeError, LakeLayout
+
+
+def workloads_of(lake: LakeLayout) -> list[str]:
+    """Every workload that has rows, artefacts or an endpoint."""
+    names = {path.name for kind in ("dataset", "model", "release") for path in lake.artefacts(kind).glob("*") if path.is_dir()}
+    names |= {path.name.partition("=")[2] for path in lake.table("interactions").glob("workload=*")}
+    return sorted(names | set(workloads_with_endpoints(lake)))
 
 
 def known_workload(lake: LakeLayout, name: str) -> str:

@@ -1,14 +1,21 @@
 """Finds recipes and lakes by name, path and environment variable, remembers the recipes last run on a lake, and turns disk
-errors of every layer into one sentence. Imports no Dagster.
-"""
+errors of every layer into one sentence. Imports no Dagster."""
 
 from typing import TYPE_CHECKING
 
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from pipelines.storage.lake_recipes import keep_submitted, last_run, remember, remembered
-    from pipelines.storage.locations import RECIPES, find_recipe, lake_location, location_name
+    from pipelines.storage.locations import (
+        RECIPES,
+        find_recipe,
+        keep_submitted,
+        lake_location,
+        last_run,
+        location_name,
+        remember,
+        remembered,
+    )
     from pipelines.storage.storage_errors import StorageError, require_writable, storage_sentence
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

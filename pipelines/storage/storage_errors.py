@@ -1,11 +1,6 @@
-"""Turns disk errors of every layer (full, read-only, no permission, quota) into one sentence.
-
-    require_writable(lake.root)                  # before a run is started; raises StorageError
-    storage_sentence(error, lake.root)           # of an exception, or of Dagster's record of one; None: another error
-
-SQLite under Dagster, DuckDB, delta-rs, Arrow, safetensors and the kernel are recognised by their messages anywhere in the
-chain of causes. If a message only says that a file could not be opened or written, a test file is written.
-"""
+"""Turns disk errors of every layer (full, read-only, no permission, quota) into one sentence. SQLite, DuckDB, delta-rs, Arrow,
+safetensors and the kernel are recognised by their messages in the chain of causes; where one only says that a file could not be
+opened or written, a test file is written."""
 
 import errno
 import getpass
@@ -72,7 +67,7 @@ def refusal(error: Any, place: Path | None) -> Refusal | None:
         named = _path_of(link, words)
         kind = NUMBERS.get(link.errno or 0) if isinstance(link, OSError) else None
         kind = kind or next((each for each, pattern in WORDS if re.search(pattern, words)), None)
-        if kind == "denied" and named is None and not _is_database(words):
+        if kind == "denied" and named is None and "sqlite" not in words.lower() and "IO Error" not in words:
             continue  # servers such as S3 use these words for their objects
         if kind is not None:
             return Refusal(kind, named)
@@ -118,10 +113,6 @@ def _path_of(link: Any, words: str) -> Path | None:
         return Path(link.filename).absolute()
     named = PATH_IN_WORDS.search(words)
     return Path(named[1]) if named else None
-
-
-def _is_database(words: str) -> bool:
-    return "sqlite" in words.lower() or "IO Error" in words
 
 
 def _sentence(refusal: Refusal, place: Path | None) -> str:

@@ -1,6 +1,5 @@
 """Output on a terminal that all commands share: consoles, tables, JSON, CSV and files of rows, and the options that several
-commands have (shared_options.py). Texts from logs are escaped before they are printed.
-"""
+commands have (shared_options.py). Texts from logs are escaped before they are printed."""
 
 from typing import TYPE_CHECKING
 
@@ -8,7 +7,6 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from pipelines.terminal.inspection_text import print_inspection
-    from pipelines.terminal.plain_console import folded, say
     from pipelines.terminal.printing import (
         MOST_ROWS,
         Rows,
@@ -34,8 +32,10 @@ if TYPE_CHECKING:
         app,
         console,
         errors,
+        folded,
         open_lake,
         print_line,
+        say,
         say_error,
     )
     from pipelines.terminal.tables import print_table, shortened, text_table

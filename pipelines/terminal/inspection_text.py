@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.terminal.plain_console import folded
+from pipelines.terminal.shared_options import folded
 from pipelines.terminal.tables import print_table, text_table
 from resources.inspecting import Inspection, day_bars, headline, proposal_text, sections
 from resources.records import visible

@@ -1,6 +1,5 @@
 """Prints rows and lineage trees as tables, JSON or CSV. Tables escape control characters; CSV and JSON have the exact
-values.
-"""
+values."""
 
 import csv
 import json
@@ -60,14 +59,12 @@ def schema_and_batches(rows: Rows) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]
 
 
 def _values(names: list[str], batches: Iterable[pa.RecordBatch]) -> Iterator[list[Any]]:
-    """The rows as Python values."""
     for batch in batches:
         try:
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
         except (ValueError, OverflowError, pa.ArrowException) as error:  # a date outside Python's range
-            raise CatalogError(
-                f"a value of {', '.join(names)} cannot be shown ({error}): cast the column to varchar in the query"
-            ) from error
+            said = f"a value of {', '.join(names)} cannot be shown ({error}): cast the column to varchar in the query"
+            raise CatalogError(said) from error
 
 
 def _print_json(names: list[str], batches: Iterable[pa.RecordBatch], out: TextIO) -> int:
@@ -132,11 +129,8 @@ def _print_table(
     print_table(text_table(names, shown), console, width, vertical)
     if counted > most:
         of = f"more than {MOST_COUNTED:,}" if counted > MOST_COUNTED else f"{counted:,}"
-        console.print(
-            f"{MOST_ROWS} of {of} rows shown; --page 2 shows more, --format json or csv prints all",
-            highlight=False,
-            soft_wrap=True,
-        )
+        said = f"{MOST_ROWS} of {of} rows shown; --page 2 shows more, --format json or csv prints all"
+        console.print(said, highlight=False, soft_wrap=True)
     return counted
 
 

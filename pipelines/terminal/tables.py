@@ -1,6 +1,5 @@
 """Tables of logged text, as wide as the terminal, in a file as wide as their content, or `width`. Ids, URIs and column names
-are never folded: where a row does not fit, each row is printed with one field a line.
-"""
+are never folded: where a row does not fit, each row is printed with one field a line."""
 
 import re
 import textwrap
@@ -67,7 +66,6 @@ def print_table(table: Table, console: Console, width: int | None = None, vertic
 
 
 def _print_fields(table: Table, console: Console, room: int) -> None:
-    """Prints each row with one field a line; fields without a value are left out."""
     names = [str(column.header) for column in table.columns]
     lead = max(map(cell_len, names)) + 2
     for number in range(table.row_count):

@@ -2,8 +2,7 @@
 (-) and new text (+).
 
 Each old text occurs once in its file; test_changes.py says so where it does not. A change of code that moves one takes the entry
-along.
-"""
+along."""
 
 from dataclasses import dataclass
 from pathlib import Path

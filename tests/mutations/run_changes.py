@@ -3,8 +3,7 @@
     python -P run_changes.py COPY        # stdin: JSON lines {"name", "file", "before", "after", "tests"}; without a file: no
     change
 
-Libraries are imported once, the project's own modules in a fork for each run: a run takes seconds.
-"""
+Libraries are imported once, the project's own modules in a fork for each run: a run takes seconds."""
 
 import importlib
 import json

@@ -5,8 +5,7 @@
 
 A copy of the project is changed in one place, and fast tests run there. A change that they pass survives, and fails the test
 here: write the test that notices it. Every file of tests has to pass on the copy without a change, so that nothing is noticed
-by accident.
-"""
+by accident."""
 
 import json
 import os

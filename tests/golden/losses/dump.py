@@ -3,8 +3,7 @@
     python -m tests.golden.losses.dump     writes tests/golden/losses/*.json anew; read the diff, and say why it changed
 
 A refactoring leaves them as they are. They are compared within GAP, since another CPU's kernels add in another order; what
-an algorithm does differently is farther apart than that (tests/model_ops/training/test_golden_losses.py tries some).
-"""
+an algorithm does differently is farther apart than that (tests/model_ops/training/test_golden_losses.py tries some)."""
 
 import json
 import tempfile

@@ -3,8 +3,7 @@
     python -m tests.golden.sharding.dump        # writes all the golden files anew, after a rule was changed on purpose
 
 The model is made on the meta device and placed on the mesh by the code that training uses (model_ops.parallel.place);
-what its DTensors then say is written down, for the first process and the last. Layers that are cut alike are one entry.
-"""
+what its DTensors then say is written down, for the first process and the last. Layers that are cut alike are one entry."""
 
 import json
 import re

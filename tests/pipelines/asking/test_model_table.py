@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 import pipelines.asking.model_table as table
 from model_ops.families.table import FAMILIES
 from pipelines.cli import app
+from resources.lake.lake import LakeLayout
 
 RUNNER = CliRunner()
 
@@ -33,3 +34,19 @@ def test_an_unknown_family_is_named():
 @pytest.mark.parametrize("name", ["gpt_oss"])
 def test_what_is_left_out_is_said(name):
     assert "experts in bfloat16" in RUNNER.invoke(app, ["models", "--family", name]).output
+
+
+@pytest.mark.slow
+def test_rows_of_the_dataset_are_shown_with_what_is_learnt(toy, cli):
+    done = cli("show", toy.recipe, "--lake", toy.lake)
+    assert "<|im_start|>assistant" in done.stdout and "«" in done.stdout and "tokens learnt" in done.stdout
+
+
+def test_a_lake_without_a_dataset_is_a_sentence(cli, tmp_path):
+    (tmp_path / "recipe.yaml").write_text(
+        json.dumps({"workload": "helper", "base_model": "tiny", "sources": {"gateway": {"uri": "gateway"}}})
+    )
+    LakeLayout.open(tmp_path / "lake")
+    done = cli("show", tmp_path / "recipe.yaml", "--lake", tmp_path / "lake", check=2)
+    expected = "has no base_model of helper yet: run `millrace run RECIPE --select +sft_dataset --select base_model` first"
+    assert expected in done.stderr

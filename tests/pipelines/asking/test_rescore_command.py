@@ -88,12 +88,10 @@ def test_stored_answers_are_graded_again_and_old_grades_stay(trained, tmp_path):
     assert whole["passes"] == sum(b and not a for a, b in zip(was, now, strict=True))
     assert whole["fails"] == sum(a and not b for a, b in zip(was, now, strict=True)) > 0
     assert [each[column] for each in (letters, brief) for column in ("passes", "fails")] == [None] * 4, "of the grade alone"
-    stored = query(
-        lake, "select row_id, answer, grade, old_grade, parts['letters'] as letters from tutor_rescored_answers"
-    ).to_pylist()
-    assert [(row["row_id"], row["answer"], row["old_grade"]) for row in stored] == [
-        (row["row_id"], row["answer"], row["grade"]) for row in before
-    ]
+    said = "select row_id, answer, grade, old_grade, parts['letters'] as letters from tutor_rescored_answers"
+    stored = query(lake, said).to_pylist()
+    expected = [(row["row_id"], row["answer"], row["grade"]) for row in before]
+    assert [(row["row_id"], row["answer"], row["old_grade"]) for row in stored] == expected
     assert [row["grade"] for row in stored] == [row["letters"] for row in stored] == [float(each) for each in now]
     assert pq.read_table(model / "rollouts.parquet").to_pylist() == before, "not over the old grades"
 
@@ -125,13 +123,8 @@ def test_means_are_of_answers_that_have_both_grades_and_missing_ones_are_counted
         }
     numbers = {part: (row["answers"], row["ungraded"], row["old"], row["new"]) for part, row in found.items()}
     both = (3, 1, 0, 0.5)
-    assert numbers == {
-        "(all)": both,
-        "half": both,
-        "gone": (3, 3, 2, None),
-        "added": (3, 1, None, 3),
-        "never": (3, 3, None, None),
-    }
+    expected = {"(all)": both, "half": both, "gone": (3, 3, 2, None), "added": (3, 1, None, 3), "never": (3, 3, None, None)}
+    assert numbers == expected
 
 
 def test_the_same_grader_asks_nothing_twice_and_a_changed_file_is_another_one(trained, tmp_path):
@@ -180,10 +173,8 @@ def test_an_erasure_takes_the_texts_and_their_new_grades_and_no_package_has_them
     known = pq.read_table(model / "rollouts.parquet")["row_id"].to_pylist()
     gone = SimpleNamespace(derived_ids={known[0]}, seed_ids=set(), sessions=set())
     hits = [hit for hit in rows_in_artefacts(lake, gone) if "rl_prompts" not in hit.node]
-    assert [(hit.path, hit.rows) for hit in hits] == [
-        ("rescored.parquet", known.count(known[0])),
-        ("rollouts.parquet", known.count(known[0])),
-    ]
+    expected = [("rescored.parquet", known.count(known[0])), ("rollouts.parquet", known.count(known[0]))]
+    assert [(hit.path, hit.rows) for hit in hits] == expected
     for hit in hits:
         erase_rows(hit, gone, "erasure-1")
         assert known[0] not in pq.read_table(hit.directory / hit.path)["row_id"].to_pylist()

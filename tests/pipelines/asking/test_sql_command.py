@@ -15,9 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.commands import ask  # noqa: F401 - adds the command
-from pipelines.terminal.plain_console import PlainConsole
 from pipelines.terminal.printing import print_rows
-from pipelines.terminal.shared_options import app
+from pipelines.terminal.shared_options import PlainConsole, app
 from resources.catalog.build import rebuild
 from resources.catalog.catalog import CatalogError
 from resources.lake.lake import LakeLayout
@@ -128,9 +127,8 @@ def test_what_cannot_be_answered_is_said_in_one_sentence(lake, sql, words, said)
 def test_ctrl_c_ends_it_at_once_and_without_a_traceback(lake, tmp_path):
     endless = "select sum(a.range * b.range) from range(10000000) a, range(10000000) b"
     command = [sys.executable, "-m", "pipelines.cli", "sql", endless, "--lake", str(lake.root)]
-    running = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}
-    )
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
     try:
         until = time.monotonic() + 60
         while not list(tmp_path.glob("millrace-sql-*")) and time.monotonic() < until:

@@ -57,9 +57,8 @@ def test_a_dropped_row_says_by_which_rule(toy, cli, rule):
 
 
 def test_a_line_in_quarantine_and_one_that_never_was(toy, cli):
-    row = asked(
-        cli, toy, "select source_uri uri, source_row line, error_code code from quarantine where source_row > 0 limit 1"
-    )
+    statement = "select source_uri uri, source_row line, error_code code from quarantine where source_row > 0 limit 1"
+    row = asked(cli, toy, statement)
     assert row["code"] in cli("why", f"{row['uri']}:{row['line']}", "--lake", toy.lake).stdout
     said = cli("why", f"{row['uri']}:987654", "--lake", toy.lake, check=1).stderr
     assert "no record at line 987654" in said and "Traceback" not in said

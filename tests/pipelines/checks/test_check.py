@@ -21,8 +21,8 @@ from pipelines.checks import forecast as forecasting
 from pipelines.checks.base_model import check_base_model
 from pipelines.checks.check_recipe import check
 from pipelines.checks.finding import CheckStep, ok, run_checks
-from pipelines.checks.lengths import check_room
 from pipelines.checks.place import bytes_needed
+from pipelines.checks.worth import check_room
 from pipelines.contract.base_choice import Base
 from pipelines.contract.recipe import load_recipe
 from pipelines.contract.text import RecipeProblemsError
@@ -442,14 +442,10 @@ def test_a_template_that_refuses_a_system_prompt_or_loses_tools(tmp_path, house)
         "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
     )
     told = model_findings(tmp_path, house)
-    assert (
-        "such rows are left out: a system prompt: the chat template refuses the row (no system)"
-        in told[("chat template", "problem")]
-    )
-    assert (
-        "such rows are left out: tools and a call: the chat template leaves out the tool calls"
-        in told[("chat template", "warning")]
-    )
+    expected = "such rows are left out: a system prompt: the chat template refuses the row (no system)"
+    assert expected in told[("chat template", "problem")]
+    expected = "such rows are left out: tools and a call: the chat template leaves out the tool calls"
+    assert expected in told[("chat template", "warning")]
 
 
 def test_a_hub_id_that_cannot_be_fetched_here(tmp_path, monkeypatch):
@@ -482,9 +478,8 @@ def test_a_hub_id_is_checked_at_the_revision_of_the_recipe(tmp_path, house, monk
         first = hub.commit("company/base", {path.name: path.read_bytes() for path in house.iterdir()})
         hub.commit("company/base", {"config.json": b"{}"})
         told = check_base_model(load_recipe(write(tmp_path, base_model="company/base", base_revision=first)), 0.0, False)
-        assert [(each.state, each.message) for each in told] == [
-            ("ok", f"company/base at revision {first} is on the Hugging Face Hub; the first run fetches it")
-        ]
+        expected = [("ok", f"company/base at revision {first} is on the Hugging Face Hub; the first run fetches it")]
+        assert [(each.state, each.message) for each in told] == expected
         [missing] = check_base_model(load_recipe(write(tmp_path, base_model="company/base", base_revision="v9")), 0.0, False)
         assert missing.state == "problem" and missing.message.endswith("no revision v9 of company/base")
         snapshot_download("company/base", revision=first)
@@ -682,10 +677,8 @@ def test_what_a_run_took_corrects_only_runs_on_the_same_devices_and_base_model(p
     LakeLayout.open(tmp_path / "lake")
     by_hand, on_gpu = predicted(), predicted({"H100": 1})
     for found, times in ((on_gpu, 2), (by_hand, 3)):
-        outcome = Outcome(
-            seconds={line.stage: times * line.seconds for line in found.lines if line.stage == "sft_model"},
-            step_peak_memory_mb={"sft_model": 2048.0},
-        )
+        seconds = {line.stage: times * line.seconds for line in found.lines if line.stage == "sft_model"}
+        outcome = Outcome(seconds=seconds, step_peak_memory_mb={"sft_model": 2048.0})
         forecasting.keep_measured(found, outcome, 1.0)
         again = predicted({"H100": 1} if found is on_gpu else ())
         [(first, now)] = [each for each in zip(found.lines, again.lines, strict=True) if each[0].stage == "sft_model"]

@@ -6,6 +6,7 @@ import shutil
 import pytest
 import yaml
 
+from pipelines.checks import worth
 from pipelines.checks.worth import _alike, check_worth
 from pipelines.contract.recipe import load_recipe
 from pipelines.storage.locations import RECIPES
@@ -54,8 +55,12 @@ def findings(home, **keys) -> dict[str, list]:
     return told
 
 
-def test_small_data_has_enough_steps_by_default_and_a_large_step_that_is_given_is_warned_of(tmp_path):
+def test_small_data_has_enough_steps_by_default_and_a_large_step_that_is_given_is_warned_of(tmp_path, monkeypatch):
     put(tmp_path / "logs" / "a.jsonl", *map(request, range(140)))
+    rehearse, rehearsals = worth.rehearse, []  # once: the settings of trainings change no dataset
+    monkeypatch.setattr(
+        worth, "rehearse", lambda *asked: rehearsals[0] if rehearsals else rehearsals.append(rehearse(*asked)) or rehearsals[0]
+    )
     told = findings(tmp_path)
     for section in ("sft", "student", "speculator"):
         (line,) = told[section]

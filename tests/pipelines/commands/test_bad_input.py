@@ -84,16 +84,8 @@ def test_a_file_that_is_not_what_it_says_is_quarantined_and_the_rest_is_read(cli
     (logs / "junk.jsonl.gz").write_bytes(bytes(range(256)) * 20)
     (logs / "picture.jsonl").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)))
     cli("run", write(tmp_path), "--lake", tmp_path / "lake", "--select", "cleaned_interactions", "--select", "interactions")
-    found = json.loads(
-        cli(
-            "sql",
-            "select (select count(*) from interactions) kept, (select count(distinct source_uri) from quarantine) bad",
-            "--lake",
-            tmp_path / "lake",
-            "--format",
-            "json",
-        ).stdout
-    )
+    said = "select (select count(*) from interactions) kept, (select count(distinct source_uri) from quarantine) bad"
+    found = json.loads(cli("sql", said, "--lake", tmp_path / "lake", "--format", "json").stdout)
     assert found == [{"kept": 1, "bad": 2}]
 
 
@@ -111,9 +103,8 @@ def test_user_ids_hashed_without_a_key_are_said_once(cli, tmp_path, monkeypatch)
             monkeypatch.setenv("MILLRACE_USER_HASH_KEY", key)
         lake = tmp_path / f"lake{len(user)}{key}"
         done = cli("run", write(tmp_path), "--lake", lake, "--select", "interactions", "--select", "feedback")
-        return " ".join((done.stdout + done.stderr).split()).count(
-            "without a key and can be guessed: set MILLRACE_USER_HASH_KEY"
-        )
+        message = "without a key and can be guessed: set MILLRACE_USER_HASH_KEY"
+        return " ".join((done.stdout + done.stderr).split()).count(message)
 
     assert [said({"user": "ann"}), said({"user": "ann"}, "secret"), said({})] == [1, 0, 0]
 

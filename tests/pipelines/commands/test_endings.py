@@ -9,6 +9,7 @@ import sys
 import pytest
 from rich.console import Console
 
+from model_ops.jobs.errors import CheckFailed, Misuse
 from pipelines import cli as command
 from pipelines.running import submission as submitting
 from pipelines.running.display import follow
@@ -17,7 +18,7 @@ from pipelines.terminal import shared_options as terminal
 from resources.lake.lake import LakeLayout
 from resources.launching.local_launcher import LocalLauncher, WorkerKilled, WorkerStopped
 from resources.launching.processes import killed_sentence, memory_sentence
-from tests.conftest import PROJECT
+from tests.command import PROJECT
 from tests.reports import process_report
 
 DEBUG_LINES = "2026-06-01 10:00:00 +0000 - dagster - DEBUG - train - 1a2b - 42 - ENGINE_EVENT - Executing steps\n" * 5
@@ -55,10 +56,8 @@ def test_a_refusal_of_the_disk_is_a_sentence_and_not_an_errno(ending, tmp_path):
     place = LakeLayout.open(tmp_path / "lake").root
     code, said = ending(OSError(errno.EROFS, "Read-only file system", str(place / "endpoints" / "x.json")))
     assert code == 1 and said.startswith(f"millrace: the lake {place} is on a read-only file system") and "Errno" not in said
-    assert ending(OSError(errno.ENOENT, "No such file or directory", "x.json")) == (
-        1,
-        "millrace: x.json: No such file or directory\n",
-    )
+    expected = (1, "millrace: x.json: No such file or directory\n")
+    assert ending(OSError(errno.ENOENT, "No such file or directory", "x.json")) == expected
 
 
 def test_a_bug_shows_its_traceback(ending):
@@ -228,3 +227,42 @@ def test_interrupted_in_duckdb_is_stopped_and_not_failed():
     )()
     listener._failed("interactions", error, 1.0)
     assert listener.interrupted
+
+
+CALLS = """
+import sys
+from pipelines.cli import _carry_out
+for line in sys.stdin:
+    sys.argv = ["millrace", *line.strip().split(" | ")]
+    print(sys.argv[1], _carry_out(), sorted({"dagster", "torch", "transformers", "numba"} & set(sys.modules)))
+"""
+COMMANDS = (
+    ("sql", "select nope"), ("sql", "drop table x"), ("why", "nothing-there"), ("approve", "zzzzzz"), ("rollback", "no-such"),
+    ("lineage", "no/such"), ("diff", "no/sft_dataset"), ("decisions", "no-such"),
+)  # fmt: skip
+
+
+def test_errors_import_nothing_heavy(tmp_path):
+    from resources.lake.lake import LakeLayout
+
+    lakes = {False: LakeLayout.open(tmp_path / "lake").root, True: tmp_path / "none"}
+    asked = [(*words, "--lake", str(lakes[words[0] == "show"])) for words in (*COMMANDS, ("show", "recipes/demo.yaml"))]
+    done = subprocess.run(
+        [sys.executable, "-c", CALLS],
+        input="\n".join(map(" | ".join, asked)),
+        cwd=PROJECT,
+        text=True,
+        capture_output=True,
+        timeout=120,
+    )
+    assert done.stdout.splitlines() == [f"{words[0]} 2 []" for words in asked], done.stderr
+    assert done.stderr.count("millrace: ") == len(asked), done.stderr
+
+
+def test_each_error_knows_its_exit_code():
+    from pipelines.contract.text import RecipeProblemsError
+    from resources.releases.release import UnknownReleaseError
+    from stores.s3 import GoneError
+
+    assert (Misuse.exit_code, CheckFailed.exit_code) == (2, 1)
+    assert [RecipeProblemsError.exit_code, UnknownReleaseError.exit_code, GoneError.exit_code] == [2, 2, 1]

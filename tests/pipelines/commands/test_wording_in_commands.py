@@ -65,10 +65,8 @@ def test_metadata_tables_leave_missing_values_empty():
     from assets.presentation import table
 
     shown = table([{"gate": "recovery", "measured": None}, {"gate": "acceptance_length", "measured": 1.5}])
-    assert [dict(record.data) for record in shown.records] == [
-        {"gate": "recovery", "measured": None},
-        {"gate": "acceptance_length", "measured": 1.5},
-    ]
+    expected = [{"gate": "recovery", "measured": None}, {"gate": "acceptance_length", "measured": 1.5}]
+    assert [dict(record.data) for record in shown.records] == expected
     assert [(column.name, column.type) for column in shown.schema.columns] == [("gate", "string"), ("measured", "float")]
     assert [column.type for column in table([{"rows": 3, "passed": True}]).schema.columns] == ["int", "bool"]
     assert table([]).md_str == "(none)"

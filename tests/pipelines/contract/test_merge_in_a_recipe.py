@@ -68,14 +68,8 @@ def test_the_stage_hands_over_the_models_that_the_recipe_lists(tmp_path, content
         draft = registry.draft(kind, name, name, ("model_ops/jobs/job.py",), {}, [])
         (draft.directory / "what.txt").write_text(name)
         registry.finish(draft, {})
-    done = dg.materialize(
-        [models.merged_model],
-        resources={
-            "workshop": Workshop(registry, Launcher(), threads=1),
-            "policy": recipe.policy,
-            "merge_settings": recipe.merge,
-        },
-    )
+    resources = {"workshop": Workshop(registry, Launcher(), threads=1), "policy": recipe.policy, "merge_settings": recipe.merge}
+    done = dg.materialize([models.merged_model], resources=resources)
     made = registry.current("model", "merged_model")
     assert done.success and json.loads((registry.directory(made) / "given.json").read_text()) == inputs
     outside = [item.name for item in made.inputs if item.kind == "external"]

@@ -1,6 +1,10 @@
 """Recipes: three keys are enough; every mistake is one sentence that names the field and what would be right."""
 
+from datetime import date
+from pathlib import Path
+
 import pytest
+import yaml
 
 from pipelines.contract.recipe import load_recipe, read_recipe
 from pipelines.contract.text import RecipeProblemsError
@@ -55,11 +59,8 @@ def test_a_drafter_that_is_a_language_model_begins_from_the_student_or_from_a_di
     off = "student: {enabled: false}\nspeculator: {architecture: draft_model"
     assert load_recipe(write(tmp_path, SMALLEST + off + ", draft_model: small}\n")).policy.drafter_from is None
     refuses(tmp_path, SMALLEST + off + "}\n", "enable the student, or name a directory")
-    refuses(
-        tmp_path,
-        SMALLEST + "speculator: {architecture: draft_model, draft_model: none}\n",
-        r"speculator.draft_model: there is no directory .*; give the directory of a small language",
-    )
+    said = r"speculator.draft_model: there is no directory .*; give the directory of a small language"
+    refuses(tmp_path, SMALLEST + "speculator: {architecture: draft_model, draft_model: none}\n", said)
 
 
 def test_a_base_model_s_own_layer_drafts_where_it_has_one(tmp_path):
@@ -69,23 +70,16 @@ def test_a_base_model_s_own_layer_drafts_where_it_has_one(tmp_path):
     own = load_recipe(write(tmp_path, SMALLEST.replace("tiny", "./mimo") + "speculator: {architecture: mtp}\n"))
     assert own.policy.drafter_from == "base_model" and own.policy.served == "quantized_model" and not own.policy.drafting_model
     assert own.quantize.mtp_layer and not load_recipe(write(tmp_path, SMALLEST)).quantize.mtp_layer
-    refuses(
-        tmp_path,
-        SMALLEST.replace("tiny", "./mimo") + "quantize: {mtp_layer: false}\nspeculator: {architecture: mtp}\n",
-        r"leave quantize\.mtp_layer out",
-    )
-    given = load_recipe(
-        write(tmp_path, SMALLEST.replace("tiny", "./mimo") + "speculator: {architecture: mtp, mtp_layer: mimo}\n")
-    )
+    said = SMALLEST.replace("tiny", "./mimo") + "quantize: {mtp_layer: false}\nspeculator: {architecture: mtp}\n"
+    refuses(tmp_path, said, r"leave quantize\.mtp_layer out")
+    said = SMALLEST.replace("tiny", "./mimo") + "speculator: {architecture: mtp, mtp_layer: mimo}\n"
+    given = load_recipe(write(tmp_path, said))
     assert given.policy.drafter_from is None and given.speculator.mtp_layer == str(tmp_path / "mimo")
 
 
 def test_a_share_of_a_previous_drafter_asks_for_one(tmp_path):
-    refuses(
-        tmp_path,
-        SMALLEST + "speculator: {previous_share: 0.5}\n",
-        r"previous_share is set and nothing is continued: set speculator\.continue_from",
-    )
+    said = r"previous_share is set and nothing is continued: set speculator\.continue_from"
+    refuses(tmp_path, SMALLEST + "speculator: {previous_share: 0.5}\n", said)
     going_on = load_recipe(write(tmp_path, SMALLEST + "speculator: {previous_share: 0.5, continue_from: last}\n"))
     assert going_on.speculator.previous_share == 0.5
 
@@ -101,11 +95,8 @@ def test_a_students_base_is_a_directory_relative_to_the_recipe(tmp_path):
     recipe = load_recipe(write(tmp_path, text))
     assert recipe.student.base == str(small.resolve())
     assert read_recipe(recipe.as_text(), base=tmp_path / "elsewhere").student.base == str(small.resolve())
-    refuses(
-        tmp_path,
-        SMALLEST + "student: {base: ./none}\n",
-        r"student\.base: there is no directory .*/none; give the directory of a model",
-    )
+    said = r"student\.base: there is no directory .*/none; give the directory of a model"
+    refuses(tmp_path, SMALLEST + "student: {base: ./none}\n", said)
     refuses(tmp_path, SMALLEST + "student: {base: ./models/small, layers: 2}\n", "layers and base are both given")
 
 
@@ -119,11 +110,8 @@ def test_the_evaluations_server_is_an_interpreter_relative_to_the_recipe_and_its
     again = read_recipe(recipe.as_text(), base=tmp_path / "elsewhere")
     assert again.evaluate_settings.server == recipe.evaluation.server
     for wrong in ("./none", "./venv"):
-        refuses(
-            tmp_path,
-            SMALLEST + f"evaluation: {{server: {{python: {wrong}}}}}\n",
-            r"evaluation\.server\.python: there is no program .*; give a Python interpreter",
-        )
+        said = r"evaluation\.server\.python: there is no program .*; give a Python interpreter"
+        refuses(tmp_path, SMALLEST + f"evaluation: {{server: {{python: {wrong}}}}}\n", said)
 
 
 def test_the_rollouts_server_and_drafter_are_found_from_the_recipe(tmp_path):
@@ -146,11 +134,8 @@ def test_the_rollouts_server_and_drafter_are_found_from_the_recipe(tmp_path):
 
 @pytest.mark.parametrize("word", ["--port", "--host=0.0.0.0", "--trust_remote_code", "--speculative-config", "--api-key"])
 def test_what_the_evaluation_chooses_for_its_server_is_no_argument(tmp_path, word):
-    refuses(
-        tmp_path,
-        SMALLEST + f"evaluation: {{server: {{arguments: ['{word}', '1']}}}}\n",
-        "the evaluation chooses models, address and drafter itself",
-    )
+    said = SMALLEST + f"evaluation: {{server: {{arguments: ['{word}', '1']}}}}\n"
+    refuses(tmp_path, said, "the evaluation chooses models, address and drafter itself")
 
 
 def test_a_revision_is_of_a_base_on_the_hub(tmp_path):
@@ -158,9 +143,73 @@ def test_a_revision_is_of_a_base_on_the_hub(tmp_path):
     hub = SMALLEST.replace("tiny", "company/base") + "base_revision: v2.1/main\n"
     assert load_recipe(write(tmp_path, hub)).base_revision == "v2.1/main"
     for name in ("tiny", "./base", "base"):
-        refuses(
-            tmp_path,
-            SMALLEST.replace("tiny", name) + "base_revision: v2\n",
-            r"base_revision: it is v2, and base_model is not on the Hugging Face Hub; leave it out",
-        )
+        said = r"base_revision: it is v2, and base_model is not on the Hugging Face Hub; leave it out"
+        refuses(tmp_path, SMALLEST.replace("tiny", name) + "base_revision: v2\n", said)
     refuses(tmp_path, hub.replace("v2.1/main", "'a b'"), "base_revision")
+
+
+TEXT = "workload: shop\nbase_model: tiny\nsources: {gateway: {uri: logs}}\nfirst_day: 2026-06-01\nsft: {steps: 3, learning_rate: 1e-3}\n"
+VALUES = {
+    "workload": "shop",
+    "base_model": "tiny",
+    "sources": {"gateway": {"uri": "logs"}},
+    "first_day": date(2026, 6, 1),
+    "sft": {"steps": 3, "learning_rate": 1e-3},
+}
+
+
+def test_a_file_its_text_and_its_values_are_the_same_recipe(tmp_path):
+    (tmp_path / "shop.yaml").write_text(TEXT)
+    of_file = load_recipe(tmp_path / "shop.yaml")
+    assert of_file.sources["gateway"].uri == str(tmp_path / "logs")
+    assert of_file == read_recipe(TEXT, tmp_path) == read_recipe(VALUES, tmp_path)
+    assert read_recipe(TEXT, tmp_path / "elsewhere").digest != of_file.digest
+
+
+def test_text_and_values_are_refused_in_the_sentences_of_a_file(tmp_path):
+    wrong = TEXT.replace("steps: 3", "stps: 3, epochs: '2'")
+    (tmp_path / "shop.yaml").write_text(wrong)
+    said = []
+    for read in (
+        lambda: load_recipe(tmp_path / "shop.yaml"),
+        lambda: read_recipe(wrong, tmp_path),
+        lambda: read_recipe(yaml.safe_load(wrong.replace("1e-3", "1.0e-3")), tmp_path),
+    ):
+        with pytest.raises(RecipeProblemsError) as refused:
+            read()
+        said.append(refused.value)
+    assert len({frozenset(map(str, error.problems)) for error in said}) == 1
+    assert str(said[1]).startswith("the recipe line 5: sft.")
+    assert str(said[2]).startswith("the recipe: sft.")
+
+
+@pytest.mark.parametrize("values", [{"workload": object()}, {("a", "b"): 1}])
+def test_values_that_no_recipe_holds_are_one_sentence(values):
+    with pytest.raises(RecipeProblemsError, match="the recipe: holds a value that no recipe can hold"):
+        read_recipe(values, Path.cwd())
+
+
+def test_the_copy_of_a_recipe_holds_absolute_paths_and_is_the_same_recipe(tmp_path, monkeypatch):
+    for folder in ("mimo", "small", "vectors"):
+        (tmp_path / folder).mkdir()
+    more = (
+        "evals: {held: {uri: e.jsonl}}\nseeds: {s: {uri: s.jsonl}}\n"
+        "curation: {semantic_duplicates: {enabled: true, model: vectors}}\n"
+        "speculator: {architecture: draft_model, draft_model: small}\n"
+    )
+    recipe = read_recipe(TEXT.replace("tiny", "./mimo") + more, tmp_path)
+    copy = recipe.as_text()
+    monkeypatch.chdir("/")
+    again = read_recipe(copy, Path("/nowhere"))
+    assert again.model_dump() == recipe.model_dump() and again.digest == recipe.digest
+    assert again.base_model == str(tmp_path / "mimo") and again.speculator.draft_model == str(tmp_path / "small")
+    assert again.curation.semantic_duplicates.model == str(tmp_path / "vectors")
+    assert "logs" in copy and str(tmp_path / "logs") in copy and "evaluation" not in copy  # defaults are not written down
+
+
+def test_the_shipped_recipes_survive_being_copied():
+    from pipelines.storage.locations import RECIPES
+
+    for path in RECIPES.glob("*.yaml"):
+        recipe = load_recipe(path)
+        assert read_recipe(recipe.as_text(), Path("/nowhere")).digest == recipe.digest

@@ -12,8 +12,7 @@ from pipelines.cli import app
 from pipelines.contract import reference_page
 from pipelines.contract.keys import keys_of
 from pipelines.contract.recipe import Recipe, load_recipe
-from pipelines.contract.reference_page import chapters, reference
-from pipelines.contract.schema import json_schema
+from pipelines.contract.reference_page import chapters, json_schema, reference
 from pipelines.contract.text import RecipeProblemsError, read_text
 from pipelines.storage.locations import RECIPES
 from tests.pipelines.contract.wrong_recipes import recipe_with, unlike_keys

@@ -135,10 +135,8 @@ def test_from_the_endpoint_to_the_models_that_learn_its_answers(tmp_path):
         assert dg.materialize(
             [assets[0], assets[1]], resources={name: value for name, value in given.items() if name != "student_settings"}
         ).success
-        dg.materialize(
-            [assets[0]],
-            resources={name: given[name] for name in ("workshop", "policy", "teacher_settings", "curation_settings")},
-        )
+        resources = {name: given[name] for name in ("workshop", "policy", "teacher_settings", "curation_settings")}
+        dg.materialize([assets[0]], resources=resources)
         assert len(seen) == 4  # the second run reuses the dataset
     taught, model = registry.current("dataset", "teacher_answers"), registry.current("model", "sft_model")
     assert launcher.jobs["sft"] == {"model": "base_model", "dataset": "teacher_answers"}

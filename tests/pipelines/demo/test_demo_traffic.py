@@ -7,8 +7,8 @@ from datetime import date
 
 import pytest
 
+from pipelines.demo.records import TURN_CHARACTERS, make_turn, readable_functions
 from pipelines.demo.traffic import TrafficError, card_number, write_traffic
-from pipelines.demo.turns import TURN_CHARACTERS, make_turn, readable_functions
 
 
 @pytest.fixture(scope="module")

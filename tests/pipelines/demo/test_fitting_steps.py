@@ -7,8 +7,9 @@ import pytest
 from rich.console import Console
 
 from pipelines.contract.recipe import load_recipe, read_recipe
-from pipelines.demo.demo import FULL, QUICK, USED, _say, demo_recipe, fit_steps, keep, stored_share
+from pipelines.demo.demo import FULL, QUICK, USED, _say, _time_section, demo_recipe, fit_steps, keep, stored_share
 from pipelines.planning.stage_times import Speed
+from pipelines.running.outcome import Outcome
 from pipelines.storage.locations import RECIPES
 
 SLOW, FAST = Speed(60.0, "float32"), Speed(1_000.0, "bfloat16")
@@ -73,3 +74,29 @@ def test_the_recipe_that_runs_is_written_beside_the_lake(tmp_path, monkeypatch):
     assert load_recipe(own).sft.steps == round(200 * choice.share)
     monkeypatch.chdir(RECIPES.parent)
     assert demo_recipe(FULL, chosen(FULL, FAST)) == RECIPES / "demo.yaml"
+
+
+PREDICTED = {"interactions": 2.0, "sft_model": 30.0, "release_candidate": 3.0, "around the steps": 18.0}
+
+
+def test_a_fresh_demo_is_compared_with_what_was_predicted_and_its_budget():
+    section = _time_section(Outcome(seconds=dict.fromkeys(PREDICTED, 1.0), peak_memory_mb=900.0), PREDICTED, 180)
+    assert section.columns == ["stage", "seconds", "predicted", "peak memory (MB)"]
+    assert section.rows[-1] == ["in all", "4.0", "53", "900"]
+    assert "reused" not in section.note and "The budget is 180 s" in section.note
+
+
+def test_reused_stages_are_not_judged():
+    seconds = {"interactions": 0.2, "sft_model": 0.2, "release_candidate": 1.0}
+    outcome = Outcome(seconds=seconds, reused={"interactions", "sft_model"})
+    section = _time_section(outcome, PREDICTED, 180)
+    rows = {row[0]: row[1:] for row in section.rows}
+    assert rows["sft_model"] == ["reused", "", ""]
+    assert rows["release_candidate"][:2] == ["1.0", "3"]
+    assert rows["in all"][1] == "21"
+    assert "2 stages were finished by an earlier run" in section.note
+
+
+def test_one_reused_stage_is_said_in_the_singular():
+    expected = "1 stage was finished by an earlier run and reused: its prediction is not counted"
+    assert expected in _time_section(Outcome(reused={"traffic"}), PREDICTED, 180).note

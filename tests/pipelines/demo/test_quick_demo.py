@@ -14,13 +14,8 @@ from tests.reports import process_report
 
 
 def python(*words, folder, **environment):
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "2", **environment},
-    )
+    env = {**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "2", **environment}
+    done = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, env=env)
     assert done.returncode == 0, process_report(done)
     return done.stdout
 

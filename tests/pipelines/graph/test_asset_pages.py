@@ -13,8 +13,7 @@ import pytest
 from assets.questions import _OF_TABLES, about_endpoint, about_table
 from assets.stories import in_short
 from model_ops.evaluation.measurement import PAIRED
-from pipelines.graph.job_definitions import failure_in_one_sentence, sentence_of
-from pipelines.graph.staleness import longest_pause
+from pipelines.graph.schedules import failure_in_one_sentence, longest_pause, sentence_of
 from resources.catalog.build import rebuild
 from resources.catalog.catalog import query
 from resources.lake.lake import LakeLayout
@@ -32,13 +31,8 @@ def specs(tmp_path, more=""):
 
 def test_tags_find_assets_by_job_and_by_what_they_make(tmp_path):
     found = specs(tmp_path, "datasets: {named: {best: {}}}\n")
-    assert {name for name, node in found.items() if node.tags["makes"] == "model"} == {
-        "base_model",
-        "sft_model",
-        "student_model",
-        "quantized_model",
-        "speculator",
-    }
+    expected = {"base_model", "sft_model", "student_model", "quantized_model", "speculator"}
+    assert {name for name, node in found.items() if node.tags["makes"] == "model"} == expected
     assert found["traffic_digest"].tags["job"] == "logs" and found["best"].tags["makes"] == "dataset"
     assert {node.tags["workload"] for node in found.values()} == {"math-tutor"}
 
@@ -85,10 +79,8 @@ def story(name, kind="model", directory=None, config=None, **metrics):
 
 def test_pages_of_the_main_assets_begin_with_their_story(tmp_path):
     counts = {"read": 10, "kept": 7, "dropped": {"clean: error": 2}, "quarantined": {"ingest: wrong_type": 1}}
-    assert story("curated_interactions", "dataset", records=counts) == [
-        "- 10 records read: 7 kept (70%), 2 dropped, 1 in quarantine",
-        "- most often for error 2, wrong_type 1",
-    ]
+    expected = ["- 10 records read: 7 kept (70%), 2 dropped, 1 in quarantine", "- most often for error 2, wrong_type 1"]
+    assert story("curated_interactions", "dataset", records=counts) == expected
     trained = {"steps": 15, "tokens": 30_312, "tokens_per_second": 4_005.2, "rows": 214, "loss": 6.01, "cut_rows": 1}
     losses = {"before_validation_loss": 7.1, "validation_loss": 5.9, "saved_validation_loss": 5.91}
     assert story("sft_model", **trained, **losses, dropped_rows=0, config={"method": "lora"}) == [
@@ -129,9 +121,8 @@ def said(error):
 
 
 def test_a_failed_step_says_one_sentence_in_the_log_of_its_run():
-    assert said(ManifestError("there is no sft_dataset yet:\n  run it first")) == [
-        "sft_model: there is no sft_dataset yet: run it first"
-    ]
+    expected = ["sft_model: there is no sft_dataset yet: run it first"]
+    assert said(ManifestError("there is no sft_dataset yet:\n  run it first")) == expected
 
 
 def test_an_error_that_is_not_meant_for_a_person_is_named_without_its_message():

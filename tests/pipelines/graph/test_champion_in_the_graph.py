@@ -1,7 +1,6 @@
 """The evaluation compares with the champion's model and drafter, and a release that is worse than them is refused.
 
-The real assets, workshop, registry and lake; in the worker's place stands one that writes a report.
-"""
+The real assets, workshop, registry and lake; in the worker's place stands one that writes a report."""
 
 import json
 
@@ -178,9 +177,8 @@ def test_a_better_champion_refuses_the_release(tmp_path, monkeypatch, worse, ref
     assert dg.materialize([reports.evaluation_report, release_assets.release_candidate], resources=resources).success
     assert launcher.inputs["champion"] == ("sft_model", served_now.version) and launcher.inputs["target"][0] == "sft_model"
     assert launcher.inputs["served"][0] == "served_answers", "the logged temperature counts without a drafter too"
-    assert [item.version for item in registry.current("dataset", "evaluation_report").inputs if item.pinned] == [
-        served_now.version
-    ]
+    expected = [served_now.version]
+    assert [item.version for item in registry.current("dataset", "evaluation_report").inputs if item.pinned] == expected
     release = registry.directory(registry.current("release", "release"))
     problems = recheck(lake, release)
     assert bool(problems) == refused and not [each for each in problems if "gate loss_above_champion: 0.1 nats" not in each]

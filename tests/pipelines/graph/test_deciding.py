@@ -20,9 +20,8 @@ NOW = datetime(2026, 6, 5, 9, tzinfo=UTC)
 
 
 def tick(lake, recipe, instance, cursor=None, now=NOW, **settings):
-    return deciding.tick(
-        lake, replace(recipe.facts, decide=recipe.automation.decide.model_copy(update=settings)), instance, cursor, now
-    )
+    decide = recipe.automation.decide.model_copy(update=settings)
+    return deciding.tick(lake, replace(recipe.facts, decide=decide), instance, cursor, now)
 
 
 def test_a_new_day_asks_for_one_run_and_a_lost_cursor_asks_for_the_same(lake, recipe, instance):
@@ -53,9 +52,8 @@ def test_a_run_that_is_there_is_not_asked_for_again_and_its_end_is_settled(lake,
 def test_a_killed_run_that_the_daemon_starts_again_is_still_at_work(lake, recipe, instance, monkeypatch):
     log_day(lake, date(2026, 6, 4), 400)
     found = tick(lake, recipe, instance)
-    run = dg.DagsterRun(
-        job_name="train", tags={DECISION_TAG: found.run_requests[0].run_key}, status=dg.DagsterRunStatus.STARTED
-    )
+    tags = {DECISION_TAG: found.run_requests[0].run_key}
+    run = dg.DagsterRun(job_name="train", tags=tags, status=dg.DagsterRunStatus.STARTED)
     instance.add_run(run)
     instance.report_run_failed(run)
     instance.add_run_tags(run.run_id, {"dagster/will_retry": "true"})

@@ -59,37 +59,25 @@ def champion(lake):
 
 def test_approve_and_roll_back_move_the_alias_with_name_reason_and_run(lake, decide, make_release):
     first, second = make_release(lake, 1), make_release(lake, 2)
-    assert (
-        decide("approve", release=first.name, name="Ana", reason="read 20 answers")
-        == f"champion moved from none to {first.name}"
-    )
+    expected = f"champion moved from none to {first.name}"
+    assert decide("approve", release=first.name, name="Ana", reason="read 20 answers") == expected
     digest = read_manifest(second).digest
-    assert (
-        decide("approve", release=second.name[:6], name="Bob", digest=digest[:8])
-        == f"champion moved from {first.name} to {second.name}"
-    )
-    assert (
-        decide("rollback", name="Ana", reason="rude", champion=second.name)
-        == f"champion moved from {second.name} back to {first.name}"
-    )
-    rows = query(
-        lake, "select action, who, identity_from, reason from approvals where action in ('approved', 'rolled back') order by ts"
-    ).to_pylist()
-    assert [(row["action"], row["who"], row["reason"]) for row in rows] == [
-        ("approved", "Ana", "read 20 answers"),
-        ("approved", "Bob", None),
-        ("rolled back", "Ana", "rude"),
-    ]
+    expected = f"champion moved from {first.name} to {second.name}"
+    assert decide("approve", release=second.name[:6], name="Bob", digest=digest[:8]) == expected
+    expected = f"champion moved from {second.name} back to {first.name}"
+    assert decide("rollback", name="Ana", reason="rude", champion=second.name) == expected
+    said = "select action, who, identity_from, reason from approvals where action in ('approved', 'rolled back') order by ts"
+    rows = query(lake, said).to_pylist()
+    expected = [("approved", "Ana", "read 20 answers"), ("approved", "Bob", None), ("rolled back", "Ana", "rude")]
+    assert [(row["action"], row["who"], row["reason"]) for row in rows] == expected
     assert all(row["identity_from"].startswith("Dagster UI, run ") for row in rows)
 
 
 def test_a_rejected_candidate_stays_away_until_it_is_approved(lake, decide, make_release):
     release = make_release(lake, 1)
     Endpoint(lake, "tutor").nominate(ReleaseRef.of(release))
-    assert (
-        decide("reject", release=release.name, name="Ana", reason="too long")
-        == f"release {release.name} is rejected; the champion stays"
-    )
+    expected = f"release {release.name} is rejected; the champion stays"
+    assert decide("reject", release=release.name, name="Ana", reason="too long") == expected
     assert Endpoint(lake, "tutor").read().candidate is None and champion(lake) is None
 
 
@@ -103,9 +91,8 @@ def test_the_form_offers_no_release_that_missed_a_gate(lake, make_release):
 
 def test_two_people_are_needed_where_the_recipe_says_so(lake, decide, make_release):
     release = make_release(lake, 1, policy=ReleasePolicy(people=2))
-    assert "approved by Ana; one more person must approve it; no alias moved" in decide(
-        "approve", release=release.name, name="Ana"
-    )
+    expected = "approved by Ana; one more person must approve it; no alias moved"
+    assert expected in decide("approve", release=release.name, name="Ana")
     assert "one more person" in decide("approve", release=release.name, name="Ana") and champion(lake) is None
     assert decide("approve", release=release.name, name="Bob") == f"champion moved from none to {release.name}"
 

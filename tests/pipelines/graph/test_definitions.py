@@ -90,15 +90,8 @@ def described(tmp_path):
 def test_everything_in_the_ui_has_a_description(tmp_path):
     found = described(tmp_path)
     kinds = [name.split()[0] for name in found]
-    assert {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)} == {
-        "asset": 22,
-        "check": 11,
-        "job": 7,
-        "schedule": 2,
-        "sensor": 2,
-        "resource": 19,
-        "config": 19,
-    }
+    expected = {"asset": 22, "check": 11, "job": 7, "schedule": 2, "sensor": 2, "resource": 19, "config": 19}
+    assert {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)} == expected
     assert [name for name, text in found.items() if not text or len(text) < 30 or not text[0].isupper()] == []
 
 
@@ -187,13 +180,8 @@ def test_two_jobs_do_not_share_an_asset(tmp_path):
     graph = load(tmp_path)
     logs = graph.resolve_job_def("logs").asset_layer.executable_asset_keys
     train = graph.resolve_job_def("train").asset_layer.executable_asset_keys
-    assert {key.path[-1] for key in logs} == {
-        "interactions",
-        "feedback",
-        "cleaned_interactions",
-        "traffic_digest",
-        "drift_report",
-    }
+    expected = {"interactions", "feedback", "cleaned_interactions", "traffic_digest", "drift_report"}
+    assert {key.path[-1] for key in logs} == expected
     assert not logs & train
     assert len(train) == 15
 

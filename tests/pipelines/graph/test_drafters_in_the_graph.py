@@ -1,7 +1,6 @@
 """What the graph's own assets hand to the worker for drafters that begin from another stage: the student, the base model.
 
-The real assets, workshop, registry and lake; in the worker's place stands one that writes down its job.
-"""
+The real assets, workshop, registry and lake; in the worker's place stands one that writes down its job."""
 
 import json
 

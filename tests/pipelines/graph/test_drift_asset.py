@@ -59,11 +59,8 @@ def run(lake, last):
     days = dg.DailyPartitionsDefinition(start_date=FIRST.isoformat())
     [asset] = dg.load_assets_from_modules([assets.drift_report], key_prefix="tutor")
     asset = asset.map_asset_specs(lambda spec: spec.replace_attributes(partitions_def=days))
-    return dg.materialize(
-        [asset],
-        resources=resources,
-        tags={"dagster/asset_partition_range_start": FIRST.isoformat(), "dagster/asset_partition_range_end": last.isoformat()},
-    )
+    tags = {"dagster/asset_partition_range_start": FIRST.isoformat(), "dagster/asset_partition_range_end": last.isoformat()}
+    return dg.materialize([asset], resources=resources, tags=tags)
 
 
 def check(lake):

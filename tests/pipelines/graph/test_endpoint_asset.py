@@ -35,9 +35,8 @@ def test_a_candidate_waits_for_a_person_whose_reason_goes_with_the_move(lake, ma
     assert run(lake, "person") is None
     approve(lake, release, ANA)
     assert run(lake, "person") == release.name
-    assert query(lake, "select action, who, reason from approvals").to_pylist() == [
-        {"action": action, "who": "ana", "reason": "read 20 answers"} for action in ("approved", "promoted")
-    ]
+    expected = [{"action": action, "who": "ana", "reason": "read 20 answers"} for action in ("approved", "promoted")]
+    assert query(lake, "select action, who, reason from approvals").to_pylist() == expected
 
 
 def test_automatic_approval_serves_what_nobody_decided_on_and_nothing_that_was_taken_back(lake, make_release):

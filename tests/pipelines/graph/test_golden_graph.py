@@ -1,7 +1,6 @@
 """The graph is the golden one: every asset, check, job, schedule and sensor, and what each depends on.
 
-After a change on purpose: `python -m tests.golden.graph.dump` writes it anew; read the difference.
-"""
+After a change on purpose: `python -m tests.golden.graph.dump` writes it anew; read the difference."""
 
 import json
 

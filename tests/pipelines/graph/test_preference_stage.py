@@ -49,9 +49,8 @@ def test_every_choice_of_stages_reads_what_it_makes_and_each_model_starts_from_t
             continue
         policy = recipe_with(tmp_path, on).policy
         made = {found.name for found in STAGES} - set(policy.disabled)
-        assert [f"{name}_model" in policy.stages for name in ("preference", "rft")] == [
-            name in on for name in ("preference", "rft")
-        ]
+        expected = [name in on for name in ("preference", "rft")]
+        assert [f"{name}_model" in policy.stages for name in ("preference", "rft")] == expected
         for reader, declared in reads:
             if reader.name in made:
                 assert set(reader.reads(policy, reader, declared)) <= made, (sorted(on), reader.name, declared)

@@ -7,7 +7,7 @@ import numpy as np
 
 from benchmarks.served_series import windows
 from pipelines.contract.recipe import load_recipe
-from pipelines.graph.release_watch import release_watch
+from pipelines.graph.sensors import release_watch
 from resources.endpoints.approvals import approve
 from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint

@@ -94,13 +94,8 @@ def test_the_graph_reads_the_dataset_that_the_stage_names(tmp_path):
     path.write_text(json.dumps({**STAGED, "first_day": "2026-06-01"}))
     graph = definitions(path, tmp_path / "lake").resolve_asset_graph()
     key = dg.AssetKey(["tutor", "second_sft_model"])
-    assert {parent.path[-1] for parent in graph.get(key).parent_keys} == {
-        "sft_model",
-        "best",
-        "served_answers",
-        "length_report",
-        "traffic_digest",
-    }
+    expected = {"sft_model", "best", "served_answers", "length_report", "traffic_digest"}
+    assert {parent.path[-1] for parent in graph.get(key).parent_keys} == expected
     assert dg.AssetKey(["tutor", "second_sft_model"]) in graph.get(dg.AssetKey(["tutor", "student_model"])).parent_keys
 
 
@@ -116,10 +111,8 @@ class InProcess:
 
 
 def chat(number):
-    return [
-        {"role": "user", "content": f"write add_{number}"},
-        {"role": "assistant", "content": f"def add_{number}(a, b):\n    return a + b * {number}\n"},
-    ]
+    said = f"def add_{number}(a, b):\n    return a + b * {number}\n"
+    return [{"role": "user", "content": f"write add_{number}"}, {"role": "assistant", "content": said}]
 
 
 def dataset(registry, name, train, held):

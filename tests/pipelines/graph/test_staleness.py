@@ -2,6 +2,7 @@
 re-read."""
 
 from datetime import date
+from types import SimpleNamespace
 
 import dagster as dg
 import pyarrow as pa
@@ -9,11 +10,14 @@ import pytest
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
 
+import pipelines.graph.schedules as module
 from pipelines.graph.recipe_graph import definitions
+from pipelines.graph.schedules import clear_after
 from resources.artefacts.registry import Registry
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables
 from resources.workshop.workshop import Workshop
+from tests.pipelines.graph.test_definitions import load
 
 RECIPE = "workload: shop\nbase_model: tiny\nsources: {gateway: {uri: logs}}\nfirst_day: 2026-06-01\nlast_day: 2026-06-05\n"
 BEHIND = {
@@ -80,9 +84,8 @@ class Shop:
         return made
 
     def write(self, day, *given):
-        self.tables.replace(
-            "cleaned_interactions", rows(*((day, *row) for row in given)), workload="shop", dt=[date(2026, 6, day)]
-        )
+        dt = [date(2026, 6, day)]
+        self.tables.replace("cleaned_interactions", rows(*((day, *row) for row in given)), workload="shop", dt=dt)
 
     def look(self):
         dg.materialize([self.digest], instance=self.instance, resources={"workshop": self.workshop})
@@ -115,9 +118,8 @@ def test_new_rows_make_the_training_side_out_of_date_and_nothing_else_does(shop)
 
     shop.write(2, ("b", "good day"))
     shop.look()
-    assert shop.status(StaleStatus.STALE) == {
-        name: [("traffic_digest", "has a new dependency data version")] for name in BEHIND
-    }
+    expected = {name: [("traffic_digest", "has a new dependency data version")] for name in BEHIND}
+    assert shop.status(StaleStatus.STALE) == expected
     shop.train()
     assert shop.status(StaleStatus.STALE) == {}
 
@@ -146,3 +148,54 @@ def test_without_the_digest_dagster_leaves_out_a_dependency_on_all_days(shop):
     dg.materialize([days], partition_key="2026-06-02", instance=shop.instance)
     shop.graph = dg.Definitions(assets=[days, trained]).resolve_asset_graph()
     assert "trained" in shop.status(StaleStatus.FRESH)
+
+
+def test_a_recipe_with_retention_has_a_job_that_removes_old_rows(tmp_path):
+    assert "retention" not in {job.name for job in load(tmp_path).get_repository_def().get_all_jobs()}
+    tables = Tables(LakeLayout.open(tmp_path / "lake"))
+    row = {"workload": "math-tutor", "dt": date(2026, 6, 1), "interaction_id": "i"}
+    tables.append("interactions", pa.Table.from_pylist([row], schema=SCHEMAS["interactions"]))
+    graph = load(tmp_path, "retention: {rows_days: 30}\n")
+    [schedule] = [each for each in graph.get_repository_def().schedule_defs if each.name == "nightly_retention"]
+    assert schedule.default_status == dg.DefaultScheduleStatus.RUNNING and schedule.job_name == "retention"
+    assert graph.resolve_job_def("retention").execute_in_process(instance=dg.DagsterInstance.ephemeral()).success
+    assert tables.rows_by_day("interactions", "math-tutor") == {}
+    assert sum(tables.rows_by_day("retired", "math-tutor").values()) == 1
+
+
+EVERYTHING = {"sft_model", "speculator"}
+
+
+def cleared(monkeypatch, job="train", failed=0, selection=("sft_model", "speculator"), instance=True, run=True):
+    """What remove_leftovers was asked for; None where it was not asked."""
+    asked, said = [], []
+    found = SimpleNamespace(sentence=lambda: "removed unfinished sft_model 1a2b3c4d5e6f (stopped 2026-11-01, 1.2 GB)")
+    monkeypatch.setattr(module, "remove_leftovers", lambda *words: asked.append(words) or [found])
+    monkeypatch.setattr(module, "relay", said.append)
+    context = SimpleNamespace(
+        run=run
+        and SimpleNamespace(
+            run_id="r",
+            job_name=job,
+            asset_selection=selection and frozenset(dg.AssetKey(["tutor", name]) for name in selection),
+        ),
+        instance=instance and SimpleNamespace(get_run_stats=lambda _: SimpleNamespace(steps_failed=failed)),
+        log=None,
+    )
+    clear_after(context, "lake", "tutor", 60.0, EVERYTHING)
+    assert len(said) == len(asked)
+    return asked[0] if asked else None
+
+
+def test_a_whole_run_clears_everything_of_its_workload(monkeypatch):
+    assert cleared(monkeypatch) == ("lake", "tutor", 60.0, None)
+    assert cleared(monkeypatch, selection=None) == ("lake", "tutor", 60.0, None)
+
+
+def test_a_part_of_the_graph_clears_its_own_assets(monkeypatch):
+    assert cleared(monkeypatch, selection=("sft_model",)) == ("lake", "tutor", 60.0, {"sft_model"})
+
+
+@pytest.mark.parametrize("how", [{"job": "logs"}, {"failed": 1}, {"run": None}, {"instance": None}])
+def test_reading_logs_or_failing_clears_nothing(monkeypatch, how):
+    assert cleared(monkeypatch, **how) is None

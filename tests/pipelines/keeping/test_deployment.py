@@ -233,15 +233,8 @@ def test_the_files_are_written_again_and_bad_input_writes_nothing(recipes, tmp_p
 
 
 def test_words_of_systemd():
-    assert [systemd_word(word) for word in ("plain/word", "two words", "50%", "$HOME", 'a"b', "a\\b", "")] == [
-        "plain/word",
-        '"two words"',
-        '"50%%"',
-        '"$$HOME"',
-        '"a\\"b"',
-        '"a\\\\b"',
-        '""',
-    ]
+    expected = ["plain/word", '"two words"', '"50%%"', '"$$HOME"', '"a\\"b"', '"a\\\\b"', '""']
+    assert [systemd_word(word) for word in ("plain/word", "two words", "50%", "$HOME", 'a"b', "a\\b", "")] == expected
     assert systemd_assignment("A=$1 %") == '"A=$1 %%"'
     with pytest.raises(UiError, match="control character"):
         systemd_text("a\nb")

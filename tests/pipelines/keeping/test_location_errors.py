@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from pipelines.keeping.keeper import ServerState, UpState, write_state
 from pipelines.keeping.supervisor import location_errors
-from pipelines.keeping.up_state import ServerState, UpState, write_state
 from resources.lake.lake import LakeLayout
 from resources.launching.processes import this_process
 from tests.loopback import loopback
@@ -62,9 +62,8 @@ def test_check_ends_with_1_where_a_recipe_is_not_loaded(cli, tmp_path):
         state = UpState(this_process(), socket.gethostname(), since, lake.place, servers, url)
         write_state(lake.dagster_home, state)
         said = cli("up", "--check", "--lake", lake.root, check=1)
-        assert "the recipe of club cannot be loaded, so it has no sensors and no jobs: DagsterInvalid" in " ".join(
-            said.stderr.split()
-        )
+        expected = "the recipe of club cannot be loaded, so it has no sensors and no jobs: DagsterInvalid"
+        assert expected in " ".join(said.stderr.split())
         found = json.loads(cli("up", "--check", "--lake", lake.root, "--format", "json", check=1).stdout)
         assert found["running"]
         assert found["not_loaded"] == {"club": "DagsterInvalidDefinitionError: Conflicting definitions of 'x'"}

@@ -23,11 +23,8 @@ ENDED = ("SUCCESS", "FAILURE", "CANCELED")
 def launched(address, job, step, form):
     """The status of a run that the Launchpad would start, and the message of the step that failed."""
     variables = {"job": job, "config": json.dumps({"ops": {step: {"config": form}}}), "location": "tutor"}
-    request = urllib.request.Request(
-        f"{address}/graphql",
-        headers={"content-type": "application/json"},
-        data=json.dumps({"query": LAUNCH, "variables": variables}).encode(),
-    )
+    data = json.dumps({"query": LAUNCH, "variables": variables}).encode()
+    request = urllib.request.Request(f"{address}/graphql", headers={"content-type": "application/json"}, data=data)
     answer = json.loads(urllib.request.urlopen(request, timeout=60).read())["data"]["launchRun"]
     assert answer["__typename"] == "LaunchRunSuccess", answer
     run, deadline = answer["run"]["runId"], time.monotonic() + 120

@@ -14,9 +14,11 @@ from dataclasses import replace
 import psutil
 import pytest
 
+from benchmarks.postgres_server import NoPostgres
+from benchmarks.up_faults import faults
+from pipelines.keeping.keeper import ServerState, UpState, folder_of, read_state, write_state
 from pipelines.keeping.supervisor import untold_channels
 from pipelines.keeping.up_servers import UpSettings, WorkloadServer, serving_of, up_servers
-from pipelines.keeping.up_state import ServerState, UpState, folder_of, read_state, write_state
 from resources.lake.lake import LakeLayout
 from resources.launching.processes import this_process
 from tests.command import PROJECT
@@ -81,15 +83,13 @@ def test_a_channel_whose_variable_is_not_set_is_named(recipe, monkeypatch):
     monkeypatch.setenv("SLACK", "http://127.0.0.1:9")
     monkeypatch.delenv("HOOK", raising=False)
     (recipe.parent / "broken.yaml").write_text("workload: [")
-    assert list(untold_channels([recipe, recipe.parent / "broken.yaml"])) == [
-        "shop.yaml: nothing can be told through alerts.webhook: the environment variable HOOK is not set here"
-    ]
+    expected = ["shop.yaml: nothing can be told through alerts.webhook: the environment variable HOOK is not set here"]
+    assert list(untold_channels([recipe, recipe.parent / "broken.yaml"])) == expected
 
 
 def test_logs_go_into_a_folder(cli, recipe):
-    assert f"--logs {recipe}: a file is there; name a folder" in " ".join(
-        cli("up", recipe, "--logs", recipe, check=2).stderr.split()
-    )
+    expected = f"--logs {recipe}: a file is there; name a folder"
+    assert expected in " ".join(cli("up", recipe, "--logs", recipe, check=2).stderr.split())
 
 
 def test_a_broken_recipe_and_a_missing_one_start_nothing(cli, recipe, tmp_path):
@@ -230,3 +230,18 @@ def test_killed_servers_come_back_a_second_one_is_refused_and_nothing_is_left(re
     finally:
         first.process.kill()
     until(lambda: not of_the_lake(tmp_path), STARTS_S)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("with_database", [False, True])
+def test_kills_lose_nothing(with_database, monkeypatch):
+    for name in ("MILLRACE_HOME", "MILLRACE_LAKE", "MILLRACE_POSTGRES", "DAGSTER_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    try:
+        found = faults(kills=6 if with_database else 5, days=2, with_database=with_database, between_s=(5.0, 20.0))
+    except NoPostgres as error:
+        pytest.skip(str(error))
+    assert {name: found[name] for name in ("lost", "twice", "uncleaned", "stuck", "left")} == dict.fromkeys(
+        ("lost", "twice", "uncleaned", "stuck", "left"), 0
+    ), found
+    assert found["cursor"] and found["kills"] >= 4

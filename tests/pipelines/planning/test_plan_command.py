@@ -1,8 +1,16 @@
 """`millrace plan` as a person uses it."""
 
 import json
+from types import SimpleNamespace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+
+from benchmarks.finished_artefact import finished_artefact
+from pipelines.planning.training_plan import dataset_tokens, estimated_seconds
+from resources.artefacts.registry import Registry
+from resources.lake.lake import LakeLayout
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("plan command")]
 
@@ -69,19 +77,15 @@ def test_what_cannot_be_planned_is_said_in_a_sentence(cli, recipe):
     assert "unknown device" in cli("plan", recipe(), "--gpus", "8xFOO", check=2).stderr
     hub = cli("plan", recipe(base="nobody/nothing-7B"), "--gpus", "H100", check=2, HF_HUB_OFFLINE="1").stderr
     assert "nobody/nothing-7B is an id on a hub" in hub and "config.json is enough" in hub
-    assert (
-        "--stage quantize: choose sft or student"
-        in cli("plan", recipe(), "--gpus", "H100", "--stage", "quantize", check=2).stderr
-    )
+    expected = "--stage quantize: choose sft or student"
+    assert expected in cli("plan", recipe(), "--gpus", "H100", "--stage", "quantize", check=2).stderr
     nowhere = cli("plan", recipe(), "--gpus", "H100", "--lake", recipe().parent / "nowhere", check=2).stderr
     assert "nowhere" in nowhere and "Traceback" not in nowhere
     later = cli("plan", recipe(), "--gpus", "8xH100", MILLRACE_LAKE=str(recipe().parent / "later"))  # a first run makes it
     assert "to paste into the recipe" in later.stdout
     off = recipe(more="student: {enabled: false}\n")
-    assert (
-        "--stage student: this recipe switches it off (student.enabled)"
-        in cli("plan", off, "--gpus", "H100", "--stage", "student", check=2).stderr
-    )
+    expected = "--stage student: this recipe switches it off (student.enabled)"
+    assert expected in cli("plan", off, "--gpus", "H100", "--stage", "student", check=2).stderr
 
 
 def test_a_family_that_cannot_be_trained_is_refused(cli, recipe, tmp_path):
@@ -117,3 +121,22 @@ def test_a_tiny_model_is_not_cut_over_eight_devices():
     text = console.export_text()
     assert "1 of 8 devices: this model is so small" in text
     assert "MFLOP a token" in text and "0.0 GFLOP" not in text and "None" not in text
+
+
+def test_tokens_are_counted_or_estimated_from_characters(tmp_path):
+    lake = LakeLayout.open(tmp_path / "lake")
+    assert dataset_tokens(None, "shop") is None and dataset_tokens(lake, "shop") is None
+    rows = pa.table(
+        {"messages": ["x" * 400, "y" * 200, None], "text": [None, None, "z" * 100], "token_ids": [[1] * 7, None, None]}
+    )
+    finished_artefact(
+        Registry(lake, "shop"), "dataset", "sft_dataset", {}, [], lambda home: pq.write_table(rows, home / "train.parquet")
+    )
+    assert dataset_tokens(lake, "shop") == 700 / 4 + 7
+
+
+@pytest.mark.parametrize(("steps", "tokens", "seconds"), [(10, None, 10.0), (None, 4_000, 80.0), (None, None, None)])
+def test_epochs_cost_as_many_seconds_as_the_dataset_has_tokens(steps, tokens, seconds):
+    plan = SimpleNamespace(tokens_per_second=100.0)
+    settings = SimpleNamespace(steps=steps, tokens_per_step=100, epochs=2.0)
+    assert estimated_seconds(plan, settings, tokens) == seconds

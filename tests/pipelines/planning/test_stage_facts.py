@@ -8,9 +8,9 @@ from model_ops.machine import precision
 from model_ops.machine.devices import DEVICES, parse_devices
 from model_ops.planning.memory_plan import CPU_PROCESS_GIB, GIB
 from pipelines.contract.recipe import read_recipe
-from pipelines.planning import stage_facts as module
+from pipelines.planning import stage_times as module
 from pipelines.planning import worker_memory as workers
-from pipelines.planning.stage_facts import StageFacts, stage_facts
+from pipelines.planning.stage_times import StageFacts, stage_facts
 from pipelines.planning.training_plan import config_of, plan_recipe, settings_of
 from pipelines.planning.worker_memory import worker_memory
 from tests.thorough_cases import thorough_except
@@ -96,9 +96,5 @@ def test_of_what_all_methods_share_the_fastest_measurement_counts(tmp_path, monk
     parts = {True: {"row_s": 2.0, "step_s": 3.0}, False: {"row_s": 1.0, "step_s": 5.0}}
     monkeypatch.setattr(workers, "cached_measurement", lambda kind, key, measure, form: parts[key[-1] > 0])
     monkeypatch.setattr(workers, "worker_memory", lambda *given: [])
-    assert dict(workers.measured(recipe, None)) == {
-        "rates lora row_s": 1.0,
-        "rates lora step_s": 3.0,
-        "rates full row_s": 1.0,
-        "rates full step_s": 5.0,
-    }
+    expected = {"rates lora row_s": 1.0, "rates lora step_s": 3.0, "rates full row_s": 1.0, "rates full step_s": 5.0}
+    assert dict(workers.measured(recipe, None)) == expected

@@ -12,8 +12,7 @@ from model_ops.planning.memory_plan import MemoryOf
 from model_ops.planning.shape_rates import ShapeRates
 from pipelines.contract.recipe import load_recipe, read_recipe
 from pipelines.planning import stage_times as module
-from pipelines.planning.stage_facts import StageFacts
-from pipelines.planning.stage_times import Speed, TrafficSize, speed_of, stage_seconds
+from pipelines.planning.stage_times import Speed, StageFacts, TrafficSize, speed_of, stage_seconds
 from pipelines.planning.training_plan import SAID
 from pipelines.storage.locations import RECIPES
 from resources.stages.table import STAGES, stage

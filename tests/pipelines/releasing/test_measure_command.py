@@ -37,9 +37,8 @@ def test_two_servers_are_compared_on_the_same_prompts(cli, prompts):
 def test_misuse_and_failing_servers_are_one_sentence(cli, prompts, tmp_path):
     assert "is the server running" in cli("measure", "http://127.0.0.1:9", prompts, check=1).stderr
     assert "give one or more numbers" in cli("measure", "http://127.0.0.1:9", prompts, "--concurrency", "0", check=2).stderr
-    assert (
-        "holds no key: set it" in cli("measure", "http://127.0.0.1:9", prompts, "--api-key-env", "NO_SUCH_KEY", check=2).stderr
-    )
+    expected = "holds no key: set it"
+    assert expected in cli("measure", "http://127.0.0.1:9", prompts, "--api-key-env", "NO_SUCH_KEY", check=2).stderr
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"prompt": "x"}\n')
     assert "row 0 has no messages" in cli("measure", "http://127.0.0.1:9", bad, check=2).stderr

@@ -11,6 +11,9 @@ from model_ops.jobs.job import CheckFailed, Misuse, UserError
 from pipelines.cli import app
 from pipelines.commands import release as commands
 from resources.catalog.catalog import query
+from resources.endpoints import approvals
+from resources.endpoints.approvals import approve_release
+from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
 
@@ -106,7 +109,6 @@ def test_an_approval_is_asked_for_at_a_terminal_and_a_script_names_the_version(l
 
 
 def test_a_rollback_to_weights_that_learnt_erased_rows_needs_a_yes(lake, call, make_release, monkeypatch):
-    from resources.endpoints import approvals
 
     a, b = make_release(lake, 1), make_release(lake, 2)
     for directory in (a, b):
@@ -155,9 +157,8 @@ def test_two_rollbacks_and_a_named_one(lake, call, make_release):
     assert isinstance(stuck.exception, CheckFailed) and "no previous release" in str(stuck.exception)
     assert isinstance(call("rollback", "tutor", "--to", c.name[:4]).exception, Misuse) and champion(lake) == a.name
     assert call("rollback", "tutor", "--to", c.name[:6]).exit_code == 0 and champion(lake) == c.name
-    assert query(lake, "select release from champions").to_pylist() == [
-        {"release": directory.name} for directory in (a, b, c, b, a, c)
-    ]
+    expected = [{"release": directory.name} for directory in (a, b, c, b, a, c)]
+    assert query(lake, "select release from champions").to_pylist() == expected
 
 
 def test_withdrawing_keeps_the_champion_and_is_undone_by_an_approval(lake, call, make_release):
@@ -168,10 +169,8 @@ def test_withdrawing_keeps_the_champion_and_is_undone_by_an_approval(lake, call,
     assert "millrace rollback tutor" in str(call("withdraw", c.name).exception)
     call("rollback", "tutor")
     assert champion(lake) == a.name
-    assert query(lake, "select standing, count(*) n from releases group by all order by all").to_pylist() == [
-        {"standing": "approved", "n": 1},
-        {"standing": "withdrawn", "n": 2},
-    ]
+    expected = [{"standing": "approved", "n": 1}, {"standing": "withdrawn", "n": 2}]
+    assert query(lake, "select standing, count(*) n from releases group by all order by all").to_pylist() == expected
 
 
 def test_a_gate_that_is_missed_is_shown_and_refused(lake, call, make_release):
@@ -231,10 +230,8 @@ def test_a_further_alias_names_an_approved_release_until_it_is_withdrawn_or_remo
         call("approve", directory.name)
     assert f"canary names release {a.name}" in call("promote", a.name, "--to", "canary").output
     assert Endpoint(lake, "tutor").read().named == {"canary": a.name} and champion(lake) == b.name
-    assert query(lake, "select aliases from releases order by is_champion").to_pylist() == [
-        {"aliases": ["canary"]},
-        {"aliases": []},
-    ]
+    expected = [{"aliases": ["canary"]}, {"aliases": []}]
+    assert query(lake, "select aliases from releases order by is_champion").to_pylist() == expected
     for name in ("champion", "Canary", "a/b", ""):
         assert "cannot be the name of an alias" in str(call("promote", a.name, "--to", name).exception)
     call("withdraw", a.name)
@@ -267,3 +264,26 @@ def test_what_signs_and_packs_says_what_is_missing(lake, call, make_release, tmp
     assert "set MILLRACE_SIGNING_KEY" in str(call("sign", release.name).exception)
     assert "is not signed" in str(call("package", release.name, str(tmp_path / "out.tar")).exception)
     assert not (tmp_path / "out.tar").exists()
+
+
+@pytest.mark.parametrize(
+    ("shown", "yes", "allowed"), [("", False, False), ("it learnt 3 erased rows", False, True), ("", True, True)]
+)
+def test_a_yes_to_erased_rows_counts_only_where_they_were_shown(tmp_path, make_release, monkeypatch, shown, yes, allowed):
+    lake, asked = LakeLayout.open(tmp_path / "lake"), []
+    old, new = make_release(lake, 1), make_release(lake, 2)
+    for release in (old, new):
+        approve_release(lake, release, Actor("ana", "MILLRACE_USER"))
+
+    def roll_back(*_, though_tainted):
+        asked.append(though_tainted)
+        raise Misuse("enough")
+
+    monkeypatch.setenv("MILLRACE_USER", "ana")
+    monkeypatch.setattr(commands, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr(commands.typer, "confirm", lambda question: True)
+    monkeypatch.setattr(approvals, "taint_of", lambda *_: shown)
+    monkeypatch.setattr(approvals, "roll_back", roll_back)
+    with pytest.raises(Misuse, match="enough"):
+        commands.rollback("tutor", yes=yes, lake=str(lake.root))
+    assert asked == [allowed]

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from model_ops.jobs.job import Misuse, UserError
 from pipelines.cli import app
 from pipelines.status.decisions_text import print_requests
-from pipelines.storage.lake_recipes import remember
+from pipelines.storage.locations import remember
 from resources.deciding.decisions import Decisions
 from resources.deciding.policy import decide
 from resources.deciding.requests import Requests
@@ -66,12 +66,8 @@ def test_a_request_is_kept_told_and_listed_until_it_is_withdrawn(lake, call):
         said
         == f"request {request.request_id} is kept: the sensor `decide` decides it at its next tick, if it is on and the daemon runs\n"
     )
-    assert (request.by, request.identity_from, request.action, request.despite) == (
-        "ana",
-        "MILLRACE_USER",
-        "drafter_new",
-        ("quiet",),
-    )
+    expected = ("ana", "MILLRACE_USER", "drafter_new", ("quiet",))
+    assert (request.by, request.identity_from, request.action, request.despite) == expected
     assert "nothing was added" in call("shop", *BECAUSE, "--action", "drafter_new", "--despite", "quiet").output
     listed = CliRunner().invoke(app, ["decisions", "shop", "--lake", str(lake.root)]).output
     assert f"Not decided yet, request {request.request_id} of " in listed

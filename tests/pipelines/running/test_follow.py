@@ -26,28 +26,18 @@ def watch(tmp_path, lines):
 
 
 def test_steps_are_timed_and_shown_with_their_budget(tmp_path):
-    outcome, text = watch(
-        tmp_path,
-        [
-            '{"event": "step", "step": "sft_model", "state": "started", "at": 100.0}',
-            '{"event": "progress", "phase": "training", "done": 5, "total": 10, "unit": "steps", "rate": 2.0, "eta_s": 3}',
-            '{"event": "step", "step": "sft_model", "state": "finished", "at": 112.5}',
-        ],
-    )
+    said = '{"event": "progress", "phase": "training", "done": 5, "total": 10, "unit": "steps", "rate": 2.0, "eta_s": 3}'
+    message = '{"event": "step", "step": "sft_model", "state": "finished", "at": 112.5}'
+    outcome, text = watch(tmp_path, ['{"event": "step", "step": "sft_model", "state": "started", "at": 100.0}', said, message])
     assert outcome.seconds == {"sft_model": 12.5}
     assert "sft_model" in text
     assert "12.5 s of about 90 s" in text
 
 
 def test_a_failed_step_and_a_refusal_leave_their_sentences(tmp_path):
-    outcome, text = watch(
-        tmp_path,
-        [
-            '{"event": "step", "step": "sft_model", "state": "started", "at": 1.0}',
-            '{"event": "step", "step": "sft_model", "state": "failed", "at": 2.0, "message": "the tokenizer is missing"}',
-            '{"event": "refused", "message": "no log objects"}',
-        ],
-    )
+    said = '{"event": "step", "step": "sft_model", "state": "started", "at": 1.0}'
+    message = '{"event": "step", "step": "sft_model", "state": "failed", "at": 2.0, "message": "the tokenizer is missing"}'
+    outcome, text = watch(tmp_path, [said, message, '{"event": "refused", "message": "no log objects"}'])
     assert outcome.messages == ["sft_model: the tokenizer is missing", "no log objects"]
     assert "✗ sft_model" in text and outcome.seconds == {"sft_model": 1.0} and outcome.finished == []
 
@@ -61,13 +51,8 @@ def test_a_check_that_fails_is_said(tmp_path):
 
 
 def test_a_workers_warning_and_note_are_shown_as_they_are(tmp_path):
-    _, text = watch(
-        tmp_path,
-        [
-            '{"event": "warning", "message": "checkpoint step-4 is torn [1/2]"}',
-            '{"event": "note", "message": "no pinned memory here"}',
-        ],
-    )
+    said = '{"event": "warning", "message": "checkpoint step-4 is torn [1/2]"}'
+    _, text = watch(tmp_path, [said, '{"event": "note", "message": "no pinned memory here"}'])
     assert "! checkpoint step-4 is torn [1/2]" in text
     assert "no pinned memory here" in text
 
@@ -117,12 +102,9 @@ def test_a_step_that_waits_for_another_run_says_so_once(monkeypatch):
     said = []
     monkeypatch.setattr(module, "relay", said.append)
     listener = module._Listener({"sft_model"}, None)
-    event = SimpleNamespace(
-        step_key="toy__sft_model",
-        event_type=dg.DagsterEventType.ENGINE_EVENT,
-        is_step_event=True,
-        message="Step still blocked by limit for pool worker",
-    )
+    event_type = dg.DagsterEventType.ENGINE_EVENT
+    message = "Step still blocked by limit for pool worker"
+    event = SimpleNamespace(step_key="toy__sft_model", event_type=event_type, is_step_event=True, message=message)
     for _ in range(3):
         listener(SimpleNamespace(dagster_event=event, timestamp=1.0))
     assert said == [

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from assets.ownership import LAKE_POOL, WORKER_POOL
-from pipelines.graph.job_definitions import JOB_TAG
+from pipelines.graph.schedules import JOB_TAG
 from pipelines.running.daemon import ASKED, COULD_NOT, MOST, RETRIED_AS, WILL_RETRY, LostRetries
 from pipelines.running.instance import fail_dead_runs, open_instance, set_pools
 from resources.lake.lake import LakeLayout

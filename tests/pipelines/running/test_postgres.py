@@ -97,9 +97,8 @@ def test_a_real_server_holds_the_history_and_one_daemon_at_a_time(server, tmp_pa
     with open_instance(lake) as instance:
         done = work.execute_in_process(instance=instance)
         dead = instance.create_run_for_job(work, tags={PROCESS_TAG: "999999@5.00"}, status=dg.DagsterRunStatus.STARTED)
-        elsewhere = instance.create_run_for_job(
-            work, tags={PROCESS_TAG: "999999@5.00", HOST_TAG: "another"}, status=dg.DagsterRunStatus.STARTED
-        )
+        tags = {PROCESS_TAG: "999999@5.00", HOST_TAG: "another"}
+        elsewhere = instance.create_run_for_job(work, tags=tags, status=dg.DagsterRunStatus.STARTED)
         assert {run.run_id: run.is_alive for run in running(lake)} == {dead.run_id: False, elsewhere.run_id: None}
         assert fail_dead_runs(instance) == [dead.run_id]
         server.restart(kill=True)

@@ -11,11 +11,13 @@ import pytest
 import yaml
 from rich.console import Console
 
-from pipelines.contract.recipe import load_recipe
+from model_ops.files import hub
+from pipelines.contract.recipe import load_recipe, read_recipe
 from pipelines.status import status_text
 from pipelines.status.lake_status import EndpointStatus, RunStatus, Status, status_of
+from pipelines.status.planned_versions import planned_versions
 from pipelines.status.status_text import print_status
-from pipelines.storage.lake_recipes import remember
+from pipelines.storage.locations import remember
 from resources.artefacts.registry import Registry
 from resources.endpoints.approvals import approve, withdraw
 from resources.endpoints.endpoint_log import Actor
@@ -23,9 +25,10 @@ from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables
 from resources.launching.run_history import JOB_TAG
-from resources.manifests.manifest import Input
+from resources.manifests.manifest import Input, external_input
 from resources.releases.gate_result import GateResult
 from resources.releases.release import Part, Release, ReleaseRef
+from resources.workshop.training_job import outside_name
 from tests.resources.inspecting.test_survey import PAIR, put
 from tests.resources.interaction_rows import interaction
 
@@ -201,9 +204,8 @@ def test_a_killed_run_is_said(lake):
     folder = lake.dagster_home / "history"
     folder.mkdir(parents=True)
     with sqlite3.connect(folder / "runs.db") as history:
-        history.execute(
-            "create table runs (id integer, run_id text, pipeline_name text, status text, start_time float, end_time float)"
-        )
+        said = "create table runs (id integer, run_id text, pipeline_name text, status text, start_time float, end_time float)"
+        history.execute(said)
         history.execute("create table run_tags (run_id text, key text, value text)")
         history.execute("insert into runs values (1, 'abcdef0123', 'train', 'STARTED', 1000.0, null)")
         history.execute("insert into run_tags values ('abcdef0123', 'millrace/process', '999999@5.00')")
@@ -216,9 +218,8 @@ def test_a_recipe_hears_of_its_own_runs(lake, tmp_path):
     folder = lake.dagster_home / "history"
     folder.mkdir(parents=True)
     with sqlite3.connect(folder / "runs.db") as history:
-        history.execute(
-            "create table runs (id integer, run_id text, pipeline_name text, status text, start_time float, end_time float)"
-        )
+        said = "create table runs (id integer, run_id text, pipeline_name text, status text, start_time float, end_time float)"
+        history.execute(said)
         history.execute("create table run_tags (run_id text, key text, value text)")
         history.execute("insert into runs values (1, 'abcdef0123', 'train', 'FAILURE', 900.0, 950.0)")
         history.execute("insert into run_tags values ('abcdef0123', ?, 'other/train')", (JOB_TAG,))
@@ -320,3 +321,32 @@ def test_a_gate_that_has_nothing_to_compare_with_is_none_that_holds():
     status_text._print_endpoint(EndpointStatus(candidate="abc", gates=gates), Console(file=text, width=200))
     assert "  gates of abc that hold: recovery\n" in text.getvalue()
     assert "  gates of abc that have too few items to tell: accuracy_kept\n" in text.getvalue()
+
+
+@pytest.mark.parametrize(("commit", "branch"), [("a" * 40, None), (None, None), ("a" * 40, "v2")])
+def test_an_imported_base_is_as_it_would_be_made_now(tmp_path, monkeypatch, commit, branch):
+    monkeypatch.setattr(hub, "imported_commit", lambda *_: pytest.fail("the Hub is not asked"))
+    recipe = read_recipe(
+        {
+            "workload": "shop",
+            "base_model": "company/base",
+            "sources": {"gateway": {"uri": "logs"}},
+            **({"base_revision": branch} if branch else {}),
+        },
+        tmp_path,
+    )
+    lake = LakeLayout.open(tmp_path / "lake")
+    registry = Registry(lake, "shop")
+    draft = registry.draft(
+        "model",
+        "base_model",
+        "import_base",
+        ("model_ops/operations/import_base.py",),
+        {"model": "company/base", "revision": commit, "mtp_layer": False},
+        [external_input(outside_name("company/base", branch or ""))],
+    )
+    draft.directory.mkdir(parents=True, exist_ok=True)
+    (draft.directory / "config.json").write_text("{}")
+    made = registry.finish(draft, {})
+    planned = planned_versions(recipe, lake, lambda *_: None)["base_model"]
+    assert planned.version == made.version and planned.differs_from(made) == ""

@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.demo.traffic import write_traffic
 from pipelines.terminal.inspection_text import print_inspection
-from pipelines.terminal.plain_console import PlainConsole
+from pipelines.terminal.shared_options import PlainConsole
 from resources.inspecting.findings import verdicts_of
 from resources.inspecting.inspection import InspectError, _uri_of, inspect
 from resources.inspecting.inspection_page import day_bars, sections, short, write_page
