@@ -4,7 +4,7 @@ checks of what a server will load.
 Start with `model_directory.py` (load, save, read the config), then `attention.py` (the packed attention) and `isolation.py`
 (families that carry a state along the row). `blockwise.py` reads one block at a time, for models larger than memory;
 `verify_model.py` compares a directory with its config; `float_weights.py` turns a quantized base into float weights;
-`gguf_file.py` exports to llama.cpp.
+`gguf_base.py` reads a file of llama.cpp, `gguf_file.py` writes one.
 """
 
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from model_ops.models.end_of_text import add_end_of_text, end_of_text_ids
     from model_ops.models.experts import use_grouped_experts
     from model_ops.models.float_weights import write_float_weights
+    from model_ops.models.gguf_base import gguf_directory
     from model_ops.models.isolation import FAILURES, isolate_documents, keeps_apart
     from model_ops.models.model_directory import (
         check_model,
