@@ -85,7 +85,7 @@ class LocalPath:
         if self.directory_of is not None and Path(place).is_file():
             return str(self.directory_of(Path(place)))
         if must_exist and not Path(place).is_dir():
-            raise ValueError(f"there is no directory {place}; give {self.give}")
+            raise ValueError(f"there is no {'file' if place.endswith('.gguf') else 'directory'} {place}; give {self.give}")
         if must_exist and self.check is not None:
             self.check(Path(place))
         return place

@@ -15,7 +15,7 @@ from typing import Literal
 
 from model_ops.files import library_sources
 
-Kind = Literal["write", "complete", "explain"]
+Kind = Literal["write", "complete", "explain", "mail"]
 KINDS: tuple[Kind, ...] = ("write", "complete", "explain")
 
 SOURCE_CHARACTERS = (80, 900)
@@ -48,9 +48,9 @@ class Function:
 
 @dataclass(frozen=True)
 class DemoTurn:
-    """One question with its answer."""
+    """One question with its answer. function: what a question about code is about."""
 
-    function: Function
+    function: Function | None
     kind: Kind
     question: str
     answer: str
