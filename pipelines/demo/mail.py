@@ -10,9 +10,11 @@ from pipelines.demo.turns import DemoTurn
 
 _ITEMS = (
     "desk lamp, wool blanket, coffee grinder, rain jacket, garden hose, oak shelf, bike helmet, tea kettle, floor rug, "
-    "phone case, hiking boots, bread knife, wall clock, yoga mat, office chair, table fan, picture frame, cast iron pan, "
-    "camping tent, winter gloves, water filter, toy train, guitar stand, bath towel, reading light, salad bowl, travel bag, "
-    "plant pot, door mat, mixing bowl, bed frame, snow shovel, hair dryer, tool box, running shoes, sun hat"
+    "phone case, bread knife, wall clock, yoga mat, office chair, table fan, picture frame, cast iron pan, camping tent, "
+    "water filter, toy train, guitar stand, bath towel, reading light, salad bowl, travel bag, plant pot, sewing machine, "
+    "fishing rod, cutting board, spice rack, paper shredder, laptop sleeve, bean bag, card game, soup ladle, winter coat, "
+    "step ladder, pepper mill, dog basket, swimming pool, piano stool, garden bench, letter box, alarm clock, door mat, "
+    "mixing bowl, bed frame, snow shovel, hair dryer, tool box, running belt, sun hat"
 )
 _NAMES = "Ada Lin Omar Eva Noah Mia Ivan Rosa Kofi Yuki Lena Samir Paula Jonas Aisha Marco"
 ITEMS, NAMES = _ITEMS.split(", "), _NAMES.split()
@@ -121,7 +123,7 @@ def mails(count: int, rng: random.Random, held_out: bool = False) -> list[DemoTu
 
 
 def _mail(team: str, request: str, item: str, rng: random.Random) -> DemoTurn:
-    has_order, urgent = rng.random() < (0.3 if team == "sales" else 0.85), rng.random() < 0.35
+    has_order, urgent = rng.random() < (0.3 if team == "sales" else 0.85), rng.random() < 0.5
     order = f"{rng.choice('ABCDEFGHKLMNPRST')}-{rng.randrange(10_000, 100_000)}" if has_order else None
     sentences: Sequence[str] = [request.format(item=item), *([rng.choice(ORDERS).format(order=order)] if order else [])]
     if rng.random() < 0.5:
