@@ -49,6 +49,15 @@ def test_scores_come_before_loss_and_what_contradicts_is_said():
     assert [each.gain.sampling for each in gains([score(), score(sampling="sampled")], "base")] == ["sampled"]
 
 
+def test_both_sides_of_a_score_are_named_where_both_have_intervals():
+    own = score(value=0.7, low=0.6, high=0.8).model_copy(update={"what": "accuracy", "against": ""})
+    base = own.model_copy(update={"of": "base", "value": 0.5, "low": 0.4, "high": 0.6})
+    both = "score on maths 0.700 (0.600 to 0.800) instead of 0.500 (0.400 to 0.600): +0.200 (95 %: +0.100 to +0.300"
+    assert both in said(score(), own, base)
+    assert "score on maths +0.200 (95 %" in said(score(), own)
+    assert "score on maths +0.200 (95 %" in said(score(), own, base.model_copy(update={"low": None, "high": None}))
+
+
 @pytest.mark.parametrize(("divergence", "shows"), [(0.2, True), (0.001, False)])
 def test_pairs_count_only_where_the_model_moved(divergence, shows):
     pairs = measured("preference_accuracy", "sft", value=0.8, low=0.7, high=0.9, counted="pairs", unit="share")
