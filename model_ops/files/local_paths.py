@@ -41,6 +41,8 @@ class LocalPath:
     """Texts that name something else than a path."""
     check: Callable[[Path], None] | None = None
     """Refuses an existing directory with a ModelError."""
+    directory_of: Callable[[Path], Path] | None = None
+    """The directory that is taken for a file of a model. Raises ModelError."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.with_info_after_validator_function(self._checked, handler(source))
@@ -78,15 +80,17 @@ class LocalPath:
         place = self._absolute(value, home)
         if self.kind != "folder":
             place = str(Path(place).resolve())
+        if self.directory_of is not None and Path(place).is_file():
+            return str(self.directory_of(Path(place)))
         if must_exist and not Path(place).is_dir():
-            raise ValueError(f"there is no directory {place}; give {self.give}")
+            raise ValueError(f"there is no {'file' if place.endswith('.gguf') else 'directory'} {place}; give {self.give}")
         if must_exist and self.check is not None:
             self.check(Path(place))
         return place
 
     def _is_folder(self, value: str, home: Home) -> bool:
         try:
-            return value.startswith((".", "/", "~")) or (home.folder / value).is_dir()
+            return value.startswith((".", "/", "~")) or (home.folder / value).exists()
         except ValueError as error:  # a null byte
             raise _NoPathError from error
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from model_ops.models.bypass import Bypass, bypassed
     from model_ops.models.experts import use_grouped_experts
     from model_ops.models.float_weights import write_float_weights
+    from model_ops.models.gguf_base import gguf_directory
     from model_ops.models.isolation import FAILURES, isolate_documents, keeps_apart
     from model_ops.models.model_directory import (
         add_end_of_text,

@@ -11,7 +11,7 @@ from model_ops.adapters import base_of_adapter, is_adapter
 from model_ops.families import FAMILIES, known_config, parameters_of
 from model_ops.files import TensorFileError, read_directory
 from model_ops.jobs import Misuse, ModelError
-from model_ops.models import float_form
+from model_ops.models import float_form, gguf_directory
 
 TINY = "tiny"
 TINY_CONTEXT = 2_048
@@ -88,7 +88,10 @@ def look_at_base(name: str, home: Path | None = None) -> Base:
         size = _weight_bytes(directory, config)
         return Base(str(directory), "directory", config, size)
     if directory.is_file():
-        raise BaseModelError(f"base model {name} is a file; give the model's directory")
+        try:
+            return look_at_base(str(gguf_directory(directory)))
+        except ModelError as error:
+            raise BaseModelError(f"base model: {error}") from error
     if name.startswith((".", "/", "~")):
         said = f"base model {name}: there is no such directory; give one, a Hugging Face id (owner/name), or tiny"
         raise BaseModelError(said)

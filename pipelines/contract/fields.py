@@ -13,6 +13,7 @@ from model_ops.evaluation import EvaluationSettings
 from model_ops.files import LocalPath
 from model_ops.graders import GraderSettings
 from model_ops.jobs import Settings
+from model_ops.models import gguf_directory
 from model_ops.operations import (
     TRAINED,
     MergeSettings,
@@ -159,12 +160,17 @@ class RecipeFields(Settings):
     workload: Name = Field(description="Name of the workload, in asset keys and in the lake")
     base_model: Annotated[
         str,
-        Words("a Hugging Face id, a directory, or tiny"),
-        LocalPath("model or id", "a model's directory, an id such as Qwen/Qwen3-0.6B, or `tiny`", (TINY,)),
+        Words("a Hugging Face id, a directory, a GGUF file, or tiny"),
+        LocalPath(
+            "model or id",
+            "a model's directory, an id such as Qwen/Qwen3-0.6B, a GGUF file, or `tiny`",
+            (TINY,),
+            directory_of=gguf_directory,
+        ),
     ] = Field(
         min_length=1,
-        description="Model to start from: a Hugging Face id, a directory of a model or of a "
-        "PEFT adapter (merged into the model that it names), or `tiny` (a toy)",
+        description="Model to start from: a Hugging Face id, a directory of a model or of a PEFT adapter (merged into the "
+        "model that it names), a GGUF file of a Llama or Qwen (read into bfloat16), or `tiny` (a toy)",
     )
     base_revision: str | None = Field(
         None,

@@ -1,5 +1,7 @@
-"""`millrace demo`: runs the full pipeline on Python's own standard-library source, within a budget of seconds. Works in ./demo
-of the current folder (`--quick`: in ./demo/quick) and ends with tables of rows, losses, acceptance and seconds."""
+"""`millrace demo`: runs the full pipeline within a budget of seconds: on a real model and the mail of a shop, or, where that
+model cannot be had and for `--quick`, on a made model and Python's own standard-library source. Works in ./demo of the current
+folder (`--quick`: in ./demo/quick) and ends with what was gained and tables of rows, losses, acceptance and seconds.
+"""
 
 import json
 import os
@@ -7,14 +9,17 @@ import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from model_ops.files import write_json, write_text
 from model_ops.jobs import counted, duration
 from pipelines.contract import Recipe, read_recipe
+from pipelines.demo.model import LICENCE, LICENCE_FILE, NoModelError, fetch_model
 from pipelines.demo.traffic import write_traffic
 from pipelines.planning import Speed, TrafficSize, speed_of, stage_seconds
 from pipelines.running import Outcome, follow, submit
@@ -33,8 +38,8 @@ SHORTENED = (
     ("speculator", "prompts"),
     ("evaluation", "prompts"),
 )
-"""(section of the recipe, key): what a slow machine does less of. The first such key of the section counts. Rows of the
-evaluation stay: on a few of them the intervals of the gates are too wide to hold."""
+"""(section of the recipe, key): what a slow machine does less of, if the recipe has it. The first such key of the section
+counts. Rows of the evaluation stay: on a few of them the intervals of the gates are too wide to hold."""
 SHARES = tuple(round(1 - 0.05 * step, 2) for step in range(19))
 """From the whole recipe to a tenth of it, less than which no model learns anything."""
 USED = 0.85
@@ -63,12 +68,12 @@ def fit_steps(
 ) -> FittedSteps:
     """The largest share of the recipe's steps that is predicted to end within `budget` seconds, or the given one."""
     text = path.read_text(encoding="utf-8")
-    whole = _read(text, path)
+    whole = _read(text)
     speed = speed or speed_of(whole)
     predicted = {}
     for each in SHARES if share is None else (1.0, share):
         changed, left_out = shortened(text, each)
-        predicted[each] = stage_seconds(_read(changed, path), speed, traffic)
+        predicted[each] = stage_seconds(_read(changed), speed, traffic)
         if share is None and sum(predicted[each].values()) <= USED * budget:
             break
     return FittedSteps(each, changed, predicted[each], sum(predicted[1.0].values()), left_out, speed)
@@ -80,7 +85,7 @@ def shortened(text: str, share: float) -> tuple[str, list[str]]:
     for section, key in SHORTENED if share < 1 else ():
         match = re.search(rf"^{section}:(?:.|\n)*?\b{key}: (\d+)", text, re.MULTILINE)
         if match is None:
-            raise ValueError(f"the recipe has no {section}.{key} to shorten")
+            continue
         before = int(match[1])
         after = min(before, max(FEWEST[key], round(before * share)))
         text = text[: match.start(1)] + str(after) + text[match.end(1) :]
@@ -109,8 +114,9 @@ def keep(lake: Path, choice: FittedSteps) -> None:
     )
 
 
-def _read(text: str, path: Path) -> Recipe:
-    return read_recipe(text, path.parent)
+def _read(text: str) -> Recipe:
+    """Paths begin with ../demo: they start from any folder beside the current one's ./demo."""
+    return read_recipe(text, Path.cwd() / RECIPES.name)
 
 
 @dataclass(frozen=True)
@@ -123,18 +129,24 @@ class DemoSize:
     days: int
     budget: float
     command: str
+    workload: str = "code-assistant"
+    product: Literal["code", "mail"] = "code"
+    logs: str = "traffic"
+    """Folder of the logs."""
+    tokens: int = 200
+    """Of a typical record."""
 
     @property
     def traffic(self) -> TrafficSize:
-        return TrafficSize(round(1.1 * self.interactions), TOKENS_OF_A_RECORD)
+        return TrafficSize(round(1.1 * self.interactions), self.tokens)
 
 
-TOKENS_OF_A_RECORD, SECONDS_BEFORE = 200, 5
-"""And seconds in which the logs are written."""
+SECONDS_BEFORE = 5
+"""Seconds in which the logs are written."""
+REAL = DemoSize("mail.yaml", "demo", 1500, 7, 900, "millrace demo", "mail-desk", "mail", "mail", 85)
 FULL = DemoSize("demo.yaml", "demo", 6000, 7, 900, "millrace demo")
 QUICK = DemoSize("quick.yaml", "demo/quick", 400, 2, 180, "millrace demo --quick")
 
-WORKLOAD = "code-assistant"
 QUERIES = (
     "select stage, rule, kept, count(*) as interactions from decisions group by all order by all",
     "select dt, source, count(*) as interactions, round(avg(latency_ms)) as latency_ms from interactions "
@@ -143,9 +155,10 @@ QUERIES = (
 )
 
 
-def run_demo(console: Console, lake: str | Path | None, approved: bool, size: DemoSize = FULL) -> int:
+def run_demo(console: Console, lake: str | Path | None, approved: bool, size: DemoSize = REAL) -> int:
     """Runs the demo in the current folder and prints its closing tables. Returns the exit code."""
     began = time.monotonic()
+    size = _with_its_model(size, console)
     by = Actor.of_command("demo --approve") if approved else None  # fails for an unknown person now, not after the last step
     home = Path.cwd() / size.folder
     place = lake_location(home / size.recipe, lake or os.environ.get("MILLRACE_LAKE") or home / "lake")
@@ -156,8 +169,8 @@ def run_demo(console: Console, lake: str | Path | None, approved: bool, size: De
     if size is QUICK:
         console.print("This is the quick demo: its models are too small to mean anything. `millrace demo` trains larger ones.")
     _say(choice, size, share is not None, console)
-    traffic_there = (home / "traffic" / "planted.json").exists()
-    traffic_seconds = 0.0 if traffic_there else _write_traffic_timed(home / "traffic", size, console)
+    traffic_there = (home / size.logs / "planted.json").exists()
+    traffic_seconds = 0.0 if traffic_there else _write_traffic_timed(home / size.logs, size, console)
     run = submit(recipe, place)
     keep(place, choice)
     outcome = follow(run, console, choice.seconds)
@@ -169,14 +182,28 @@ def run_demo(console: Console, lake: str | Path | None, approved: bool, size: De
         if outcome.exit_code == 130:
             console.print(f"Stopped. Run [bold]{size.command}[/] again: it continues, and repeats nothing that is finished.")
         return outcome.exit_code
-    if by and (code := _let_through(LakeLayout.open(place), recipe, outcome, console, by)):
+    if by and (code := _let_through(LakeLayout.open(place), size.workload, recipe, outcome, console, by)):
         return code
     outcome.seconds["around the steps"] = time.monotonic() - began - sum(outcome.seconds.values())
-    registry = Registry(LakeLayout.open(place), WORKLOAD)
+    registry = Registry(LakeLayout.open(place), size.workload)
     release = read_release(registry.directory(registry.current("release", "release")))
-    summary = summarise(registry.lake, WORKLOAD, gates=release.gates)
+    summary = summarise(registry.lake, size.workload, gates=release.gates)
     _close(console, place, summary, outcome, size, choice)
     return 0
+
+
+def _with_its_model(size: DemoSize, console: Console) -> DemoSize:
+    """The size whose model can be had: fetches the real one."""
+    if size is not REAL:
+        return size
+    try:
+        file = fetch_model(Path.cwd() / size.folder / "model")
+    except NoModelError as error:
+        console.print(f"[yellow]No real model[/]: {escape(str(error))}. The demo takes one that it makes.", soft_wrap=True)
+        return FULL
+    licence = os.path.relpath(file.with_name(LICENCE_FILE))
+    console.print(f"The model: {file.stem}, {LICENCE} ({licence})", soft_wrap=True, highlight=False)
+    return REAL
 
 
 def demo_recipe(size: DemoSize, choice: FittedSteps) -> Path:
@@ -193,11 +220,15 @@ def demo_recipe(size: DemoSize, choice: FittedSteps) -> Path:
 
 
 def _say(choice: FittedSteps, size: DemoSize, was_chosen: bool, console: Console) -> None:
+    """Prints what each stage will take, and what was left out so that the demo ends in its budget."""
     total = sum(choice.seconds.values())
     rows = [[stage, f"{seconds:.0f}"] for stage, seconds in (choice.seconds | {"in all": total}).items()]
     console.print(_as_table(ReportSection("About how long", ["stage", "about seconds"], rows, "")))
-    said = f"Predicted from {choice.speed.gflops:,.0f} GFLOP/s in {choice.speed.precision}, measured on this machine."
-    console.print(said, soft_wrap=True, highlight=False)
+    console.print(
+        f"Predicted from {choice.speed.gflops:,.0f} GFLOP/s in {choice.speed.precision}, measured on this machine.",
+        soft_wrap=True,
+        highlight=False,
+    )
     budget = duration(size.budget)
     if choice.left_out:
         why = (
@@ -213,15 +244,15 @@ def _say(choice: FittedSteps, size: DemoSize, was_chosen: bool, console: Console
 def _write_traffic_timed(directory: Path, size: DemoSize, console: Console) -> float:
     """Writes the demo's logs, the same on every run; returns the seconds taken."""
     began = time.monotonic()
-    report = write_traffic(directory, size.interactions, size.days)
+    report = write_traffic(directory, size.interactions, size.days, product=size.product)
     seconds = time.monotonic() - began
     console.print(f"[green]✓[/] {'traffic':<22} {seconds:7.1f} s  {counted(report.records, 'log record')}")
     return seconds
 
 
-def _let_through(lake: LakeLayout, recipe: Path, outcome: Outcome, console: Console, by: Actor) -> int:
-    """Approves the candidate as `millrace approve` does, then runs the endpoint asset, which moves the alias."""
-    registry = Registry(lake, WORKLOAD)
+def _let_through(lake: LakeLayout, workload: str, recipe: Path, outcome: Outcome, console: Console, by: Actor) -> int:
+    """Does what `millrace approve` does: approves the candidate, then runs the endpoint asset, which moves the alias."""
+    registry = Registry(lake, workload)
     directory = registry.directory(registry.current("release", "release"))
     if approvals_of(lake, directory).missing:
         approve(lake, directory, by)

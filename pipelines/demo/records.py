@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from model_ops.files import library_sources
 
-Kind = Literal["write", "complete", "explain"]
+Kind = Literal["write", "complete", "explain", "mail"]
 KINDS: tuple[Kind, ...] = ("write", "complete", "explain")
 
 SOURCE_CHARACTERS = (80, 900)
@@ -55,7 +55,8 @@ class Function:
 class DemoTurn:
     """One question with its answer."""
 
-    function: Function
+    function: Function | None
+    """What a question about code is about."""
     kind: Kind
     question: str
     answer: str

@@ -1,5 +1,9 @@
-"""The demo's traffic: a code assistant's logs as a gateway would write them, about the standard library's own functions, with
-known numbers of typical faults (planted.json). The same arguments on the same Python give the same bytes."""
+"""The demo's traffic: logs as a gateway would write them, with known numbers of typical faults.
+
+A code assistant's questions and answers are the standard library's own functions; a mail desk's are in mail.py. The directory
+gets gateway/ (gzipped request/response pairs by hour), litellm/ (one day, one object per record), feedback/, seeds.jsonl,
+evals/ and planted.json (the report). The same arguments on the same Python give the same bytes.
+"""
 
 import json
 import random
@@ -7,10 +11,12 @@ import shutil
 from collections import Counter, defaultdict
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
 from model_ops.files import write_json, write_text
+from pipelines.demo.mail import mails
 from pipelines.demo.records import (
     KINDS,
     DemoExchange,
@@ -31,11 +37,13 @@ EMAIL, CARD = 0.01, 0.006
 CLIENTS: dict[str, tuple[str, str]] = {
     "ide-plugin": ("code-completion", "Reply with Python code only."),
     "chat-web": ("code-chat", "You help people who program in Python."),
+    "mail-desk": ("mail-desk", "You sort the mail of a shop."),
 }
 """Client -> its workload_id and its system prompt. Explanations are asked for in the chat only."""
 CHAT_WITHOUT_EXPLANATION = 0.15
 """Share of the conversations without an explanation that are in the chat too."""
 TURNS_OF_A_SESSION = ((1, 2, 3, 4), (0.35, 0.30, 0.20, 0.15))
+HELD_OUT_MAILS = 120
 HOUR_WEIGHTS = [1, 1, 1, 1, 1, 2, 3, 6, 10, 12, 12, 11, 9, 11, 12, 12, 11, 9, 6, 4, 3, 2, 1]
 """Sessions begin at these hours; none begins after 23:00, so that none crosses midnight."""
 
@@ -66,7 +74,7 @@ class TrafficReport(BaseModel):
     email_interactions: int
     card_interactions: int
     contaminated_interactions: int
-    """Interactions that show the answer of a held-out function, in their answer or in their history."""
+    """Interactions that show the answer of a held-out function, or a held-out mail, themselves or in their history."""
     leaked_evals: list[str]
     feedback: dict[str, int]
     seeds: int
@@ -83,10 +91,24 @@ class TrafficReport(BaseModel):
         return sum(self.malformed.values())
 
 
+class _Material(NamedTuple):
+    """Conversations, and examples apart from them. leaked: evals that occur in the conversations too."""
+
+    sessions: list[list[DemoTurn]]
+    seeds: list[DemoTurn]
+    evals: list[DemoTurn]
+    leaked: list[DemoTurn]
+
+
 def write_traffic(
-    directory: Path, interactions: int = 6000, days: int = 7, seed: int = 0, first_day: date = date(2026, 6, 1)
+    directory: Path,
+    interactions: int = 6000,
+    days: int = 7,
+    seed: int = 0,
+    first_day: date = date(2026, 6, 1),
+    product: Literal["code", "mail"] = "code",
 ) -> TrafficReport:
-    """Writes the logs, feedback, seeds and evals of a code assistant; what an earlier call wrote there is replaced.
+    """Writes the logs, feedback, seeds and evals of a product; what an earlier call wrote there is replaced.
 
     interactions: number of turns; duplicates, near-copies and failures are added.
     Raises TrafficError for fewer than 100 interactions or 2 days, or for more than the library has questions.
@@ -94,17 +116,7 @@ def write_traffic(
     if interactions < 100 or days < 2:
         raise TrafficError(f"{interactions} interactions over {days} days: at least 100 over 2 days are needed")
     rng = random.Random(f"millrace traffic {seed}")
-    functions = list(readable_functions())
-    rng.shuffle(functions)
-    seed_count, eval_count = max(20, min(200, interactions // 30)), max(12, min(60, interactions // 60))
-    seeds = _turns_of(functions[:seed_count], rng)
-    functions = functions[seed_count:]
-    evals = [turn for function in functions if (turn := make_turn(function, "write"))][:eval_count]
-    reserved = {turn.function for turn in evals}
-    functions = [function for function in functions if function not in reserved]
-    leaked = evals[: max(3, eval_count // 5)]
-
-    sessions = _sessions(functions, leaked, interactions, rng)
+    sessions, seeds, evals, leaked = (_mail_material if product == "mail" else _code_material)(interactions, rng)
     plan = _Plan(rng, first_day, days, interactions)
     log = [exchange for turns in sessions for exchange in plan.session(turns)]
     log += plan.mess(log, interactions)
@@ -113,12 +125,11 @@ def write_traffic(
     feedback = _write_feedback(directory, log, rng)
     _write_examples(directory, seeds, evals)
 
-    leaked_answers = [turn.answer for turn in leaked]
     report = TrafficReport(
         interactions=len(log),
         records=len(log) + plan.repeats + sum(malformed.values()),
         sessions=plan.sessions,
-        functions=len({turn.function for turns in sessions for turn in turns}),
+        functions=len({turn.function for turns in sessions for turn in turns if turn.function}),
         retried_duplicates=plan.retried,
         repeated_lines=plan.repeats,
         near_copies=plan.near_copies,
@@ -128,7 +139,7 @@ def write_traffic(
         late=late,
         email_interactions=_holding(log, plan.emails),
         card_interactions=_holding(log, plan.cards),
-        contaminated_interactions=_holding(log, leaked_answers),
+        contaminated_interactions=_holding(log, [turn.question if turn.kind == "mail" else turn.answer for turn in leaked]),
         leaked_evals=[_eval_id(index) for index in range(len(leaked))],
         feedback=feedback,
         seeds=len(seeds),
@@ -144,7 +155,37 @@ def write_traffic(
     return report
 
 
+def _counts(interactions: int) -> tuple[int, int]:
+    """How many seeds and evals."""
+    return max(20, min(200, interactions // 30)), max(12, min(60, interactions // 60))
+
+
+def _mail_material(interactions: int, rng: random.Random) -> _Material:
+    """Each mail is a conversation of its own."""
+    evals = mails(HELD_OUT_MAILS, rng, held_out=True)
+    leaked = evals[: max(3, interactions // 300)]
+    seed_count, _ = _counts(interactions)
+    turns = mails(interactions + seed_count, rng)
+    sessions = [[turn] for turn in [*turns[seed_count + len(leaked) :], *leaked]]
+    rng.shuffle(sessions)
+    return _Material(sessions, turns[:seed_count], evals, leaked)
+
+
+def _code_material(interactions: int, rng: random.Random) -> _Material:
+    functions = list(readable_functions())
+    rng.shuffle(functions)
+    seed_count, eval_count = _counts(interactions)
+    seeds = _turns_of(functions[:seed_count], rng)
+    functions = functions[seed_count:]
+    evals = [turn for function in functions if (turn := make_turn(function, "write"))][:eval_count]
+    reserved = {turn.function for turn in evals}
+    functions = [function for function in functions if function not in reserved]
+    leaked = evals[: max(3, eval_count // 5)]
+    return _Material(_sessions(functions, leaked, interactions, rng), seeds, evals, leaked)
+
+
 def _turns_of(functions: list[Function], rng: random.Random) -> list[DemoTurn]:
+    """One turn for each function, of mixed kinds."""
     turns = []
     for function in functions:
         possible = [turn for kind in KINDS if (turn := make_turn(function, kind, rng.randrange(3)))]
@@ -153,7 +194,10 @@ def _turns_of(functions: list[Function], rng: random.Random) -> list[DemoTurn]:
 
 
 def _sessions(functions: list[Function], leaked: list[DemoTurn], count: int, rng: random.Random) -> list[list[DemoTurn]]:
-    """Conversations of 1 to 4 turns about one module, `count` turns in all; each function once before any again."""
+    """Conversations of 1 to 4 turns about functions of one module, `count` turns in all.
+
+    Every function is used once before any is used again, then with another kind of question, then with other words.
+    """
     rounds: list[tuple[int, int, DemoTurn]] = []
     for wording in range(3):
         for function in functions:
@@ -165,7 +209,7 @@ def _sessions(functions: list[Function], leaked: list[DemoTurn], count: int, rng
     rounds.sort(key=lambda entry: entry[:2])
     by_module: dict[str, list[DemoTurn]] = defaultdict(list)
     for turn in [*(turn for _, _, turn in rounds[: count - len(leaked)]), *leaked]:
-        by_module[turn.function.module].append(turn)
+        by_module[turn.function.module if turn.function else ""].append(turn)
     sessions = []
     for module in sorted(by_module):
         turns = by_module[module]
@@ -184,6 +228,8 @@ def _sessions(functions: list[Function], leaked: list[DemoTurn], count: int, rng
 
 
 class _Plan:
+    """Plans the conversations and the planted faults, and counts them."""
+
     def __init__(self, rng: random.Random, first_day: date, days: int, asked: int):
         self.rng = rng
         emails, cards = max(2, round(asked * EMAIL)), max(2, round(asked * CARD))
@@ -208,7 +254,7 @@ class _Plan:
         """A conversation: each request carries everything said before it."""
         kinds = [turn.kind for turn in turns]
         chat = "explain" in kinds or self.rng.random() < CHAT_WITHOUT_EXPLANATION
-        client = "chat-web" if chat else "ide-plugin"
+        client = "mail-desk" if "mail" in kinds else "chat-web" if chat else "ide-plugin"
         workload, system = CLIENTS[client]
         self.sessions += 1
         session_id, user, now = self.identity("s-"), self.rng.choice(self.users), self.start()
@@ -290,6 +336,7 @@ def card_number(rng: random.Random) -> str:
 
 
 def _holding(log: list[DemoExchange], marks: list[str]) -> int:
+    """Number of interactions that contain one of the texts."""
     return sum(any(mark in text for mark in marks for text in exchange.texts()) for exchange in log)
 
 
@@ -327,6 +374,7 @@ def _write_logs(
 
 
 def _spoil(hours: dict, objects: dict[str, bytes], rng: random.Random, count: int) -> dict[str, int]:
+    """Adds lines and objects that are not records."""
     kinds = ("cut_json", "binary", "wrong_type", "no_messages", "cut_object")
     malformed: Counter[str] = Counter()
     places = sorted(hours)
@@ -375,21 +423,20 @@ def _eval_id(index: int) -> str:
 
 
 def _write_examples(directory: Path, seeds: list[DemoTurn], evals: list[DemoTurn]) -> None:
-    seed_lines = [
-        json.dumps(
-            {
-                "id": f"seed-{index:04d}",
-                "messages": [
-                    {"role": "system", "content": CLIENTS["chat-web" if turn.kind == "explain" else "ide-plugin"][1]},
-                    {"role": "user", "content": turn.question},
-                    {"role": "assistant", "content": turn.answer},
-                ],
-            }
-        )
-        for index, turn in enumerate(seeds)
-    ]
-    eval_lines = [
-        json.dumps({"id": _eval_id(index), "prompt": turn.question, "answer": turn.answer}) for index, turn in enumerate(evals)
-    ]
-    write_text(directory / "seeds.jsonl", "\n".join(seed_lines) + "\n")
-    write_text(directory / "evals" / "heldout_functions.jsonl", "\n".join(eval_lines) + "\n")
+    seed_lines, eval_lines = [], []
+    for index, turn in enumerate(seeds):
+        asked = _asked(turn)
+        seed_lines.append({"id": f"seed-{index:04d}", "messages": [*asked, {"role": "assistant", "content": turn.answer}]})
+    for index, turn in enumerate(evals):
+        # A mail is answered right by any JSON of the same value.
+        right = {"json_schema": {"const": json.loads(turn.answer)}} if turn.kind == "mail" else {"answer": turn.answer}
+        asked = {"messages": _asked(turn)} if turn.kind == "mail" else {"prompt": turn.question}
+        eval_lines.append({"id": _eval_id(index), **asked, **right})
+    name = "heldout_mail" if evals[0].kind == "mail" else "heldout_functions"
+    for path, lines in ((directory / "seeds.jsonl", seed_lines), (directory / "evals" / f"{name}.jsonl", eval_lines)):
+        write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
+
+
+def _asked(turn: DemoTurn) -> list[dict[str, str]]:
+    client = {"mail": "mail-desk", "explain": "chat-web"}.get(turn.kind, "ide-plugin")
+    return [{"role": "system", "content": CLIENTS[client][1]}, {"role": "user", "content": turn.question}]

@@ -39,16 +39,20 @@ class Gain(NamedTuple):
     name: str
     measured: Measurement
     gain: Measurement
+    scores: tuple[Measurement, ...] = ()
+    """Of a suite: the served model's own score, and the other's."""
 
     @property
     def text(self) -> str:
-        """`score on math +0.120 (95 %: +0.050 to +0.190; 100 items)`."""
+        """`score on maths 0.620 (0.53 to 0.71) instead of 0.500 (0.40 to 0.60): +0.120 (95 %: +0.05 to +0.19; 100 items)`."""
         measured, digits = self.measured, "z.3f" if self.measured.what in SHARES else "+z.3f"
         interval = f"95 %: {measured.low:{digits}} to {measured.high:{digits}}; " if measured.low is not None else ""
         unit = f" {measured.unit}" if measured.what == LOSS else ""
         before = f" against {measured.against}" if measured.against not in ("base", CHAMPION) else ""
         items = counted(measured.n, measured.counted.removesuffix("s"))
-        return f"{self.name} {measured.value:{digits}}{unit} ({interval}{items}{before})"
+        sides = " instead of ".join(f"{each.value:.3f} ({each.low:.3f} to {each.high:.3f})" for each in self.scores)
+        sides = f" {sides}:" if sides else ""
+        return f"{self.name}{sides} {measured.value:{digits}}{unit} ({interval}{items}{before})"
 
 
 def reaches(gain: Measurement, least: float) -> bool:
@@ -73,7 +77,16 @@ def gains(measurements: Sequence[Measurement], against: str) -> list[Gain]:
     ]
     loss = find(measurements, LOSS, of=TARGET, against=against)
     of_loss = [Gain("held-out loss", loss, _shifted(loss, -1, 0.0))] if loss else []
-    return [*(Gain(f"score on {suite}", each, each) for suite, each in suites.items()), *rest, *of_loss]
+    of_suites = [Gain(f"score on {suite}", each, each, _scores(measurements, each)) for suite, each in suites.items()]
+    return [*of_suites, *rest, *of_loss]
+
+
+def _scores(measurements: Sequence[Measurement], gain: Measurement) -> tuple[Measurement, ...]:
+    """Nothing where one of both has no interval."""
+    keys = {"on": gain.on, "sampling": gain.sampling}
+    sides = [find(measurements, "accuracy", of=of, **keys) for of in (gain.of, gain.against)]
+    both = tuple(each for each in sides if each is not None and each.low is not None)
+    return both if len(both) == len(sides) else ()
 
 
 def _shifted(measurement: Measurement, sign: int, even: float) -> Measurement:

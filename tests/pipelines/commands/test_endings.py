@@ -9,7 +9,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from model_ops.jobs.errors import CheckFailed, Misuse
+from model_ops.jobs.job import CheckFailed, Misuse
 from pipelines import cli as command
 from pipelines.running import submission as submitting
 from pipelines.running.display import follow

@@ -152,6 +152,15 @@ def test_a_gain_is_named_with_its_measure_and_interval():
     )
 
 
+def test_both_sides_of_a_score_are_named_where_both_have_intervals():
+    own = score(value=0.7, low=0.6, high=0.8).model_copy(update={"what": "accuracy", "against": ""})
+    base = own.model_copy(update={"of": "base", "value": 0.5, "low": 0.4, "high": 0.6})
+    both = "score on maths 0.700 (0.600 to 0.800) instead of 0.500 (0.400 to 0.600): +0.200 (95 %: +0.100 to +0.300"
+    assert both in said(score(), own, base)
+    assert "score on maths +0.200 (95 %" in said(score(), own)
+    assert "score on maths +0.200 (95 %" in said(score(), own, base.model_copy(update={"low": None, "high": None}))
+
+
 def test_a_training_that_did_nothing_shows_no_gain():
     assert said(NOTHING).startswith("No gain over its base can be shown: held-out loss")
     assert said().startswith("No gain over its base can be shown; ")
