@@ -67,9 +67,15 @@ def teacher_answers(
         workshop.lake.mirror.fetch(workshop.lake.root / "answers")
         with AnswerStore(workshop.lake.root / "answers" / f"{workshop.workload}.jsonl") as store:
             report = build_teacher_answers(
-                workshop.directory(dataset), output, teacher_settings, store, context.log.info, judge, teacher,
+                workshop.directory(dataset),
+                output,
+                teacher_settings,
+                store,
+                context.log.info,
+                judge,
+                teacher,
                 prompts and workshop.directory(prompts),
-            )  # fmt: skip
+            )
         return report.as_metrics()
 
     manifest = workshop.build(
@@ -112,16 +118,27 @@ def preference_dataset(
 
     def work(output):
         taught = answers and TaughtAnswers(
-            workshop.directory(answers), workshop.directory(sft), "graded" if policy.taught_by_itself else "teacher",
+            workshop.directory(answers),
+            workshop.directory(sft),
+            "graded" if policy.taught_by_itself else "teacher",
             9 if teacher_settings.judged else 1,
-        )  # fmt: skip
+        )
         answer_folder = workshop.lake.root / "answers"
         workshop.lake.mirror.fetch(answer_folder)
         return build_preferences(
-            workshop.tables, workshop.workload, output, settings, sft_dataset_settings, curation_settings, curated.version,
-            workshop.directory(suite) / "items.parquet", sft.metrics.get("lent"), taught,
-            answer_folder / f"{workshop.workload}.jsonl", about,
-        )  # fmt: skip
+            workshop.tables,
+            workshop.workload,
+            output,
+            settings,
+            sft_dataset_settings,
+            curation_settings,
+            curated.version,
+            workshop.directory(suite) / "items.parquet",
+            sft.metrics.get("lent"),
+            taught,
+            answer_folder / f"{workshop.workload}.jsonl",
+            about,
+        )
 
     manifest = workshop.build(
         "dataset",
@@ -173,8 +190,12 @@ def rl_prompts(
         sources=PROMPT_SOURCES,
         config={
             "tasks": {name: task.model_dump(mode="json", exclude={"uri", "answers"}) for name, task in sorted(tasks.items())},
-            "max_rows": rl_prompts_dataset_settings.max_rows, "splits": splits, "lent": lent, "about": about,
-            "decontamination": curation_settings.decontamination.model_dump(mode="json")},
+            "max_rows": rl_prompts_dataset_settings.max_rows,
+            "splits": splits,
+            "lent": lent,
+            "about": about,
+            "decontamination": curation_settings.decontamination.model_dump(mode="json"),
+        },
         inputs=[
             suite.as_input(),
             *(workshop.slice(name) for name in ("cleaned_interactions", "interactions")),
@@ -186,9 +207,16 @@ def rl_prompts(
             ),
         ],
         work=lambda output: build_rl_prompts(
-            workshop.tables, workshop.workload, output, rl_prompts_dataset_settings, sft_dataset_settings,
-            workshop.directory(suite) / "items.parquet", curation_settings.decontamination, about, lent,
+            workshop.tables,
+            workshop.workload,
+            output,
+            rl_prompts_dataset_settings,
+            sft_dataset_settings,
+            workshop.directory(suite) / "items.parquet",
+            curation_settings.decontamination,
+            about,
+            lent,
         ),
-    )  # fmt: skip
+    )
     tell_shortages(context, manifest)
     return shown(manifest, workshop, **changes(manifest, workshop))

@@ -47,8 +47,14 @@ def base_model(
     else:
         revision = workshop.commit_to_import(base_name, base_revision, config.revision)
         settings = ImportBaseSettings(model=base_name, revision=revision, mtp_layer=policy.drafter_from == "base_model")
-        manifest = workshop.train("base_model", "import_base", settings, {}, context,
-            outside=[outside_name(base_name, base_revision), *model_places(base_name)[1:]])  # fmt: skip
+        manifest = workshop.train(
+            "base_model",
+            "import_base",
+            settings,
+            {},
+            context,
+            outside=[outside_name(base_name, base_revision), *model_places(base_name)[1:]],
+        )
     return shown(manifest, workshop)
 
 
@@ -71,8 +77,15 @@ def sft_model(
     learnt = workshop.learnt_before("model", "sft_model", inputs, same="model", dataset="dataset") if asked else None
     settings = config.model(sft_settings, may_continue=learnt is not None)
     continues = settings.continue_from == "last" and learnt is not None
-    manifest = workshop.train("sft_model", "sft", settings, inputs, context, continue_from="last" if continues else None,
-        pinned={"learnt": learnt} if continues and learnt is not None else None)  # fmt: skip
+    manifest = workshop.train(
+        "sft_model",
+        "sft",
+        settings,
+        inputs,
+        context,
+        continue_from="last" if continues else None,
+        pinned={"learnt": learnt} if continues and learnt is not None else None,
+    )
     return shown(manifest, workshop)
 
 

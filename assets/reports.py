@@ -112,12 +112,14 @@ def _worst(report: Path) -> dg.MetadataValue:
     return table(
         [
             {
-                "harm (nats/token)": round(row["change"], 4), "answer": row["marks"].get("target", ""),
-                "tokens": row["tokens"], "texts": "approval.html of the release",
+                "harm (nats/token)": round(row["change"], 4),
+                "answer": row["marks"].get("target", ""),
+                "tokens": row["tokens"],
+                "texts": "approval.html of the release",
             }
             for row in rows[:WORST]
         ]
-    )  # fmt: skip
+    )
 
 
 @dg.asset_check(asset="evaluation_report", blocking=False, metadata={COMPARES: "sft_model"})

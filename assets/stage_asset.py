@@ -24,8 +24,14 @@ def stage_asset(*deps: str, sources: Sequence[str], kinds: Collection[str] = ("d
     further arguments of dg.asset."""
 
     def declared(function: Callable[..., Any]) -> dg.AssetsDefinition:
-        return dg.asset(deps=list(deps), group_name=stage(function.__name__).group, kinds=set(kinds), owners=OWNERS,
-            code_version=source_digest(*sources)[:12], **given)(function)  # fmt: skip
+        return dg.asset(
+            deps=list(deps),
+            group_name=stage(function.__name__).group,
+            kinds=set(kinds),
+            owners=OWNERS,
+            code_version=source_digest(*sources)[:12],
+            **given,
+        )(function)
 
     return declared
 

@@ -175,8 +175,14 @@ def curated_interactions(
 
     def work(output: Path) -> dict[str, Any]:
         items = workshop.directory(suite) / "items.parquet"
-        report = curate(workshop.tables, workshop.workload, output, curation_settings, items,
-            embed=lambda texts: workshop.embed(texts, semantic.model or "", semantic.max_length))  # fmt: skip
+        report = curate(
+            workshop.tables,
+            workshop.workload,
+            output,
+            curation_settings,
+            items,
+            embed=lambda texts: workshop.embed(texts, semantic.model or "", semantic.max_length),
+        )
         workshop.publish_catalog()
         counts = count_records(workshop.lake, workshop.workload, output.name)
         return {**report.as_metrics(), "records": counts.as_metrics()}
@@ -206,9 +212,13 @@ def counts_add_up(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
     counts = RecordCounts.of(workshop.current("dataset", "curated_interactions"))
     return dg.AssetCheckResult(
         passed=counts.adds_up,
-        metadata={"read": counts.read, "kept": counts.rows, "dropped": sum(counts.dropped.values()),
-            "quarantined": sum(counts.quarantined.values())},
-    )  # fmt: skip
+        metadata={
+            "read": counts.read,
+            "kept": counts.rows,
+            "dropped": sum(counts.dropped.values()),
+            "quarantined": sum(counts.quarantined.values()),
+        },
+    )
 
 
 @dg.asset_check(asset="curated_interactions", blocking=True)

@@ -192,8 +192,10 @@ def _connected(environment: frozenset[tuple[str, str]], process: int) -> Any:
     if endpoint.scheme not in ("http", "https") or not endpoint.hostname:
         raise S3Error("AWS_ENDPOINT_URL is no URL such as https://storage.example.com:9000")
     config: dict[str, Any] = {
-        "connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS, "max_pool_connections": CONNECTIONS,
-    }  # fmt: skip
+        "connect_timeout": CONNECT_SECONDS,
+        "read_timeout": READ_SECONDS,
+        "max_pool_connections": CONNECTIONS,
+    }
     if not {"AWS_MAX_ATTEMPTS", "AWS_RETRY_MODE"} & given.keys():
         config["retries"] = {"mode": "standard", "total_max_attempts": ATTEMPTS}
     unsigned = {} if _has_keys(botocore.session) else {"anon": True}
@@ -217,9 +219,14 @@ def _passing() -> tuple[type[Exception], ...]:
     from botocore.exceptions import HTTPClientError
 
     return (
-        HTTPClientError, NoConnection, aiohttp.ClientError, asyncio.TimeoutError, asyncio.IncompleteReadError, ConnectionError,
+        HTTPClientError,
+        NoConnection,
+        aiohttp.ClientError,
+        asyncio.TimeoutError,
+        asyncio.IncompleteReadError,
+        ConnectionError,
         TimeoutError,
-    )  # fmt: skip
+    )
 
 
 def _in_words(error: Exception, uri: str, to: str) -> S3Error:

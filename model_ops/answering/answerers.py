@@ -69,9 +69,12 @@ class CompletionsEndpoint:
     def answer(self, prompt: list[int], sampling: Sampling, max_tokens: int) -> CompletionTokens:
         """The target's answer to a prompt. Raises ModelError if the server refuses it or its reply is incomplete."""
         body: dict[str, Any] = {
-            **sampling.as_request(), "model": self.settings.model, "prompt": prompt, "max_tokens": max_tokens,
+            **sampling.as_request(),
+            "model": self.settings.model,
+            "prompt": prompt,
+            "max_tokens": max_tokens,
             "return_token_ids": True,
-        }  # fmt: skip
+        }
         reply = self._asked("POST", "/completions", body)
         try:
             choice = reply["choices"][0]
@@ -178,10 +181,17 @@ class OwnGenerator:
         self.runner = self.runner or load_runner(self.target)
         sampling = asked[0].sampling
         answers = decode(
-            self.runner, [each.ids for each in asked], [each.name for each in asked], eos_ids=end_of_text_ids(self.target),
-            temperature=sampling.temperature, truncation=sampling.truncation, penalties=sampling.penalties,
-            seed=self.settings.seed, max_new_tokens=self.settings.max_new_tokens, batch_size=self.settings.batch_size,
-        )  # fmt: skip
+            self.runner,
+            [each.ids for each in asked],
+            [each.name for each in asked],
+            eos_ids=end_of_text_ids(self.target),
+            temperature=sampling.temperature,
+            truncation=sampling.truncation,
+            penalties=sampling.penalties,
+            seed=self.settings.seed,
+            max_new_tokens=self.settings.max_new_tokens,
+            batch_size=self.settings.batch_size,
+        )
         replies = []
         for each, answer in zip(asked, answers, strict=True):
             limit = room_of(each, self.settings)

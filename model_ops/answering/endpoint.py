@@ -82,9 +82,13 @@ def read_chat(content: bytes) -> ChatReply:
 
     def failed(failure: str, finish_reason: str = "", text: str | None = None, retryable: bool = False) -> ChatReply:
         return ChatReply(
-            failure=failure, retryable=retryable, text=text, finish_reason=finish_reason, prompt_tokens=prompt_tokens,
+            failure=failure,
+            retryable=retryable,
+            text=text,
+            finish_reason=finish_reason,
+            prompt_tokens=prompt_tokens,
             answer_tokens=answer_tokens,
-        )  # fmt: skip
+        )
 
     try:
         choice = reply["choices"][0]
@@ -114,9 +118,13 @@ def read_chat(content: bytes) -> ChatReply:
             for call in calls
         ]
     return ChatReply(
-        message=message, text=text, finish_reason=reason, prompt_tokens=prompt_tokens, answer_tokens=answer_tokens,
+        message=message,
+        text=text,
+        finish_reason=reason,
+        prompt_tokens=prompt_tokens,
+        answer_tokens=answer_tokens,
         choice=choice,
-    )  # fmt: skip
+    )
 
 
 def _text_of(content: Any) -> Any:
@@ -278,9 +286,12 @@ class Endpoint:
         except MissingKeyError as missing:
             raise error(f"{key}: {missing}") from missing
         self._api = OpenAiApi(
-            settings.base_url, api_key=api_key, connections=settings.concurrency, timeout_s=settings.timeout_s,
+            settings.base_url,
+            api_key=api_key,
+            connections=settings.concurrency,
+            timeout_s=settings.timeout_s,
             through_proxy=through_proxy,
-        )  # fmt: skip
+        )
 
     def __enter__(self) -> Endpoint:
         return self

@@ -43,9 +43,13 @@ class OpenAiApi:
     ) -> urllib3.BaseHTTPResponse:
         """One request with a JSON body. With preload_content=False, the caller reads and releases the reply."""
         return self._pool.request(
-            method, self.base_url + path, body=None if body is None else json.dumps(body).encode(), headers=self._headers,
-            redirect=False, preload_content=preload_content,
-        )  # fmt: skip
+            method,
+            self.base_url + path,
+            body=None if body is None else json.dumps(body).encode(),
+            headers=self._headers,
+            redirect=False,
+            preload_content=preload_content,
+        )
 
     def read(self, response: urllib3.BaseHTTPResponse, most_bytes: int, timeout_s: float) -> bytes | None:
         """Content of a reply that was requested with preload_content=False; None if it is longer, or takes longer in all."""

@@ -66,9 +66,13 @@ class Sampling:
         generation_config.json."""
         truncation = self.truncation
         return {
-            "repetition_penalty": 1, "top_k": truncation.top_k or -1, "min_p": truncation.min_p, **json.loads(self.others),
-            "temperature": self.temperature, "top_p": truncation.top_p,
-        }  # fmt: skip
+            "repetition_penalty": 1,
+            "top_k": truncation.top_k or -1,
+            "min_p": truncation.min_p,
+            **json.loads(self.others),
+            "temperature": self.temperature,
+            "top_p": truncation.top_p,
+        }
 
     def as_json(self) -> str:
         """The parameters as JSON, for a row of answers."""
@@ -112,9 +116,11 @@ def sampling_of(params: str | dict[str, Any] | None, defaults: Sampling) -> Samp
     limits = [limit for name in LIMITS if (limit := _whole(fields.get(name), 0)) > 0]
     temperature = _or(_number(fields.get("temperature"), 0, 100), defaults.temperature)
     return Sampling(
-        temperature if temperature >= GREEDY_BELOW else 0.0, truncation, limits[0] if limits else defaults.max_tokens,
+        temperature if temperature >= GREEDY_BELOW else 0.0,
+        truncation,
+        limits[0] if limits else defaults.max_tokens,
         json.dumps(others, sort_keys=True),
-    )  # fmt: skip
+    )
 
 
 def _number(value: Any, least: float, most: float) -> float | None:

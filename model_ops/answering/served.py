@@ -262,5 +262,9 @@ def read_counters(metrics: str) -> ServedAcceptance | None:
             totals[name] += value
     if not any_counter:
         return None
-    return ServedAcceptance(int(totals["drafts"]), int(totals["draft_tokens"]), int(totals["accepted_tokens"]),
-        [int(positions.get(position, 0)) for position in range(max(positions, default=-1) + 1)])  # fmt: skip
+    return ServedAcceptance(
+        int(totals["drafts"]),
+        int(totals["draft_tokens"]),
+        int(totals["accepted_tokens"]),
+        [int(positions.get(position, 0)) for position in range(max(positions, default=-1) + 1)],
+    )

@@ -100,9 +100,16 @@ def read_conversations(dataset: Path, split: Split, tokenizer: PreTrainedTokeniz
             # ids belong to the answers with a loss, in order, then to copies; any other number of ids cannot be assigned
             known: list[str | None] = ids[learnt - len(turns) : learnt] if ids and len(ids) >= learnt >= len(turns) else []
             dialogues.append(
-                Dialogue(row, str(label.get("session_id") or row.row_id), str(label.get("prompt_shape") or ""),
-                    str(label.get("workload") or ""), turns, known or [None] * len(turns), given)
-            )  # fmt: skip
+                Dialogue(
+                    row,
+                    str(label.get("session_id") or row.row_id),
+                    str(label.get("prompt_shape") or ""),
+                    str(label.get("workload") or ""),
+                    turns,
+                    known or [None] * len(turns),
+                    given,
+                )
+            )
     return dialogues
 
 

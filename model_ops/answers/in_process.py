@@ -67,10 +67,14 @@ class InProcessEngine:
         """As Engine.sample. Raises ModelError for a prompt without room for an answer."""
         answers = self._decoded([prompt.tolist() for prompt in prompts], names, seed)
         return [
-            Sampled(np.array(answer.tokens, np.int32), np.array(answer.log_probs, np.float32), self._version,
-                answer.finish_reason == "stop")
+            Sampled(
+                np.array(answer.tokens, np.int32),
+                np.array(answer.log_probs, np.float32),
+                self._version,
+                answer.finish_reason == "stop",
+            )
             for answer in answers
-        ]  # fmt: skip
+        ]
 
     def _decoded(
         self,
@@ -83,11 +87,22 @@ class InProcessEngine:
     ) -> list[Completion]:
         """runner: in place of the engine's own. on_tokens, on_answer: as of `decode`."""
         drafting = self.drafting
-        return decode(runner or self.runner, prompts, names, eos_ids=self.eos_ids, temperature=self.settings.temperature,
-            max_new_tokens=self.settings.max_new_tokens, batch_size=self.settings.batch_size, seed=seed, log_probs=True,
+        return decode(
+            runner or self.runner,
+            prompts,
+            names,
+            eos_ids=self.eos_ids,
+            temperature=self.settings.temperature,
+            max_new_tokens=self.settings.max_new_tokens,
+            batch_size=self.settings.batch_size,
+            seed=seed,
+            log_probs=True,
             drafter=drafting.open(self.runner) if drafting else None,
-            num_speculative_tokens=drafting.most if drafting else 0, draft_cost=drafting.cost if drafting else None,
-            on_tokens=on_tokens, on_answer=on_answer)  # fmt: skip
+            num_speculative_tokens=drafting.most if drafting else 0,
+            draft_cost=drafting.cost if drafting else None,
+            on_tokens=on_tokens,
+            on_answer=on_answer,
+        )
 
 
 def decoding_twin(model: nn.Module) -> nn.Module:

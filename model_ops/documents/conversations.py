@@ -73,9 +73,15 @@ def read_documents(
 ) -> tuple[Documents, dict[str, int]]:
     """`tokenize` over a split of a dataset, with the dataset's own settings of rendering; the counts as a dict."""
     documents, counts = tokenize(
-        iterate_rows(dataset, split), tokenizer, max_length, overflow, RenderingSettings.read(dataset), served, joined_tokens,
+        iterate_rows(dataset, split),
+        tokenizer,
+        max_length,
+        overflow,
+        RenderingSettings.read(dataset),
+        served,
+        joined_tokens,
         budget,
-    )  # fmt: skip
+    )
     return documents, asdict(counts)
 
 
@@ -101,9 +107,11 @@ def tokenize(
     documents = Documents.gather(_joined(_documents(contexts, max_length, overflow, counts), joined_tokens, counts))
     refused.check(counts["rows"], rendering.most_unrenderable)
     return documents, TokenizeCounts(
-        **counts, unrenderable=dict(refused.reasons.most_common()), row_tokens=int(documents.lengths.sum()),
+        **counts,
+        unrenderable=dict(refused.reasons.most_common()),
+        row_tokens=int(documents.lengths.sum()),
         target_tokens=int(documents.target_tokens.sum()),
-    )  # fmt: skip
+    )
 
 
 def _joined(documents: Iterable[Document], joined_tokens: int, counts: Counter[str]) -> Iterator[Document]:
@@ -228,9 +236,11 @@ def _shared_contexts_joined(trunk: Document, others: list[Document], most_tokens
     if not branches:
         return trunk, left
     return Document(
-        trunk.row_id, np.concatenate([part.input_ids for part in parts]), np.concatenate([part.targets for part in parts]),
+        trunk.row_id,
+        np.concatenate([part.input_ids for part in parts]),
+        np.concatenate([part.targets for part in parts]),
         branches=tuple(branches),
-    ), left  # fmt: skip
+    ), left
 
 
 def _shared(trunk: Document, other: Document) -> int:

@@ -101,9 +101,12 @@ class EnvironmentProcesses:
         self._control, other = socket.socketpair()
         with other:
             self._process = subprocess.Popen(
-                self._command, stdin=other.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                self._command,
+                stdin=other.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         loaded = Child(self._control.fileno())
         loaded.limit_s = max(loaded.limit_s, self.seconds)
         loaded.until_s = time.monotonic() + loaded.limit_s

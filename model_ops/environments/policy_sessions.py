@@ -48,9 +48,16 @@ class ConversationPart:
         """Up to the last sampled token."""
         count = max((place for place, version in enumerate(self.versions, 1) if version != NOT_SAMPLED), default=0)
         versions = np.array(self.versions[:count], np.int64)
-        return Rollout(prompt=np.array(self.prompt, np.int32), tokens=np.array(self.tokens[:count], np.int32),
-            sampled=versions != NOT_SAMPLED, log_probs=np.array(self.log_probs[:count], np.float32), versions=versions,
-            ended=ended, grade=grade, attempt=attempt)  # fmt: skip
+        return Rollout(
+            prompt=np.array(self.prompt, np.int32),
+            tokens=np.array(self.tokens[:count], np.int32),
+            sampled=versions != NOT_SAMPLED,
+            log_probs=np.array(self.log_probs[:count], np.float32),
+            versions=versions,
+            ended=ended,
+            grade=grade,
+            attempt=attempt,
+        )
 
 
 class Conversation:

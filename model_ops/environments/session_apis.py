@@ -204,9 +204,14 @@ class ResponsesApi:
             "parallel_tool_calls": True,
             "tool_choice": "auto",
             "tools": [],
-            "usage": {"input_tokens": prompt, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": answer,
-                "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": prompt + answer},
-        }  # fmt: skip
+            "usage": {
+                "input_tokens": prompt,
+                "input_tokens_details": {"cached_tokens": 0},
+                "output_tokens": answer,
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": prompt + answer,
+            },
+        }
 
     def stream(self, answer: Body, body: Body) -> Iterator[Body]:
         events: list[Body] = [{"type": "response.created", "response": {**answer, "status": "in_progress", "output": []}}]
@@ -276,8 +281,10 @@ class MessagesApi:
 
 
 APIS: dict[str, SessionApi] = {
-    "/chat/completions": ChatCompletionsApi(), "/responses": ResponsesApi(), "/messages": MessagesApi(),
-}  # fmt: skip
+    "/chat/completions": ChatCompletionsApi(),
+    "/responses": ResponsesApi(),
+    "/messages": MessagesApi(),
+}
 """By the end of the path."""
 LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 TEXTS = ("text", "input_text", "output_text", None)

@@ -226,11 +226,21 @@ def _measured(
 
         def run(sampling: Sampling = sampling, group: Sequence[Prompt] = group) -> dict[str, Any]:
             return asdict(
-                measure(model.runner, drafters, group, eos_ids=model.eos_ids, temperature=sampling.temperature,
-                    truncation=sampling.truncation, penalties=sampling.penalties, max_new_tokens=settings.max_new_tokens,
-                    lengths=lengths, num_speculative_tokens=settings.num_speculative_tokens, batch_size=settings.batch_size,
-                    seed=settings.seed)
-            )  # fmt: skip
+                measure(
+                    model.runner,
+                    drafters,
+                    group,
+                    eos_ids=model.eos_ids,
+                    temperature=sampling.temperature,
+                    truncation=sampling.truncation,
+                    penalties=sampling.penalties,
+                    max_new_tokens=settings.max_new_tokens,
+                    lengths=lengths,
+                    num_speculative_tokens=settings.num_speculative_tokens,
+                    batch_size=settings.batch_size,
+                    seed=settings.seed,
+                )
+            )
 
         part = finished(job, f"acceptance-{mode.key}-{number}", run)
         together.rows.extend(replace(AcceptanceRow(**row), sampling=mode.label) for row in part["rows"])
@@ -255,8 +265,13 @@ def _summarise(
     by_name = {name: [row for row in rows if row.drafter == name] for name in names}
     taus = {}
     for name, of_it in by_name.items():
-        summary = {"drafter": name, "temperature": mode.temperature, "sampling": mode.label,
-            "num_speculative_tokens": of_it[0].num_speculative_tokens, **summarize(of_it)}  # fmt: skip
+        summary = {
+            "drafter": name,
+            "temperature": mode.temperature,
+            "sampling": mode.label,
+            "num_speculative_tokens": of_it[0].num_speculative_tokens,
+            **summarize(of_it),
+        }
         result.summaries.append(summary)
         taus[name] = summary["tau"]
         if name != "none":

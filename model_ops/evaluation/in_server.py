@@ -226,8 +226,12 @@ def _differences(alone: Answers, drafted: Answers, model: nn.Module) -> dict[str
     result = first_differences(model, alone, drafted)
     ties = sum(each.is_tie for each in result)
     prompts = len(alone.keys() & drafted.keys())
-    return {"prompts": prompts, "identical": prompts - len(result), "ties": ties,
-        "others": [asdict(each) for each in result if not each.is_tie]}  # fmt: skip
+    return {
+        "prompts": prompts,
+        "identical": prompts - len(result),
+        "ties": ties,
+        "others": [asdict(each) for each in result if not each.is_tie],
+    }
 
 
 def _distances(texts: list[Document], asked: dict[str, list[float]], own: dict[str, TokenScores]) -> dict[str, list[float]]:

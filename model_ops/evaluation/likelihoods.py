@@ -106,10 +106,14 @@ def likelihoods(job: Job, settings: EvaluateSettings, progress: Progress) -> Lik
             result.same_directory[role] = name
     _write(losses, job.output / "likelihood.parquet")
     result.models = {
-        name: {"loss": mean_loss(rows), "perplexity": math.exp(mean_loss(rows)), "rows": len(rows),
-            "tokens": sum(row.tokens for row in rows)}
+        name: {
+            "loss": mean_loss(rows),
+            "perplexity": math.exp(mean_loss(rows)),
+            "rows": len(rows),
+            "tokens": sum(row.tokens for row in rows),
+        }
         for name, rows in losses.items()
-    }  # fmt: skip
+    }
     for role, name in result.same_directory.items():
         result.measure("loss", result.models[name]["loss"], None, result.models[name]["rows"], "rows", NATS, of=role)
     for of, against in [*(("target", other) for other in ("reference", "base", "champion")), *settings.compared]:

@@ -21,10 +21,25 @@ TIE_NATS = 0.25
 
 
 What = Literal[
-    "loss", "loss_increase", "recovery", "divergence", "agreement", "acceptance_length",
-    "acceptance_gain", "accuracy", "accuracy_gain", "accuracy_kept", "speed_up_estimate", "served_distance",
-    "served_agreement", "preference_accuracy", "win_rate", "length_ratio", "divergence_from_parent", "rft_gain",
-]  # fmt: skip
+    "loss",
+    "loss_increase",
+    "recovery",
+    "divergence",
+    "agreement",
+    "acceptance_length",
+    "acceptance_gain",
+    "accuracy",
+    "accuracy_gain",
+    "accuracy_kept",
+    "speed_up_estimate",
+    "served_distance",
+    "served_agreement",
+    "preference_accuracy",
+    "win_rate",
+    "length_ratio",
+    "divergence_from_parent",
+    "rft_gain",
+]
 
 HELD_OUT = "held-out sessions"
 HELD_OUT_PAIRS = "held-out pairs"

@@ -50,10 +50,18 @@ class OwnModel:
     ) -> dict[str, Completion]:
         """The answers by name; a name decides the random numbers of its answer."""
         answers = decode(
-            self.runner, list(prompts.values()), list(prompts), eos_ids=self.eos_ids, temperature=sampling.temperature,
-            truncation=sampling.truncation, penalties=sampling.penalties, max_new_tokens=max_new_tokens,
-            batch_size=batch_size, seed=seed, on_batch=on_batch,
-        )  # fmt: skip
+            self.runner,
+            list(prompts.values()),
+            list(prompts),
+            eos_ids=self.eos_ids,
+            temperature=sampling.temperature,
+            truncation=sampling.truncation,
+            penalties=sampling.penalties,
+            max_new_tokens=max_new_tokens,
+            batch_size=batch_size,
+            seed=seed,
+            on_batch=on_batch,
+        )
         return dict(zip(prompts, answers, strict=True))
 
     def text(self, answer: Completion) -> str:

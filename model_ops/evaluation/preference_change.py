@@ -142,11 +142,13 @@ class _Asked:
             lambda: {
                 row.row_id: -row.nll_sum
                 for row in held_out_loss(
-                    scored_model(self.job.inputs[role]), list(documents.values()), progress=self.progress,
+                    scored_model(self.job.inputs[role]),
+                    list(documents.values()),
+                    progress=self.progress,
                     phase=f"held-out pairs: {role}",
                 )
             },
-        )  # fmt: skip
+        )
         return {key: logs[document.row_id] for key, document in documents.items()}
 
     def answers(self, role: str, prompts: Mapping[str, list[int]], temperature: float) -> dict[str, dict[str, Any]]:

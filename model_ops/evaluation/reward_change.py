@@ -131,8 +131,12 @@ def _keep_passed(
     except ModelError as error:
         result.not_measured["what passed answers say about their prompts"] = str(error)
         return
-    result.summary = {"passed": len(passed), "scored": len(scores), "is_trained_on": VERIFIER in settings.rft_graders,
-        "least": [[row_id, gain] for row_id, gain, _ in scores[:SHOWN]]}  # fmt: skip
+    result.summary = {
+        "passed": len(passed),
+        "scored": len(scores),
+        "is_trained_on": VERIFIER in settings.rft_graders,
+        "least": [[row_id, gain] for row_id, gain, _ in scores[:SHOWN]],
+    }
     lines = [
         {"row_id": row_id, "prompt": passed[row_id][0], "answer": passed[row_id][1], "gain": gain, "given": given}
         for row_id, gain, given in scores[:SHOWN]

@@ -159,8 +159,15 @@ def _form(
     name: str, directory: Path, settings: EvaluateSettings, drafting: Drafting = NO_DRAFTING, job: Job | None = None
 ) -> Form:
     drafter = job.inputs.get("speculator") if job is not None else None
-    words = words_of(settings.asked_server.kind, str(directory), NAME, str(drafter) if drafter else None,
-        drafter_serving(job) if job is not None else None, settings.num_speculative_tokens, drafting)  # fmt: skip
+    words = words_of(
+        settings.asked_server.kind,
+        str(directory),
+        NAME,
+        str(drafter) if drafter else None,
+        drafter_serving(job) if job is not None else None,
+        settings.num_speculative_tokens,
+        drafting,
+    )
     return Form(name, directory, [*words, *settings.asked_server.arguments], drafting)
 
 
@@ -250,8 +257,11 @@ def _asked(
         logprobs[text.row_id] = client.log_probabilities(text.input_ids.tolist())
     progress.report(phase, 2, 4, "parts")
     shared: dict[str, Any] = {
-        "max_tokens": asked.max_new_tokens, "temperature": 0.0, "check": progress.stop_if_requested, **NEUTRAL,
-    }  # fmt: skip
+        "max_tokens": asked.max_new_tokens,
+        "temperature": 0.0,
+        "check": progress.stop_if_requested,
+        **NEUTRAL,
+    }
     greedy = measure_served(client, [prompt.ids for prompt in prompts], concurrency=max(asked.concurrencies), **shared)
     progress.report(phase, 3, 4, "parts")
     rates, tau = _rates(asked, client, prompts, [{}] * len(prompts), shared)
@@ -286,16 +296,25 @@ def _rates(
     for concurrency in asked.concurrencies:
         several = [[(number * concurrency + place) % len(prompts) for place in range(concurrency)] for number in range(PASSES)]
         runs = [
-            measure_served(client, [prompts[place].ids for place in places], concurrency=concurrency, ignore_eos=True,
-                each=[fields[place] for place in places], **shared)
+            measure_served(
+                client,
+                [prompts[place].ids for place in places],
+                concurrency=concurrency,
+                ignore_eos=True,
+                each=[fields[place] for place in places],
+                **shared,
+            )
             for places in several
-        ]  # fmt: skip
+        ]
         speeds = [each.tokens_per_second for each in runs]
         latencies = [reply.latency_s for each in runs for reply in each.replies]
         rates[str(concurrency)] = {
-            "median": median(speeds), "lowest": min(speeds), "highest": max(speeds), "p50_s": median(latencies),
+            "median": median(speeds),
+            "lowest": min(speeds),
+            "highest": max(speeds),
+            "p50_s": median(latencies),
             "p99_s": tail_s(latencies),
-        }  # fmt: skip
+        }
         counted = [each.acceptance for each in runs if each.acceptance is not None]
         drafts, accepted = drafts + sum(each.drafts for each in counted), accepted + sum(each.accepted for each in counted)
     return rates, tau_of(drafts, accepted) if drafts else None

@@ -99,8 +99,13 @@ def side_by_side(job: Job, settings: EvaluateSettings, same_directory: dict[str,
 
 def _summary(pairs: list[_Changed], other: str | None, since: datetime | None) -> dict[str, Any]:
     after = [pair.target for pair in pairs]
-    summary = {"against": other, "rows": len(pairs), "days": DAYS, "since": since.isoformat() if since else None,
-        "loss_target": mean_loss(after)}  # fmt: skip
+    summary = {
+        "against": other,
+        "rows": len(pairs),
+        "days": DAYS,
+        "since": since.isoformat() if since else None,
+        "loss_target": mean_loss(after),
+    }
     if other is None:
         return summary
     before = [pair.other for pair in pairs if pair.other]
@@ -156,8 +161,14 @@ def _answers(
         if prompt.row_id in wanted and 0 < len(prompt.ids) <= model.room
     }
     progress.stop_if_requested()
-    answers = model.answers(prompts, Sampling(temperature=0.0), settings.max_new_tokens, settings.batch_size, settings.seed,
-        lambda done: progress.report(f"answers side by side: {role}", done, len(prompts), "answers"))  # fmt: skip
+    answers = model.answers(
+        prompts,
+        Sampling(temperature=0.0),
+        settings.max_new_tokens,
+        settings.batch_size,
+        settings.seed,
+        lambda done: progress.report(f"answers side by side: {role}", done, len(prompts), "answers"),
+    )
     texts = {name: model.text(answer) for name, answer in answers.items()}
     return {name: {"text": texts[name], "mark": _mark(answer, texts[name])} for name, answer in answers.items()}
 

@@ -102,9 +102,16 @@ def _all_answers(
         elif first == role:
             try:
                 answers[role] = answer_items(
-                    job.inputs[role], items, settings.tasks, settings.batch_size, settings.seed, progress, f"tasks: {role}",
-                    log, f"{key} {role}",
-                )  # fmt: skip
+                    job.inputs[role],
+                    items,
+                    settings.tasks,
+                    settings.batch_size,
+                    settings.seed,
+                    progress,
+                    f"tasks: {role}",
+                    log,
+                    f"{key} {role}",
+                )
             except ModelError as error:
                 result.not_measured[f"tasks of {role}"] = str(error)
     return answers
@@ -161,8 +168,14 @@ def _judged(
 
 
 def _row(item: AnyItem, model: str, against: str, sampling: str, score: float) -> dict[str, Any]:
-    return {"suite": item.suite, "item_id": item.item_id, "model": model, "against": against, "sampling": sampling,
-        "score": score}  # fmt: skip
+    return {
+        "suite": item.suite,
+        "item_id": item.item_id,
+        "model": model,
+        "against": against,
+        "sampling": sampling,
+        "score": score,
+    }
 
 
 def _isolation() -> str:

@@ -144,12 +144,16 @@ FAMILIES: dict[str, Family] = {
         Family("cohere2", "Cohere 2", f"{WINDOWS}, full layers without RoPE", "LayerNorm before a parallel block"),
         Family("deepseek_v3", "DeepSeek-V3", "latent (MLA)", f"{PRE}, and of latents", "sigmoid, groups, top-k, shared expert"),
         Family(
-            "qwen3_next", "Qwen3-Next", "gated delta rule, every fourth layer full", QK, "softmax, top-k, shared expert",
+            "qwen3_next",
+            "Qwen3-Next",
+            "gated delta rule, every fourth layer full",
+            QK,
+            "softmax, top-k, shared expert",
             rows="one document",
         ),
         Family("lfm2", "LFM2", "short convolutions, some layers full", QK, rows="one document"),
     )
-}  # fmt: skip
+}
 """model_type -> family, in the order of documentation."""
 
 FAST = tuple(name for name, family in FAMILIES.items() if family.fast)

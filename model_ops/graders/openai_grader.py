@@ -102,7 +102,11 @@ def _gleu(text: str, reference: str) -> float:
 
 METRICS: dict[str, Callable[[str, str], float]] = {
     "fuzzy_match": lambda text, reference: _f1(common_subsequence(text, reference), len(text), len(reference)),
-    "bleu": _bleu, "gleu": _gleu, **{f"rouge_{size}": _rouge(size) for size in range(1, 6)}, "rouge_l": _rouge_l}  # fmt: skip
+    "bleu": _bleu,
+    "gleu": _gleu,
+    **{f"rouge_{size}": _rouge(size) for size in range(1, 6)},
+    "rouge_l": _rouge_l,
+}
 """Name -> (text, reference) -> similarity."""
 
 

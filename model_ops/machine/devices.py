@@ -36,17 +36,25 @@ class Device:
 DEVICES = {
     device.name.lower(): device
     for device in (
-        Device("B200", 178.4, 2250, 7.7, capability=100), Device("H200", 139.8, 989, 4.8, capability=90),
-        Device("GH200", 94.5, 989, 4.0, 1, capability=90), Device("H100", 79.2, 989, 3.35, capability=90),
-        Device("H100-PCIe", 79.2, 756, 2.0, capability=90), Device("A100", 79.2, 312, 2.04, capability=80),
-        Device("A100-40", 39.4, 312, 1.56, capability=80), Device("L40S", 44.4, 362, 0.86, capability=89),
-        Device("L4", 22.0, 121, 0.30, capability=89), Device("A10", 22.0, 125, 0.60, capability=86),
-        Device("A6000", 47.4, 155, 0.77, capability=86), Device("RTX6000Ada", 47.4, 364, 0.96, capability=89),
-        Device("RTX5090", 31.4, 210, 1.79, capability=120), Device("RTX4090", 23.5, 165, 1.01, capability=89),
-        Device("RTX3090", 23.6, 71, 0.94, capability=86), Device("MI300X", 191.7, 1307, 5.3),
+        Device("B200", 178.4, 2250, 7.7, capability=100),
+        Device("H200", 139.8, 989, 4.8, capability=90),
+        Device("GH200", 94.5, 989, 4.0, 1, capability=90),
+        Device("H100", 79.2, 989, 3.35, capability=90),
+        Device("H100-PCIe", 79.2, 756, 2.0, capability=90),
+        Device("A100", 79.2, 312, 2.04, capability=80),
+        Device("A100-40", 39.4, 312, 1.56, capability=80),
+        Device("L40S", 44.4, 362, 0.86, capability=89),
+        Device("L4", 22.0, 121, 0.30, capability=89),
+        Device("A10", 22.0, 125, 0.60, capability=86),
+        Device("A6000", 47.4, 155, 0.77, capability=86),
+        Device("RTX6000Ada", 47.4, 364, 0.96, capability=89),
+        Device("RTX5090", 31.4, 210, 1.79, capability=120),
+        Device("RTX4090", 23.5, 165, 1.01, capability=89),
+        Device("RTX3090", 23.6, 71, 0.94, capability=86),
+        Device("MI300X", 191.7, 1307, 5.3),
         Device("MI325X", 255.7, 1307, 6.0),
     )
-}  # fmt: skip
+}
 ALSO_CALLED = {
     "a100-80": "a100", "a100-80gb": "a100", "a100-40gb": "a100-40", "h100-80": "h100", "h100-80gb": "h100", "h100-sxm": "h100",
     "4090": "rtx4090", "3090": "rtx3090", "5090": "rtx5090", "h100pcie": "h100-pcie",

@@ -38,8 +38,13 @@ def verify_weights(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader
     if not by_names and not tensors:
         return []  # whoever reads the directory says so
     numbers = (
-        "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "max_position_embeddings",
-    )  # fmt: skip
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "vocab_size",
+        "max_position_embeddings",
+    )
     problems = missing_numbers(config, numbers if by_names else ())
     if problems:
         return problems

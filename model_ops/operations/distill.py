@@ -54,8 +54,12 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     place = job.input("teacher")
     world = World.start(settings.mesh)
     settings = concrete(settings, world.device)
-    widths = widths_of(AutoConfig.from_pretrained(place, local_files_only=True, trust_remote_code=False), settings.mlp_width,
-        settings.heads, settings.hidden_size)  # fmt: skip
+    widths = widths_of(
+        AutoConfig.from_pretrained(place, local_files_only=True, trust_remote_code=False),
+        settings.mlp_width,
+        settings.heads,
+        settings.hidden_size,
+    )
     own = None if settings.base is None else student_base(Path(settings.base), job.output / ".work" / "base", world, progress)
     reported = None
     if settings.teacher == "answers":
@@ -104,8 +108,19 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     checks = plan_validation(len(plan), packed.settings)
     held_out = first_documents(chats.validation, checks.tokens)
     validate = validation_of(student, held_out, settings.precision, world)
-    result = train(student, plan, loss, settings, job.output / ".work", progress, "distill", validate=validate,
-        validate_every=checks.every, world=world, validate_first=True)  # fmt: skip
+    result = train(
+        student,
+        plan,
+        loss,
+        settings,
+        job.output / ".work",
+        progress,
+        "distill",
+        validate=validate,
+        validate_every=checks.every,
+        world=world,
+        validate_first=True,
+    )
     add_end_of_text(student, ends)
     save_model(student, chats.tokenizer, job.output)
     saved = validated_as_saved(student, validate, result, world, progress, "distill")
@@ -205,9 +220,16 @@ def cached(
         progress.stop_if_requested()
 
     return TeacherCache.write(
-        folder, teacher, chats.documents, settings.top_k, settings.temperature, settings.precision, after_batch=after_batch,
-        vocabulary=vocabulary, drawn=settings.drawn_tokens,
-    )  # fmt: skip
+        folder,
+        teacher,
+        chats.documents,
+        settings.top_k,
+        settings.temperature,
+        settings.precision,
+        after_batch=after_batch,
+        vocabulary=vocabulary,
+        drawn=settings.drawn_tokens,
+    )
 
 
 def divergences_of(settings: StudentSettings) -> tuple[Divergence, Divergence | None]:

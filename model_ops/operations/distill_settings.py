@@ -94,10 +94,15 @@ class StudentSettings(TrainingSettings):
     """`on_policy.share` by preset."""
 
     STAY_OPEN: ClassVar[dict[str, str]] = {
-        **TrainingSettings.STAY_OPEN, "dataset": "`datasets.sft`, or the teacher's answers",
-        "base": "the student begins as a part of the teacher", "mlp_width": "the teacher's", "heads": "the teacher's",
-        "hidden_size": "the teacher's", "layers": "a base has its own", "choose_layers": "a base keeps all of its own",
-    }  # fmt: skip
+        **TrainingSettings.STAY_OPEN,
+        "dataset": "`datasets.sft`, or the teacher's answers",
+        "base": "the student begins as a part of the teacher",
+        "mlp_width": "the teacher's",
+        "heads": "the teacher's",
+        "hidden_size": "the teacher's",
+        "layers": "a base has its own",
+        "choose_layers": "a base keeps all of its own",
+    }
 
     @model_validator(mode="after")
     def _keys_agree(self):

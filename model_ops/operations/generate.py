@@ -249,11 +249,20 @@ class _Session:
         finish_reason: str,
     ) -> dict[str, Any]:
         self.counts.temperatures[f"{sampling.temperature:g}"] += 1
-        return {"row_id": conversation.row_id, "turn": turn, "session_id": conversation.session_id,
-            "prompt_shape": conversation.prompt_shape, "workload": conversation.workload,
-            "interaction_id": conversation.interaction_ids[turn], "origin": origin, "prompt_token_ids": prompt,
-            "answer_token_ids": answer, "finish_reason": finish_reason, "temperature": sampling.temperature,
-            "sampling": sampling.as_json()}  # fmt: skip
+        return {
+            "row_id": conversation.row_id,
+            "turn": turn,
+            "session_id": conversation.session_id,
+            "prompt_shape": conversation.prompt_shape,
+            "workload": conversation.workload,
+            "interaction_id": conversation.interaction_ids[turn],
+            "origin": origin,
+            "prompt_token_ids": prompt,
+            "answer_token_ids": answer,
+            "finish_reason": finish_reason,
+            "temperature": sampling.temperature,
+            "sampling": sampling.as_json(),
+        }
 
     def _within_vocabulary(self, conversation: Dialogue, tokens: list[int]) -> None:
         strange = [token for token in tokens if not 0 <= token < self.vocabulary]
@@ -281,8 +290,12 @@ def _measures(name: str, table: pa.Table) -> dict[str, Any]:
     lengths = [len(answer) for answer in table["answer_token_ids"].to_pylist()]
     stopped = sum(reason == "stop" for reason in table["finish_reason"].to_pylist())
     served = sum(origin == "served" for origin in table["origin"].to_pylist())
-    return {f"{name}_rows": len(lengths), f"{name}_served_rows": served, f"{name}_answer_tokens": sum(lengths),
-        f"{name}_stopped_share": stopped / max(1, len(lengths))}  # fmt: skip
+    return {
+        f"{name}_rows": len(lengths),
+        f"{name}_served_rows": served,
+        f"{name}_answer_tokens": sum(lengths),
+        f"{name}_stopped_share": stopped / max(1, len(lengths)),
+    }
 
 
 def _write(table: pa.Table, path: Path) -> None:

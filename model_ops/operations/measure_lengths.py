@@ -131,9 +131,16 @@ def compare_training(
     drops = limit.overflow == "drop"
     lost = longer if drops else first >= limit.max_length if limit.overflow == "truncate" else np.zeros(len(lengths), bool)
     findings.costs.append(
-        Cost(name, split, f"{name}.max_length", limit.max_length, len(lengths), 0 if drops else int((longer & ~lost).sum()),
-            int(lost.sum()))
-    )  # fmt: skip
+        Cost(
+            name,
+            split,
+            f"{name}.max_length",
+            limit.max_length,
+            len(lengths),
+            0 if drops else int((longer & ~lost).sum()),
+            int(lost.sum()),
+        )
+    )
     if split == "train" and not len(lengths):
         findings.problems.append(f"{name}: no training row has an answer to learn from; look at the dataset's rows and weights")
     elif split == "train" and lost.all():
@@ -183,9 +190,16 @@ def compare_evaluation(
     first = _first_targets(documents)
     lost, longer = first >= limit.max_length, documents.lengths > limit.max_length
     findings.costs.append(
-        Cost("evaluation", "test", "evaluation.max_length", limit.max_length, len(first), int((longer & ~lost).sum()),
-            int(lost.sum()))
-    )  # fmt: skip
+        Cost(
+            "evaluation",
+            "test",
+            "evaluation.max_length",
+            limit.max_length,
+            len(first),
+            int((longer & ~lost).sum()),
+            int(lost.sum()),
+        )
+    )
     if not len(first):
         findings.problems.append(
             "evaluation: no test row has an answer to measure; raise datasets.sft.test_share or add sessions"

@@ -99,8 +99,19 @@ def _run(job: Job, progress: Progress, graders: ExitStack) -> dict[str, float | 
         ReferenceLogProbs(job.output / ".work", base, settings.precision).give(readers, model, world, progress)
     progress.event("note", message=f"preference: {FALLING}")
     with without_dropout(model, progress, "preference"):
-        result = train(model, source, loss, settings, job.output / ".work", progress, "preference", validate=validate,
-            validate_every=checks.every, world=world, validate_first=True)  # fmt: skip
+        result = train(
+            model,
+            source,
+            loss,
+            settings,
+            job.output / ".work",
+            progress,
+            "preference",
+            validate=validate,
+            validate_every=checks.every,
+            world=world,
+            validate_first=True,
+        )
     add_end_of_text(model, end_of_turn_ids(tokenizer))
     numbers |= save_tuned(model, tokenizer, base, settings, job.output)
     numbers |= validated_as_saved(model, validate, result, world, progress, "preference")

@@ -100,18 +100,29 @@ class PreferenceTuningSettings(TuningSettings):
                 TrainingSettings.PRESETS.items(), (1.0, 1.0, 2.0), (5e-6, 5e-6, 1e-6), strict=True
             )
         },
-        "smollm3": {"loss": {"apo_zero": 1.0}, "beta": 0.05, "epochs": 1.0, "learning_rate": 1e-6, "warmup_share": 0.1,
-            "gradient_clip": 0.2, "tokens_per_step": 131_072, "max_length": 24_576},
-    }  # fmt: skip
+        "smollm3": {
+            "loss": {"apo_zero": 1.0},
+            "beta": 0.05,
+            "epochs": 1.0,
+            "learning_rate": 1e-6,
+            "warmup_share": 0.1,
+            "gradient_clip": 0.2,
+            "tokens_per_step": 131_072,
+            "max_length": 24_576,
+        },
+    }
     """Rates of `quick` and `balanced` are for data of some hundred pairs, those of the others for many steps."""
     COMMON: ClassVar[dict[str, Any]] = {**TuningSettings.COMMON, "loss": {"dpo": 1.0}, "most_epochs": 3.0}
     ADAPTERS_LEARN_FASTER: ClassVar[float] = 20.0
     LEAST_STEPS: ClassVar[int] = 30
     FEW_STEPS: ClassVar[int] = 10
     STAY_OPEN: ClassVar[dict[str, str]] = {
-        **TuningSettings.STAY_OPEN, "beta": "each loss has its own", "rows": "the losses say which",
-        "on_policy": "the dataset's rows", **dict.fromkeys(READ_BY, "each loss has its own"),
-    }  # fmt: skip
+        **TuningSettings.STAY_OPEN,
+        "beta": "each loss has its own",
+        "rows": "the losses say which",
+        "on_policy": "the dataset's rows",
+        **dict.fromkeys(READ_BY, "each loss has its own"),
+    }
 
     @model_validator(mode="after")
     def _losses_agree(self):

@@ -141,9 +141,13 @@ def calibrate(
     if settings.kv_cache:
         cache_layers(layers.matrices)
     documents = calibration_documents(
-        job.inputs["dataset"], source, settings.calibration_rows, settings.calibration_length, settings.seed,
+        job.inputs["dataset"],
+        source,
+        settings.calibration_rows,
+        settings.calibration_length,
+        settings.seed,
         job.inputs.get("served"),
-    )  # fmt: skip
+    )
     if len(documents) < settings.calibration_rows:
         progress.event(
             "note",
@@ -234,9 +238,14 @@ def quantize_directory(
     groups = _targets(schemes, layers)
     announce(groups, output, ignored, bool(scales))
     before = sum(path.stat().st_size for path in source.glob("*.safetensors"))
-    return {"bytes_before": before, "bytes_after": written, "size_share": written / before,
-        "float_share": float_share(headers, schemes), "tensors_quantized": len(errors),
-        "largest_relative_error": max(errors, default=0.0)}  # fmt: skip
+    return {
+        "bytes_before": before,
+        "bytes_after": written,
+        "size_share": written / before,
+        "float_share": float_share(headers, schemes),
+        "tensors_quantized": len(errors),
+        "largest_relative_error": max(errors, default=0.0),
+    }
 
 
 def float_share(headers: Mapping[str, TensorHeader], schemes: Schemes) -> float:
@@ -278,8 +287,12 @@ def _named(listed: Sequence[str], layers: BlockLayers) -> list[str]:
 def _ignored(schemes: Schemes, layers: BlockLayers) -> list[str]:
     """What is not quantized, by the names of checkpoints; experts that a checkpoint stores as one weight also as servers name
     them, one by one."""
-    return ["lm_head", *layers.floats, *_named([layer for layer in layers.matrices if layer not in schemes], layers),
-        *(f"re:{re.escape(module)}\\..*" for module in layers.float_experts)]  # fmt: skip
+    return [
+        "lm_head",
+        *layers.floats,
+        *_named([layer for layer in layers.matrices if layer not in schemes], layers),
+        *(f"re:{re.escape(module)}\\..*" for module in layers.float_experts),
+    ]
 
 
 def _read(source: Path) -> tuple[dict[str, Any], dict[str, TensorHeader], BlockLayers]:

@@ -44,12 +44,16 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
             grades = grader.grade([asked_group(prompts[group[0]["row_id"]], group, reader) for group in part])
             rows = [
                 {
-                    **row, "old_grade": row["grade"], "old_parts": row["parts"], "grade": grade.value,
-                    "parts": list(grade.parts.items()), "problem": grade.problem,
+                    **row,
+                    "old_grade": row["grade"],
+                    "old_parts": row["parts"],
+                    "grade": grade.value,
+                    "parts": list(grade.parts.items()),
+                    "problem": grade.problem,
                 }
                 for group, of_group in zip(part, grades, strict=True)
                 for row, grade in zip(group, of_group, strict=True)
-            ]  # fmt: skip
+            ]
             writer.write_table(pa.Table.from_pylist(rows, schema=bare(RESCORED_ROWS)))
     return {"answers": sum(map(len, asked)), "groups_without_a_prompt": len(groups) - len(asked)}
 

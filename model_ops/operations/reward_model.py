@@ -82,8 +82,19 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     held_out = first_documents(held, checks.tokens)
     validate = validation_of_pairs(model, to_batches(held_out, kind=RewardBatch), settings.precision, world)
     with without_dropout(model, progress, "reward_model"):
-        result = train(model, plan, RewardLoss(settings.centring), settings, job.output / ".work", progress, "reward_model",
-            validate=validate, validate_every=checks.every, world=world, validate_first=True)  # fmt: skip
+        result = train(
+            model,
+            plan,
+            RewardLoss(settings.centring),
+            settings,
+            job.output / ".work",
+            progress,
+            "reward_model",
+            validate=validate,
+            validate_every=checks.every,
+            world=world,
+            validate_first=True,
+        )
     numbers |= save_tuned(model, scorers_tokenizer(tokenizer, model.config.vocab_size), base, settings, job.output, headed)
     numbers |= validated_as_saved(model, validate, result, world, progress, "reward_model")
     record = _measured(model, settings, world, pairs, validation, test)
@@ -147,8 +158,14 @@ def _measured(
     chosen, rejected = pairs.lengths().T
     report = reward_report(scored(test), scored(validation), float((chosen > rejected).mean()))
     missed = missed_bounds(report, settings.gate.accuracy, settings.gate.above_longer)
-    return RewardRecord(temperature=report["temperature"], mean=report["mean"] or 0.0, deviation=report["deviation"] or 1.0,
-        may_grade=not missed, missed=missed, held_out=report)  # fmt: skip
+    return RewardRecord(
+        temperature=report["temperature"],
+        mean=report["mean"] or 0.0,
+        deviation=report["deviation"] or 1.0,
+        may_grade=not missed,
+        missed=missed,
+        held_out=report,
+    )
 
 
 def _scores(model: PreTrainedModel, pairs: _Pairs, precision: Precision, world: World) -> Float[np.ndarray, "pairs 2"]:

@@ -29,8 +29,16 @@ from model_ops.tasks import UnusableAnswer, message_of
 
 CHUNK_BATCHES = 4
 """Batches in a chunk; a killed run loses at most one chunk."""
-SCHEMA = pa.schema([("key", pa.string()), ("message", pa.string()), ("failure", pa.string()), ("finish_reason", pa.string()),
-    ("prompt_tokens", pa.int64()), ("answer_tokens", pa.int64())])  # fmt: skip
+SCHEMA = pa.schema(
+    [
+        ("key", pa.string()),
+        ("message", pa.string()),
+        ("failure", pa.string()),
+        ("finish_reason", pa.string()),
+        ("prompt_tokens", pa.int64()),
+        ("answer_tokens", pa.int64()),
+    ]
+)
 
 
 @dataclass(frozen=True)

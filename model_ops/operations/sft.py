@@ -34,9 +34,18 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     held_out = first_documents(chats.validation, checks.tokens)
     validate = validation_of(model, held_out, settings.precision, world)
     result = train(
-        model, plan, loss, settings, job.output / ".work", progress, "sft", validate=validate, validate_every=checks.every,
-        world=world, validate_first=True,
-    )  # fmt: skip
+        model,
+        plan,
+        loss,
+        settings,
+        job.output / ".work",
+        progress,
+        "sft",
+        validate=validate,
+        validate_every=checks.every,
+        world=world,
+        validate_first=True,
+    )
     add_end_of_text(model, end_of_turn_ids(chats.tokenizer))
     numbers |= save_tuned(model, chats.tokenizer, base, settings, job.output)
     numbers |= validated_as_saved(model, validate, result, world, progress, "sft")

@@ -40,9 +40,11 @@ class SftSettings(TuningSettings):
     )
 
     STAY_OPEN: ClassVar[dict[str, str]] = {
-        **TuningSettings.STAY_OPEN, "continue_from": "the base model", "dataset": "`datasets.sft`, or the teacher's answers",
+        **TuningSettings.STAY_OPEN,
+        "continue_from": "the base model",
+        "dataset": "`datasets.sft`, or the teacher's answers",
         "reasoning_budget": "answers are learnt whole",
-    }  # fmt: skip
+    }
 
     @model_validator(mode="after")
     def _budget_can_be_learnt(self):

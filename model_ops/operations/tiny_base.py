@@ -34,13 +34,21 @@ def train_tokenizer(texts: list[str], settings: TinyBaseSettings) -> PreTrainedT
     backend.decoder = decoders.ByteLevel()
     backend.train_from_iterator(
         texts,
-        trainers.BpeTrainer(vocab_size=settings.vocab_size, special_tokens=[END_OF_TEXT, TURN_START, TURN_END],
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False),
-    )  # fmt: skip
+        trainers.BpeTrainer(
+            vocab_size=settings.vocab_size,
+            special_tokens=[END_OF_TEXT, TURN_START, TURN_END],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend, eos_token=TURN_END, pad_token=END_OF_TEXT, additional_special_tokens=[TURN_START],
-        model_max_length=settings.max_position_embeddings, clean_up_tokenization_spaces=False,
-    )  # fmt: skip
+        tokenizer_object=backend,
+        eos_token=TURN_END,
+        pad_token=END_OF_TEXT,
+        additional_special_tokens=[TURN_START],
+        model_max_length=settings.max_position_embeddings,
+        clean_up_tokenization_spaces=False,
+    )
     tokenizer.chat_template = (Path(__file__).parent / "chatml.jinja").read_text()
     return tokenizer
 

@@ -121,9 +121,17 @@ def main(arguments: list[str] | None = None) -> int:
     from torch.distributed.run import parse_args, run
 
     words = [
-        "--standalone", "--nproc-per-node", str(given.processes), "--max-restarts", "0", "--shutdown-timeout",
-        str(SAVE_SECONDS), "-m", "model_ops.worker", str(given.job),
-    ]  # fmt: skip
+        "--standalone",
+        "--nproc-per-node",
+        str(given.processes),
+        "--max-restarts",
+        "0",
+        "--shutdown-timeout",
+        str(SAVE_SECONDS),
+        "-m",
+        "model_ops.worker",
+        str(given.job),
+    ]
     for left in reversed(range(given.restarts + 1)):
         try:
             run(parse_args(words))

@@ -156,10 +156,14 @@ def choose(needs: Needs, count: int, device: Device, alternatives: bool = True) 
         ways = sorted(
             candidates(needs, count, device),
             key=lambda setup: (
-                is_thin(needs, setup), -round(worth_of(needs, setup, device), 6), setup.mesh.processes, setup.mesh.tp,
-                setup.mesh.cp, -setup.mesh.dp_shard,
+                is_thin(needs, setup),
+                -round(worth_of(needs, setup, device), 6),
+                setup.mesh.processes,
+                setup.mesh.tp,
+                setup.mesh.cp,
+                -setup.mesh.dp_shard,
             ),
-        )  # fmt: skip
+        )
     room, least = PLANNED_FOR * device.memory_gib * GIB, None
     for setup in ways:
         if _least(needs, setup, device) > room:

@@ -61,8 +61,12 @@ def small_config(config: Mapping[str, Any]) -> PretrainedConfig:
         layers = max(2, min(MOST_LAYERS, max(kinds.index(kind) for kind in set(kinds)) + 1))
         values["layer_types"] = kinds[:layers]
     values |= {
-        "num_hidden_layers": layers, "vocab_size": VOCABULARY, "bos_token_id": None, "eos_token_id": 2, "pad_token_id": 0,
-    }  # fmt: skip
+        "num_hidden_layers": layers,
+        "vocab_size": VOCABULARY,
+        "bos_token_id": None,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
+    }
     values |= {name: min(NARROW, values[name]) for name in WIDTHS if type(values.get(name)) is int}
     return AutoConfig.for_model(str(config["model_type"]), **values)
 

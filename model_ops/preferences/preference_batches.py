@@ -97,10 +97,15 @@ def preference_batch(
         desirable += [True, False] if is_pair else [bool(preferences.verdicts[member])]
         others += [first + 1, first] if is_pair else [NO_ANSWER]
         rows += [member] * len(masks)
-    return replace(to_batch(documents, PreferenceBatch), desirable=torch.tensor(desirable, dtype=torch.bool),
-        others=torch.tensor(others, dtype=torch.int64), answer_tokens=torch.tensor(tokens, dtype=torch.int64),
+    return replace(
+        to_batch(documents, PreferenceBatch),
+        desirable=torch.tensor(desirable, dtype=torch.bool),
+        others=torch.tensor(others, dtype=torch.int64),
+        answer_tokens=torch.tensor(tokens, dtype=torch.int64),
         answer_weights=torch.from_numpy(preferences.weights[rows]),
-        confidence=torch.from_numpy(preferences.confidence[rows]), members=tuple(members))  # fmt: skip
+        confidence=torch.from_numpy(preferences.confidence[rows]),
+        members=tuple(members),
+    )
 
 
 class ReferenceReader(Protocol):

@@ -165,8 +165,13 @@ def _row(record: dict[str, Any], side: str, path: Path) -> Row:
     try:
         prompt, answer = json.loads(record["prompt"]), json.loads(record[side])
         tools, request = (json.loads(record[name]) if record.get(name) else None for name in ("tools", "request"))
-        return Row(record["row_id"], [*({**message, "weight": 0} for message in prompt), {**answer[0], "weight": 1}], tools,
-            request=request, ts=record.get("ts"))  # fmt: skip
+        return Row(
+            record["row_id"],
+            [*({**message, "weight": 0} for message in prompt), {**answer[0], "weight": 1}],
+            tools,
+            request=request,
+            ts=record.get("ts"),
+        )
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise ModelError(
             f"{path}: prompt, tools, request or {side} of row {record['row_id']} are not JSON text of messages"

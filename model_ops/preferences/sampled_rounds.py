@@ -129,9 +129,8 @@ class SampledRounds:
     def _sides_of(self, chunk: RolloutChunk) -> list[Sides]:
         if chunk.first not in self._sides:
             self._sides[chunk.first] = [
-                self._side(self.prompts[place], group)
-                for place, group in zip(chunk.prompts, chunk.groups(), strict=True)
-            ]  # fmt: skip
+                self._side(self.prompts[place], group) for place, group in zip(chunk.prompts, chunk.groups(), strict=True)
+            ]
         return self._sides[chunk.first]
 
     def _side(self, prompt: SampledPrompt, group: Sequence[Rollout]) -> Sides:

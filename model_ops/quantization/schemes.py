@@ -72,9 +72,14 @@ def _packed(bits: int, group_size: int | None) -> Callable[[int, int], Layout]:
 
 
 FP8 = Scheme(
-    "fp8", title="FP8 with dynamic activations", format="float-quantized", weights=Precision(8, "float", "channel"),
-    activations=Precision(8, "float", "token", dynamic=True), stored=_by_channel("F8_E4M3"), load_layer=_layer("Fp8Linear"),
-)  # fmt: skip
+    "fp8",
+    title="FP8 with dynamic activations",
+    format="float-quantized",
+    weights=Precision(8, "float", "channel"),
+    activations=Precision(8, "float", "token", dynamic=True),
+    stored=_by_channel("F8_E4M3"),
+    load_layer=_layer("Fp8Linear"),
+)
 FP8_BLOCK = Scheme(
     "fp8_block",
     title="FP8 in blocks",
@@ -104,14 +109,24 @@ W4A16 = _in_groups("w4a16", 4, 128, "Int4Linear")
 W4A16_G64 = _in_groups("w4a16_g64", 4, 64, "Int4Linear64")
 W4A16_G32 = _in_groups("w4a16_g32", 4, 32, "Int4Linear32")
 W8A8 = Scheme(
-    "w8a8", title="int8 W8A8", format="int-quantized", weights=Precision(8, "int", "channel"),
-    activations=Precision(8, "int", "token", dynamic=True), stored=_by_channel("I8"), load_layer=_layer("Int8Linear"),
-)  # fmt: skip
+    "w8a8",
+    title="int8 W8A8",
+    format="int-quantized",
+    weights=Precision(8, "int", "channel"),
+    activations=Precision(8, "int", "token", dynamic=True),
+    stored=_by_channel("I8"),
+    load_layer=_layer("Int8Linear"),
+)
 W8A16 = _in_groups("w8a16", 8, 128, "PackedInt8Linear")
 W8A16_CHANNEL = Scheme(
-    "w8a16_channel", title="int8 W8A16 by channel", format="pack-quantized", weights=Precision(8, "int", "channel"),
-    activations=None, stored=_packed(8, None), load_layer=_layer("ChannelInt8Linear"),
-)  # fmt: skip
+    "w8a16_channel",
+    title="int8 W8A16 by channel",
+    format="pack-quantized",
+    weights=Precision(8, "int", "channel"),
+    activations=None,
+    stored=_packed(8, None),
+    load_layer=_layer("ChannelInt8Linear"),
+)
 
 SCHEMES: dict[str, Scheme] = {scheme.name: scheme for scheme in [*globals().values()] if isinstance(scheme, Scheme)}
 """Name in recipes -> scheme, in the order of messages and docs."""

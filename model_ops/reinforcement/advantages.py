@@ -66,9 +66,11 @@ def reinforce_plus(groups: Sequence[Grades], tokens: Sequence[Sequence[float]]) 
 
 AdvantageFunction = Callable[[Sequence[Grades], Sequence[Sequence[float]]], list[Group]]
 ADVANTAGES: dict[str, AdvantageFunction] = {
-    "group": _of_each(group_standardised), "centred": _of_each(centred), "leave_one_out": _of_each(leave_one_out),
+    "group": _of_each(group_standardised),
+    "centred": _of_each(centred),
+    "leave_one_out": _of_each(leave_one_out),
     "reinforce_plus": reinforce_plus,
-}  # fmt: skip
+}
 """By the names of `rft.advantage`."""
 
 

@@ -244,8 +244,12 @@ class RftSettings(TuningSettings):
         description="Answers that max_new_tokens cuts: mask leaves them out, because a cut says nothing of their quality; "
         "penalty lowers the grade of the last overlong_tokens before the limit; none learns them as graded",
     )
-    overlong_tokens: int | None = Field(None, ge=1, le=1_000_000,
-        description="penalty: tokens over which the grade falls by 1. Left out: a fifth of max_new_tokens")  # fmt: skip
+    overlong_tokens: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="penalty: tokens over which the grade falls by 1. Left out: a fifth of max_new_tokens",
+    )
     passing_grade: float = Field(
         1.0,
         ge=-1e6,
@@ -279,13 +283,23 @@ class RftSettings(TuningSettings):
     ADAPTERS_LEARN_FASTER: ClassVar[float] = 40.0
     LEAST_STEPS: ClassVar[int] = 40
     STAY_OPEN: ClassVar[dict[str, str]] = {
-        **TuningSettings.STAY_OPEN, **dict.fromkeys(READ_BY, "each loss has its own"), "advantage": "each loss has its own",
-        "aggregation": "each loss has its own", "correction": "none, or tis with max_staleness",
-        "overlong_tokens": "a fifth of max_new_tokens", "temperature_end": "temperature",
-        "max_new_tokens_start": "max_new_tokens", "held_out_grader": "the rows' own, or grader", "environment": "none",
-        "agent": "none", "python": "that of millrace", "grader": "the environment or the agent", "drafter": "none",
-        "server": "the defaults of its keys", "seconds": "10, of an agent 300",
-    }  # fmt: skip
+        **TuningSettings.STAY_OPEN,
+        **dict.fromkeys(READ_BY, "each loss has its own"),
+        "advantage": "each loss has its own",
+        "aggregation": "each loss has its own",
+        "correction": "none, or tis with max_staleness",
+        "overlong_tokens": "a fifth of max_new_tokens",
+        "temperature_end": "temperature",
+        "max_new_tokens_start": "max_new_tokens",
+        "held_out_grader": "the rows' own, or grader",
+        "environment": "none",
+        "agent": "none",
+        "python": "that of millrace",
+        "grader": "the environment or the agent",
+        "drafter": "none",
+        "server": "the defaults of its keys",
+        "seconds": "10, of an agent 300",
+    }
 
     @model_validator(mode="after")
     def _keys_agree(self):
@@ -340,8 +354,12 @@ class RftSettings(TuningSettings):
         """The settings of a round: temperature and longest answer on a line from the first step (place 0) to the last one
         (1)."""
         begin, end = self.max_new_tokens_start or self.max_new_tokens, self.temperature_end or self.temperature
-        return self.model_copy(update={"temperature": self.temperature + place * (end - self.temperature),
-            "max_new_tokens": round(begin + place * (self.max_new_tokens - begin))})  # fmt: skip
+        return self.model_copy(
+            update={
+                "temperature": self.temperature + place * (end - self.temperature),
+                "max_new_tokens": round(begin + place * (self.max_new_tokens - begin)),
+            }
+        )
 
     @property
     def prompts_a_step(self) -> int:

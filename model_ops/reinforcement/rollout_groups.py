@@ -66,11 +66,16 @@ def learnt_groups(groups: Sequence[Group], prompts: Sequence[SampledPrompt], set
     learnt = list[LearntGroup]()
     for group, of_group, tokens in zip(taught, advantages, lengths, strict=True):
         members = [
-            LearntRollout(rollout, group.first + place, float(advantage), *scale_and_share(length, settings),
-                passed=passes(rollout.grade.value, settings.passing_grade))
+            LearntRollout(
+                rollout,
+                group.first + place,
+                float(advantage),
+                *scale_and_share(length, settings),
+                passed=passes(rollout.grade.value, settings.passing_grade),
+            )
             for place, (rollout, advantage, length) in enumerate(zip(group.rollouts, of_group, tokens, strict=True))
             if length and math.isfinite(advantage)
-        ]  # fmt: skip
+        ]
         learnt += [(prompts[group.prompt].row_id, members)] if members else []
     return learnt
 

@@ -125,8 +125,20 @@ DATE_OF_ROWS_WITHOUT_TIME = datetime(2025, 1, 1, tzinfo=UTC)
 
 DATE_CALL = re.compile(r"strftime_now\(\s*(['\"])(?P<format>.*?)\1\s*\)")
 
-RESERVED = frozenset({"messages", "tools", "conversations", "conversation", "chat_template", "tokenize",
-    "add_generation_prompt", "continue_final_message", "return_assistant_tokens_mask", "millrace_dates"})  # fmt: skip
+RESERVED = frozenset(
+    {
+        "messages",
+        "tools",
+        "conversations",
+        "conversation",
+        "chat_template",
+        "tokenize",
+        "add_generation_prompt",
+        "continue_final_message",
+        "return_assistant_tokens_mask",
+        "millrace_dates",
+    }
+)
 """Names that a logged request cannot set in the template."""
 
 CONTINUES = "continue_final_message"

@@ -100,13 +100,25 @@ class Picture:
             pictures[bool(reason)] += 1
             if pictures[bool(reason)] <= count:
                 shown.append(
-                    ShownRow(rendered.row.row_id, [runs(tokenizer, context) for context in rendered.contexts], reason,
-                        rendered.served_answers)
-                )  # fmt: skip
+                    ShownRow(
+                        rendered.row.row_id,
+                        [runs(tokenizer, context) for context in rendered.contexts],
+                        reason,
+                        rendered.served_answers,
+                    )
+                )
         if row_id is not None and not shown:
             raise ModelError(f"{split} of {dataset} has no row {row_id}; `millrace why {row_id}` tells what became of it")
-        return cls(str(dataset), split, shown, counts["rows"], counts["contexts"], counts["tokens"], counts["learnt"],
-            dict(dropped.most_common()))  # fmt: skip
+        return cls(
+            str(dataset),
+            split,
+            shown,
+            counts["rows"],
+            counts["contexts"],
+            counts["tokens"],
+            counts["learnt"],
+            dict(dropped.most_common()),
+        )
 
     def markdown(self, rows: int = 3, characters: int = 1_500) -> str:
         """The first rows as Markdown, learnt text between « and ». Of a longer text the beginning and the end are shown."""

@@ -99,9 +99,17 @@ def _rows_of(table: pa.RecordBatch, path: Path) -> Iterator[Row]:
     columns = [table[name].to_pylist() if name in table.schema.names else [None] * len(table) for name in COLUMNS]
     for row_id, messages, tools, text, token_ids, labels, request, ts, interaction_ids in zip(*columns, strict=True):
         try:
-            row = Row(str(row_id), json.loads(messages), json.loads(tools) if tools else None, text, token_ids, labels,
-                json.loads(request) if request else None, ts if isinstance(ts, datetime) else None,
-                tuple(interaction_ids or ()))  # fmt: skip
+            row = Row(
+                str(row_id),
+                json.loads(messages),
+                json.loads(tools) if tools else None,
+                text,
+                token_ids,
+                labels,
+                json.loads(request) if request else None,
+                ts if isinstance(ts, datetime) else None,
+                tuple(interaction_ids or ()),
+            )
         except (ValueError, TypeError) as error:
             raise ModelError(f"{path}: messages, tools or request of row {row_id} are not JSON text") from error
         if not isinstance(row.messages, list) or not all(isinstance(message, dict) for message in row.messages):

@@ -136,8 +136,12 @@ def called_functions(message: dict[str, Any]) -> list[str]:
 
 def unreadable_arguments(messages: Sequence[dict[str, Any]]) -> int:
     """Number of tool calls whose arguments are not a JSON object. They stay text."""
-    return sum(not isinstance(_read(function.get("arguments")),
-        dict) for message in messages for call in _calls(message) if (function := call["function"]))  # fmt: skip
+    return sum(
+        not isinstance(_read(function.get("arguments")), dict)
+        for message in messages
+        for call in _calls(message)
+        if (function := call["function"])
+    )
 
 
 def _message(message: dict[str, Any], arguments: Arguments, has_developer: bool, takes_parts: bool) -> dict[str, Any]:
@@ -201,8 +205,13 @@ def _calls(message: dict[str, Any]) -> list[dict[str, Any]]:
             raise ValueError("a tool call is not an object")
         function = call.get("function")
         function = function if isinstance(function, dict) else call
-        calls.append({"type": "function", **{name: call[name] for name in ("id", "type") if isinstance(call.get(name), str)},
-            "function": {name: value for name, value in function.items() if name in ("name", "arguments")}})  # fmt: skip
+        calls.append(
+            {
+                "type": "function",
+                **{name: call[name] for name in ("id", "type") if isinstance(call.get(name), str)},
+                "function": {name: value for name, value in function.items() if name in ("name", "arguments")},
+            }
+        )
     return calls
 
 

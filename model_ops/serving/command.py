@@ -88,9 +88,13 @@ def speculative_config(
     varying = {"num_speculative_tokens_per_batch_size": [list(each) for each in by_batch_size]} if by_batch_size else {}
     synthetic = {} if as_if_tau is None else {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": as_if_tau}
     return {
-        "method": options.method, **model, "num_speculative_tokens": num_speculative_tokens, **options.options, **varying,
+        "method": options.method,
+        **model,
+        "num_speculative_tokens": num_speculative_tokens,
+        **options.options,
+        **varying,
         **synthetic,
-    }  # fmt: skip
+    }
 
 
 def _vllm(directory: str | None, options: VllmOptions | None, drafting: Drafting) -> list[str]:
@@ -160,7 +164,16 @@ def has_package(python: str, package: str) -> bool:
     """Whether `python` is an interpreter that can import the package. It is looked for, not imported."""
     look = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({package!r}) is None)"
     try:
-        return (subprocess.run([python, "-c", look], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, timeout=LOOKS_FOR_S, env=server_environment()).returncode == 0)  # fmt: skip
+        return (
+            subprocess.run(
+                [python, "-c", look],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=LOOKS_FOR_S,
+                env=server_environment(),
+            ).returncode
+            == 0
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False

@@ -90,9 +90,15 @@ def running_server(
         written.flush()
         begins_at = written.tell()
         guard = subprocess.Popen(
-            [sys.executable, "-P", server_guard.__file__, *words], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=written, text=True, start_new_session=True, env=None if environment is None else dict(environment),
-        )  # fmt: skip
+            [sys.executable, "-P", server_guard.__file__, *words],
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=written,
+            text=True,
+            start_new_session=True,
+            env=None if environment is None else dict(environment),
+        )
     first_line, owned, said = "", pipe_of(guard.stdin), pipe_of(guard.stdout)
     try:
         first_line = said.readline().strip()

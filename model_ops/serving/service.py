@@ -106,8 +106,14 @@ def _vllm(service: Service, drafts: bool) -> list[str]:
         words += ["--per-request-spec-decode-metrics", "summary"] if drafts else []
     words += ["--shutdown-timeout", str(service.drain_s), "--disable-uvicorn-access-log"]
     if service.zero_retention:
-        words += ["--no-enable-prefix-caching", "--mm-processor-cache-gb", "0", "--no-enable-log-requests",
-            "--no-enable-log-outputs", "--disable-fastapi-docs"]  # fmt: skip
+        words += [
+            "--no-enable-prefix-caching",
+            "--mm-processor-cache-gb",
+            "0",
+            "--no-enable-log-requests",
+            "--no-enable-log-outputs",
+            "--disable-fastapi-docs",
+        ]
     return words
 
 

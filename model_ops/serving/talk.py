@@ -67,11 +67,25 @@ class Talk:
         temperature = request["temperature"] if request["temperature"] >= GREEDY_BELOW else 0.0
         done: dict[str, Any] = {"done": "stopped", "dropped": dropped, "prompt_tokens": len(ids)}
         try:
-            [answer] = decode(self.runner, [ids], ["chat"], eos_ids=self.eos_ids, temperature=temperature, drafter=drafter,
-                max_new_tokens=request["max_tokens"], num_speculative_tokens=self.tokens, seed=request["seed"],
-                truncation=Truncation(top_p=request["top_p"]), on_tokens=grown)  # fmt: skip
-            done |= {"done": answer.finish_reason, "drafts": answer.drafts, "drafted": answer.drafted,
-                "accepted": answer.accepted}  # fmt: skip
+            [answer] = decode(
+                self.runner,
+                [ids],
+                ["chat"],
+                eos_ids=self.eos_ids,
+                temperature=temperature,
+                drafter=drafter,
+                max_new_tokens=request["max_tokens"],
+                num_speculative_tokens=self.tokens,
+                seed=request["seed"],
+                truncation=Truncation(top_p=request["top_p"]),
+                on_tokens=grown,
+            )
+            done |= {
+                "done": answer.finish_reason,
+                "drafts": answer.drafts,
+                "drafted": answer.drafted,
+                "accepted": answer.accepted,
+            }
         except AnswerCancelled:
             pass
         return {**done, "tokens": len(text.ids), "first_s": first_s, "seconds": time.monotonic() - began_s, "rest": text.rest()}
@@ -154,8 +168,14 @@ def main(words: list[str]) -> None:
         talk = Talk(Path(model), method, int(tokens), Path(drafter[0]) if drafter else None)
     except ModelError as error:
         return say({"error": str(error)})
-    say({"ready": True, "positions": talk.positions, "temperature": talk.defaults.temperature,
-        "top_p": talk.defaults.truncation.top_p})  # fmt: skip
+    say(
+        {
+            "ready": True,
+            "positions": talk.positions,
+            "temperature": talk.defaults.temperature,
+            "top_p": talk.defaults.truncation.top_p,
+        }
+    )
     for asked in _asked(talk):
         try:
             say(talk.answer(asked))

@@ -21,12 +21,17 @@ from model_ops.training.settings import ActivationCheckpointing
 KEPT_OPERATIONS = frozenset(
     getattr(torch.ops.aten, name).default
     for name in (
-        "mm", "addmm", "_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_for_cpu",
-        "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention", "_flash_attention_forward",
+        "mm",
+        "addmm",
+        "_scaled_dot_product_flash_attention",
+        "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_efficient_attention",
+        "_scaled_dot_product_cudnn_attention",
+        "_flash_attention_forward",
         "_efficient_attention_forward",
     )
     if hasattr(torch.ops.aten, name)
-)  # fmt: skip
+)
 """Operations that `selective` does not recompute. Batched products (attention scores of short documents) are large and cheap,
 so they are recomputed."""
 

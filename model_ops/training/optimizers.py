@@ -174,10 +174,16 @@ class Muon(torch.optim.Optimizer):
         super().__init__(
             list(groups),
             {
-                "lr": lr, "betas": betas, "eps": eps, "momentum": momentum, "weight_decay": weight_decay,
-                "adamw_share": adamw_share, "matrices": False, "fused": True,
+                "lr": lr,
+                "betas": betas,
+                "eps": eps,
+                "momentum": momentum,
+                "weight_decay": weight_decay,
+                "adamw_share": adamw_share,
+                "matrices": False,
+                "fused": True,
             },
-        )  # fmt: skip
+        )
         self.products = products
         for group in self.param_groups:
             for parameter in group["params"]:

@@ -163,10 +163,19 @@ class TrainingSettings(Settings):
         "thorough": {"epochs": 4.0, "learning_rate": 1e-5, "tokens_per_step": 131_072, "max_length": 8_192},
     }
     COMMON: ClassVar[dict[str, Any]] = {
-        "warmup_share": 0.03, "final_learning_rate_share": 0.1, "decay_share": 0.2, "beta1": 0.9, "beta2": 0.95,
-        "epsilon": 1e-8, "adamw_rate_share": 1.0, "weight_decay": 0.01, "gradient_clip": 1.0, "checkpoint_every": 50,
-        "least_tokens_per_step": 2_048, "most_epochs": 10.0,
-    }  # fmt: skip
+        "warmup_share": 0.03,
+        "final_learning_rate_share": 0.1,
+        "decay_share": 0.2,
+        "beta1": 0.9,
+        "beta2": 0.95,
+        "epsilon": 1e-8,
+        "adamw_rate_share": 1.0,
+        "weight_decay": 0.01,
+        "gradient_clip": 1.0,
+        "checkpoint_every": 50,
+        "least_tokens_per_step": 2_048,
+        "most_epochs": 10.0,
+    }
     LEAST_STEPS: ClassVar[int] = 50
     """Steps that small data is trained for: as many as common trainers make of some hundred rows (batches of 8, 3 epochs)."""
     FEW_STEPS: ClassVar[int] = 20

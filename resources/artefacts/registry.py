@@ -100,11 +100,20 @@ class Registry:
 
     def manifest_of(self, draft: ArtefactDraft, metrics: dict[str, Any], files: list[File]) -> Manifest:
         return Manifest(
-            kind=draft.kind, name=f"{self.workload}/{draft.name}", version=draft.version,
-            digest=files_digest(files, draft.kind), inputs=list(draft.inputs), op=draft.op, config=draft.config,
-            recipe_digest=self.recipe_digest, run_id=self.run_id, code=_code(), environment=_environment(), metrics=metrics,
+            kind=draft.kind,
+            name=f"{self.workload}/{draft.name}",
+            version=draft.version,
+            digest=files_digest(files, draft.kind),
+            inputs=list(draft.inputs),
+            op=draft.op,
+            config=draft.config,
+            recipe_digest=self.recipe_digest,
+            run_id=self.run_id,
+            code=_code(),
+            environment=_environment(),
+            metrics=metrics,
             files=files,
-        )  # fmt: skip
+        )
 
     def current(self, kind: Kind, name: str) -> Manifest:
         """The version that was made, or confirmed, last. Raises ManifestError, with the asset to materialize, without any."""

@@ -177,22 +177,50 @@ def _identifier(text: str, taken: set[str]) -> str:
 RELEASE_RELATIONS = ("approvals", "champions", "tainted", "releases", "gates")
 """In order of creation: releases reads approvals and tainted."""
 
-_GATE = pa.struct([
-    ("name", pa.string()), ("wanted", pa.float64()), ("measured", pa.float64()), ("low", pa.float64()),
-    ("high", pa.float64()), ("passed", pa.bool_()), ("why", pa.string()),
-])  # fmt: skip
+_GATE = pa.struct(
+    [
+        ("name", pa.string()),
+        ("wanted", pa.float64()),
+        ("measured", pa.float64()),
+        ("low", pa.float64()),
+        ("high", pa.float64()),
+        ("passed", pa.bool_()),
+        ("why", pa.string()),
+    ]
+)
 _TIME = pa.timestamp("us", tz="UTC")
-_ENTRIES = pa.schema([
-    ("workload", pa.string()), ("number", pa.int64()), ("ts", _TIME), ("who", pa.string()), ("identity_from", pa.string()),
-    ("action", pa.string()), ("release", pa.string()), ("digest", pa.string()), ("reason", pa.string()),
-    ("gates", pa.list_(_GATE)), ("replaces", pa.string()), ("generation", pa.int64()), ("candidate", pa.string()),
-    ("champion", pa.string()), ("previous", pa.string()), ("alias", pa.string()), ("key", pa.string()),
-    ("sha256", pa.string()), ("intact", pa.bool_()),
-])  # fmt: skip
-_ALIASES = pa.schema([
-    ("workload", pa.string()), ("candidate", pa.string()), ("champion", pa.string()), ("previous", pa.string()),
-    ("named", pa.list_(pa.struct([("alias", pa.string()), ("release", pa.string())]))),
-])  # fmt: skip
+_ENTRIES = pa.schema(
+    [
+        ("workload", pa.string()),
+        ("number", pa.int64()),
+        ("ts", _TIME),
+        ("who", pa.string()),
+        ("identity_from", pa.string()),
+        ("action", pa.string()),
+        ("release", pa.string()),
+        ("digest", pa.string()),
+        ("reason", pa.string()),
+        ("gates", pa.list_(_GATE)),
+        ("replaces", pa.string()),
+        ("generation", pa.int64()),
+        ("candidate", pa.string()),
+        ("champion", pa.string()),
+        ("previous", pa.string()),
+        ("alias", pa.string()),
+        ("key", pa.string()),
+        ("sha256", pa.string()),
+        ("intact", pa.bool_()),
+    ]
+)
+_ALIASES = pa.schema(
+    [
+        ("workload", pa.string()),
+        ("candidate", pa.string()),
+        ("champion", pa.string()),
+        ("previous", pa.string()),
+        ("named", pa.list_(pa.struct([("alias", pa.string()), ("release", pa.string())]))),
+    ]
+)
 _TAINTS = pa.schema([("artefact", pa.string()), ("dataset", pa.string()), ("erased_rows", pa.int64()), ("last_erased", _TIME)])
 _TEXTS = pa.schema([("path", pa.string()), ("release", pa.string())])
 
@@ -222,9 +250,13 @@ def _entries(lake: LakeLayout, workload: str) -> list[dict[str, Any]]:
 def _row(entry: EndpointLogEntry, intact: bool) -> dict[str, Any]:
     # `at` and `by` are reserved words of SQL
     return {
-        **entry.model_dump(), "ts": entry.at, "who": entry.by, "alias": entry.alias or None, "key": _key_of(entry),
+        **entry.model_dump(),
+        "ts": entry.at,
+        "who": entry.by,
+        "alias": entry.alias or None,
+        "key": _key_of(entry),
         "intact": intact,
-    }  # fmt: skip
+    }
 
 
 def _key_of(entry: EndpointLogEntry) -> str | None:

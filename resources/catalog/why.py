@@ -20,11 +20,20 @@ from resources.endpoints import Endpoint
 from resources.lake import LakeLayout, rows
 from resources.sources import is_local, local_path, plain_path, remote_uri
 
-STEPS = pa.schema([
-    ("interaction_id", pa.string()), ("step", pa.int32()), ("stage", pa.string()), ("name", pa.string()),
-    ("version", pa.string()), ("rule", pa.string()), ("kept", pa.bool_()), ("detail", pa.string()), ("kept_id", pa.string()),
-    ("current", pa.bool_()),
-])  # fmt: skip
+STEPS = pa.schema(
+    [
+        ("interaction_id", pa.string()),
+        ("step", pa.int32()),
+        ("stage", pa.string()),
+        ("name", pa.string()),
+        ("version", pa.string()),
+        ("rule", pa.string()),
+        ("kept", pa.bool_()),
+        ("detail", pa.string()),
+        ("kept_id", pa.string()),
+        ("current", pa.bool_()),
+    ]
+)
 """step: 0 the line, or its removal by retention, 1 read, 2 cleaned, 3 judged, 4 curated, 5 sampled, 6 dataset row, 7 context of
 other rows, 8 model, 9 release, 10 endpoint. current: the step belongs to the current version of its artefact."""
 
@@ -244,8 +253,11 @@ def _spellings(path: str) -> list[str]:
         plain = plain_path(path)
         folder, name = os.path.split(plain)
         spellings += [
-            plain, f"{os.path.realpath(folder).rstrip('/')}/{name}", os.path.realpath(plain), local_path(path) or plain,
-        ]  # fmt: skip
+            plain,
+            f"{os.path.realpath(folder).rstrip('/')}/{name}",
+            os.path.realpath(plain),
+            local_path(path) or plain,
+        ]
     else:
         spellings.append(remote_uri(path))
     return list(dict.fromkeys(normalize("NFC", each) for each in spellings))

@@ -57,10 +57,15 @@ def write_plain_card(directory: Path, what: str, about: Mapping[str, Any], more:
     with workbench() as connection:
         counts = rows(connection, "composing/card/by_reason", files=[str(file) for file in files]).to_pylist()
     text = card_text(
-        "plain", title="/".join(part for part in (about.get("workload"), about.get("name")) if part) or directory.name,
-        splits=[file.stem for file in files], size=_size(sum(each["rows"] for each in counts)), what=what,
-        counts=[each.values() for each in counts], more="".join(f"{line}\n" for line in more), pii=about.get("pii", "redact"),
-    )  # fmt: skip
+        "plain",
+        title="/".join(part for part in (about.get("workload"), about.get("name")) if part) or directory.name,
+        splits=[file.stem for file in files],
+        size=_size(sum(each["rows"] for each in counts)),
+        what=what,
+        counts=[each.values() for each in counts],
+        more="".join(f"{line}\n" for line in more),
+        pii=about.get("pii", "redact"),
+    )
     write_text(directory / "README.md", text)
     by_source: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for each in counts:

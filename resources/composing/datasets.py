@@ -210,9 +210,14 @@ def _split(
 ) -> None:
     """Creates `assigned_splits`, and `dropped_rows`: what would repeat another split's rows or traffic, or is not asked for."""
     run(
-        connection, "composing/splits/split_groups", lend=True, seed=str(settings.seed), split_by=settings.split_by,
-        test_share=settings.test_share, validation_share=settings.validation_share,
-    )  # fmt: skip
+        connection,
+        "composing/splits/split_groups",
+        lend=True,
+        seed=str(settings.seed),
+        split_by=settings.split_by,
+        test_share=settings.test_share,
+        validation_share=settings.validation_share,
+    )
     groups, sessions = run(connection, "composing/splits/count_split_groups").fetchall()[0]
     if groups < 3 <= sessions and settings.split_by == "user" and settings.test_share + settings.validation_share > 0:
         raise DatasetError(
@@ -333,14 +338,22 @@ def _count(connection: duckdb.DuckDBPyConnection, report: SftReport, settings: D
 def _quota_table(clusters: dict[Pool, dict[str, int]], quotas: dict[Pool, int], balance: str) -> pa.Table:
     quota_rows = [
         {
-            "source": pool.source, "synthetic": pool.synthetic, "cluster": cluster, "copies": take.copies, "more": take.more,
+            "source": pool.source,
+            "synthetic": pool.synthetic,
+            "cluster": cluster,
+            "copies": take.copies,
+            "more": take.more,
             "source_rows": quotas[pool],
         }
         for pool, sizes in clusters.items()
         for cluster, take in cluster_takes(sizes, quotas[pool], balance).items()
-    ]  # fmt: skip
+    ]
     columns = [
-        ("source", pa.string()), ("synthetic", pa.bool_()), ("cluster", pa.string()), ("copies", pa.int64()),
-        ("more", pa.int64()), ("source_rows", pa.int64()),
-    ]  # fmt: skip
+        ("source", pa.string()),
+        ("synthetic", pa.bool_()),
+        ("cluster", pa.string()),
+        ("copies", pa.int64()),
+        ("more", pa.int64()),
+        ("source_rows", pa.int64()),
+    ]
     return pa.Table.from_pylist(quota_rows, schema=pa.schema(columns))

@@ -214,11 +214,13 @@ def _items(suite: str, kind: str, record: dict[str, Any], number: int, place: st
     many = len(pairs) > 1
     return [
         {
-            "suite": suite, "item_id": f"{identity}/{at}" if many else identity, "prompt": whole(prompt),
+            "suite": suite,
+            "item_id": f"{identity}/{at}" if many else identity,
+            "prompt": whole(prompt),
             "answer": None if answer is None else whole(answer),
         }
         for at, (prompt, answer) in enumerate(pairs, start=1)
-    ]  # fmt: skip
+    ]
 
 
 def _bfcl_prompt(record: dict[str, Any], place: str) -> str:

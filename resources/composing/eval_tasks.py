@@ -47,9 +47,28 @@ ANSWERS = (
     "expected_answer", "ideal",
 )  # fmt: skip
 _READ = {
-    *PROMPTS, *SYSTEMS, *CONTEXTS, *CHOICES, *ANSWERS, "messages", "turns", "tools", "function", "test", "tests", "entry_point",
-    "pattern", "regex", "json_schema", "schema", "instruction_id_list", "kwargs", "reward_model", "chosen", "rejected",
-}  # fmt: skip
+    *PROMPTS,
+    *SYSTEMS,
+    *CONTEXTS,
+    *CHOICES,
+    *ANSWERS,
+    "messages",
+    "turns",
+    "tools",
+    "function",
+    "test",
+    "tests",
+    "entry_point",
+    "pattern",
+    "regex",
+    "json_schema",
+    "schema",
+    "instruction_id_list",
+    "kwargs",
+    "reward_model",
+    "chosen",
+    "rejected",
+}
 MOST_KEYS = 12
 
 
@@ -116,9 +135,20 @@ def _is_text(value: Any) -> bool:
 
 
 Task = Literal[
-    "auto", "none", "number", "exact", "regex", "json_schema", "function_call", "ifeval", "refuses", "complies", "unit_tests",
-    "judge", "record",
-]  # fmt: skip
+    "auto",
+    "none",
+    "number",
+    "exact",
+    "regex",
+    "json_schema",
+    "function_call",
+    "ifeval",
+    "refuses",
+    "complies",
+    "unit_tests",
+    "judge",
+    "record",
+]
 
 OF_FORMATS: Mapping[str, Task] = {"gsm8k": "number", "humaneval": "unit_tests", "bfcl": "function_call"}
 """The kind of task that a format is known for."""

@@ -118,9 +118,12 @@ RULE_MACROS = (
 _LENT = pa.schema([("split", pa.string()), ("drawn", pa.string())])
 _CONTAMINATED = pa.schema([("interaction_id", pa.string())])
 _CONFIDENCES = pa.schema([("reason", pa.string()), ("confidence", pa.float64()), ("turn", pa.int64())])
-_CONVERSATIONS = pa.schema([
+_CONVERSATIONS = pa.schema(
+    [
         *((name, pa.string()) for name in ("row_id", "origin", "source", "session_id", "messages", "tools", "request")),
-        ("interaction_ids", pa.list_(pa.string()))])  # fmt: skip
+        ("interaction_ids", pa.list_(pa.string())),
+    ]
+)
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,21 @@ from resources.curating import MACROS, Decontamination, find_items, read_eval_it
 from resources.lake import Tables, attach_slice, run, stream, workbench, write_rows
 from resources.manifests import SCRATCH
 
-_TASKS = pa.schema([
-    ("row_id", pa.string()), ("origin", pa.string()), ("source", pa.string()), ("workload", pa.string()),
-    ("messages", pa.string()), ("tools", pa.string()), ("verifier", pa.string()), ("interaction_ids", pa.list_(pa.string())),
-    ("split_group", pa.string()), ("state", pa.string()), ("right_answer", pa.string()),
-])  # fmt: skip
+_TASKS = pa.schema(
+    [
+        ("row_id", pa.string()),
+        ("origin", pa.string()),
+        ("source", pa.string()),
+        ("workload", pa.string()),
+        ("messages", pa.string()),
+        ("tools", pa.string()),
+        ("verifier", pa.string()),
+        ("interaction_ids", pa.list_(pa.string())),
+        ("split_group", pa.string()),
+        ("state", pa.string()),
+        ("right_answer", pa.string()),
+    ]
+)
 _LENT = pa.schema([("split", pa.string()), ("drawn", pa.string())])
 _CONTAMINATED = pa.schema([("interaction_id", pa.string())])
 
@@ -127,12 +137,16 @@ def _task_prompts(tasks: dict[str, EvalSettings], workload: str, scratch: Path, 
                 keys.setdefault("ground_truth", right)  # what a function in the form of verl compares with
             prompts.append(
                 {
-                    "row_id": f"task:{suite}:{item}", "origin": "task", "source": suite, "workload": workload,
-                    "messages": json.dumps(messages, ensure_ascii=False), "interaction_ids": [],
+                    "row_id": f"task:{suite}:{item}",
+                    "origin": "task",
+                    "source": suite,
+                    "workload": workload,
+                    "messages": json.dumps(messages, ensure_ascii=False),
+                    "interaction_ids": [],
                     "tools": json.dumps(tools, ensure_ascii=False) if tools else None,
                     "verifier": json.dumps({**keys, **task}, ensure_ascii=False),
                     "state": None if record is None else json.dumps(record, ensure_ascii=False, sort_keys=True),
                     "right_answer": json.dumps(right, ensure_ascii=False, sort_keys=True),
                 }
-            )  # fmt: skip
+            )
     return pa.Table.from_pylist(prompts, schema=_TASKS)

@@ -58,11 +58,18 @@ MACROS = tuple(
 )
 )  # fmt: skip
 
-_REDACTIONS = pa.schema([
-    ("interaction_id", pa.string()), ("messages", pa.string()), ("tools", pa.string()), ("completion", pa.string()),
-    ("replaced", pa.string()), ("reasoning", pa.string()), ("request", pa.string()),
-    ("pii", pa.map_(pa.string(), pa.int32())),
-])  # fmt: skip
+_REDACTIONS = pa.schema(
+    [
+        ("interaction_id", pa.string()),
+        ("messages", pa.string()),
+        ("tools", pa.string()),
+        ("completion", pa.string()),
+        ("replaced", pa.string()),
+        ("reasoning", pa.string()),
+        ("request", pa.string()),
+        ("pii", pa.map_(pa.string(), pa.int32())),
+    ]
+)
 
 _SEARCHED = ("messages", "tools", "completion", "replaced", "reasoning", "request")
 """Columns in which personal data is replaced, in the order in which placeholders are numbered."""

@@ -88,10 +88,14 @@ def _grams_of_items(parts: pa.Table, settings: Decontamination) -> tuple[pa.Tabl
     few = own_count < most
     items = pa.table(
         {
-            "item": np.arange(len(parts)), "suite": parts["suite"], "item_id": parts["item_id"], "part": parts["part"],
-            "own": own_count, "needed": np.where(few, 1.0, settings.threshold),
+            "item": np.arange(len(parts)),
+            "suite": parts["suite"],
+            "item_id": parts["item_id"],
+            "part": parts["part"],
+            "own": own_count,
+            "needed": np.where(few, 1.0, settings.threshold),
         }
-    )  # fmt: skip
+    )
     own_words = pa.table({"item": item_of[own], "word": place[own], "nth": (before[:-1] - before[words.offsets[item_of]])[own]})
     run_words = np.zeros(len(own), dtype=np.int64)
     run_words[begins] = np.diff(np.append(before[begins], before[-1]))
@@ -167,9 +171,16 @@ def _hits(messages: pa.RecordBatch, wanted: _Wanted) -> pa.Table:
         while True:
             hits = np.empty((room, 2), dtype=np.uint64)
             count = find_grams(
-                texts.content, texts.edges, alphabet(), wanted.sizes, wanted.whole, wanted.seen, wanted.shift, wanted.table,
+                texts.content,
+                texts.edges,
+                alphabet(),
+                wanted.sizes,
+                wanted.whole,
+                wanted.seen,
+                wanted.shift,
+                wanted.table,
                 hits,
-            )  # fmt: skip
+            )
             if count <= room:
                 hits[:count, 0] += np.uint64(first)
                 return hits[:count]
@@ -184,10 +195,12 @@ def _hits(messages: pa.RecordBatch, wanted: _Wanted) -> pa.Table:
     ]
     return pa.table(
         {
-            "row_id": messages["row_id"].take(pa.array(texts[place])), "gram": hits_of_all[:, 1],
-            "message": pa.array(names, pa.string()).take(pa.array(place)), "message_words": words.lengths[place],
+            "row_id": messages["row_id"].take(pa.array(texts[place])),
+            "gram": hits_of_all[:, 1],
+            "message": pa.array(names, pa.string()).take(pa.array(place)),
+            "message_words": words.lengths[place],
         }
-    ).cast(_HITS)  # fmt: skip
+    ).cast(_HITS)
 
 
 EVAL_ITEMS = pa.schema([("suite", pa.string()), ("item_id", pa.string()), ("prompt", pa.string()), ("answer", pa.string())])

@@ -100,10 +100,15 @@ def _records(answered: list[tuple[dict[str, Any], JudgeReply]], settings: JudgeS
     for row, reply in answered:
         for name in SCORES:
             yield {
-                **{column: row[column] for column in ("workload", "dt", "interaction_id", "content_sha256")}, "name": name,
-                "score": getattr(reply, name), "model": settings.model, "prompt_sha256": settings.prompt_sha256,
-                "prompt": settings.prompt, "answer": reply.answer, "ts": now,
-            }  # fmt: skip
+                **{column: row[column] for column in ("workload", "dt", "interaction_id", "content_sha256")},
+                "name": name,
+                "score": getattr(reply, name),
+                "model": settings.model,
+                "prompt_sha256": settings.prompt_sha256,
+                "prompt": settings.prompt,
+                "answer": reply.answer,
+                "ts": now,
+            }
 
 
 def _keep_one_each(tables: Tables, workload: str) -> None:

@@ -156,18 +156,25 @@ _ID_WORDS = re.compile(
 )
 _HEX_GROUP = re.compile(r"\b[0-9A-F]{4}\s\Z")
 _ISSUERS = (  # first and last prefix, lengths
-    ("34", "34", (15,)), ("37", "37", (15,)),  # American Express
+    ("34", "34", (15,)),
+    ("37", "37", (15,)),  # American Express
     ("4", "4", (13, 16, 19)),  # Visa
-    ("51", "55", (16,)), ("2221", "2720", (16,)),  # Mastercard
-    ("6011", "6011", range(16, 20)), ("644", "649", range(16, 20)), ("65", "65", range(16, 20)),  # Discover
+    ("51", "55", (16,)),
+    ("2221", "2720", (16,)),  # Mastercard
+    ("6011", "6011", range(16, 20)),
+    ("644", "649", range(16, 20)),
+    ("65", "65", range(16, 20)),  # Discover
     ("3528", "3589", range(16, 20)),  # JCB
-    ("300", "305", range(14, 20)), ("36", "36", range(14, 20)), ("38", "39", range(14, 20)),  # Diners Club
+    ("300", "305", range(14, 20)),
+    ("36", "36", range(14, 20)),
+    ("38", "39", range(14, 20)),  # Diners Club
     ("62", "62", range(16, 20)),  # UnionPay
     *((prefix, prefix, range(13, 20)) for prefix in ("5018", "5020", "5038", "5893", "6304")),
     ("6759", "6763", range(13, 20)),  # Maestro
     ("2200", "2204", range(16, 20)),  # Mir
-    ("508", "508", (16,)), ("60", "60", (16,)),  # RuPay
-)  # fmt: skip
+    ("508", "508", (16,)),
+    ("60", "60", (16,)),  # RuPay
+)
 
 
 def luhn(digits: str) -> bool:

@@ -82,9 +82,12 @@ def measures(answers: pa.Array | pa.ChunkedArray, least_words: int = 300, least_
         if sizes[text] or count / times > repeats[text] / patient[text]:
             repeats[text], sizes[text], patient[text] = count, size, times
     columns = {
-        "repeats": pa.array(repeats), "repeats_of": pa.array(sizes), "patience": pa.array(patient),
-        "answer_words": pa.array(words.lengths), "code_share": pa.array(shares[:, 1]),
-    }  # fmt: skip
+        "repeats": pa.array(repeats),
+        "repeats_of": pa.array(sizes),
+        "patience": pa.array(patient),
+        "answer_words": pa.array(words.lengths),
+        "code_share": pa.array(shares[:, 1]),
+    }
     for place, name in enumerate(SHARES, start=2):
         columns[name] = pa.array(shares[:, place], from_pandas=True)  # NaN: not measured
     return pa.table(columns)

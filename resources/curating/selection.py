@@ -23,10 +23,15 @@ from resources.curating.shingles import RaggedLists, shingle_sets, text_buffer
 from resources.lake import Tables, attach_slice, rows, run, stream, workbench, write_rows
 from resources.manifests import SCRATCH
 
-_CONTAMINATED = pa.schema([
-    ("interaction_id", pa.string()), ("suite", pa.string()), ("item_id", pa.string()), ("part", pa.string()),
-    ("share", pa.float64()),
-])  # fmt: skip
+_CONTAMINATED = pa.schema(
+    [
+        ("interaction_id", pa.string()),
+        ("suite", pa.string()),
+        ("item_id", pa.string()),
+        ("part", pa.string()),
+        ("share", pa.float64()),
+    ]
+)
 MOST_COMMON = 0.25
 """Share of a row's shingles that different examples may have where its meaning is compared."""
 

@@ -209,12 +209,17 @@ class ChosenWindow:
         keeps none."""
         reference = window.reference
         about = {
-            "start": reference.start.isoformat(), "end": reference.end.isoformat(), "counted_with": window.counted_with,
-            "vocabulary": [day.isoformat() for day in reference.vocabulary], "files": window.files,
-            "comparison": [day.isoformat() for day in reference.comparison], "categories": dict(window.known.categories),
-            "edges": dict(window.known.edges), "rows": {day.isoformat(): count for day, count in window.rows.items()},
+            "start": reference.start.isoformat(),
+            "end": reference.end.isoformat(),
+            "counted_with": window.counted_with,
+            "vocabulary": [day.isoformat() for day in reference.vocabulary],
+            "files": window.files,
+            "comparison": [day.isoformat() for day in reference.comparison],
+            "categories": dict(window.known.categories),
+            "edges": dict(window.known.edges),
+            "rows": {day.isoformat(): count for day, count in window.rows.items()},
             "instead_of": window.instead_of,
-        }  # fmt: skip
+        }
         try:
             with replaced(self._path) as temporary, temporary.open("wb") as file:
                 arrays: dict[str, Any] = {day.isoformat(): counts for day, counts in window.counts.items()}

@@ -258,9 +258,14 @@ class WindowComparison:
         for (place, each, test), p, decision in zip(tested, p_values, holm(p_values, self.rate), strict=True):
             days = self.dispersions[each.name]
             results[place] = replace(
-                results[place], value=test.value, p=p, level=decision.level, alarm=decision.alarm,
-                bound=bound_of(test, each, days, self.rate / len(tested)), dispersion=days.factor if days else None,
-            )  # fmt: skip
+                results[place],
+                value=test.value,
+                p=p,
+                level=decision.level,
+                alarm=decision.alarm,
+                bound=bound_of(test, each, days, self.rate / len(tested)),
+                dispersion=days.factor if days else None,
+            )
         return results
 
     def _problem(self, blank: Result) -> str:

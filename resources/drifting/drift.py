@@ -250,10 +250,17 @@ class DriftRun:
     def _row(self, result: Result, reference: Reference, count: int, files: str | None = None) -> dict[str, Any]:
         values = asdict(result) | {"problem": result.problem or None}
         return {
-            "workload": self._workload, "release": self.report.release, "dt": values.pop("day"), **values,
-            "reference_start": reference.start, "reference_end": reference.end, "rows": count, "settings": self._digest,
-            "ts": self._now, "files": files,
-        }  # fmt: skip
+            "workload": self._workload,
+            "release": self.report.release,
+            "dt": values.pop("day"),
+            **values,
+            "reference_start": reference.start,
+            "reference_end": reference.end,
+            "rows": count,
+            "settings": self._digest,
+            "ts": self._now,
+            "files": files,
+        }
 
     def _commit(self, part: list[dict[str, Any]]) -> None:
         tests, days = (sorted({row[column] for row in part}) for column in ("test", "dt"))

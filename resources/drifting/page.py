@@ -32,10 +32,18 @@ def write_drift_page(tables: Tables, workload: str, report: DriftReport, setting
     pictures = {test: base64.b64encode(picture).decode() for test, picture in plots(shown).items()}
     environment = page_environment(TEMPLATES)
     page = environment.get_template("drift.html.j2").render(
-        workload=workload, release=report.release, reference=report.reference, window=report.window, notes=report.notes,
-        pictures=pictures, made_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", rate=settings.false_alarms_per_1000_days,
-        newest=newest, alarms=[row for row in shown if row["alarm"]], rows=[row for row in shown if row["dt"] == newest],
-    )  # fmt: skip
+        workload=workload,
+        release=report.release,
+        reference=report.reference,
+        window=report.window,
+        notes=report.notes,
+        pictures=pictures,
+        made_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        rate=settings.false_alarms_per_1000_days,
+        newest=newest,
+        alarms=[row for row in shown if row["alarm"]],
+        rows=[row for row in shown if row["dt"] == newest],
+    )
     path = tables.lake.root / "drift" / f"{workload}.html"
     path.parent.mkdir(exist_ok=True)
     write_text(path, page)

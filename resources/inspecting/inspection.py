@@ -114,13 +114,23 @@ def _counted(
 
         named = listed("by_name")
         inspection = Inspection(
-            uris=uris, sampled=False, sample_rows=0, read=report.total.read, totals=listed("totals")[0],
-            formats=listed("formats"), days=listed("days"), workloads=[item for item in named if item["kind"] == "workload"],
+            uris=uris,
+            sampled=False,
+            sample_rows=0,
+            read=report.total.read,
+            totals=listed("totals")[0],
+            formats=listed("formats"),
+            days=listed("days"),
+            workloads=[item for item in named if item["kind"] == "workload"],
             clients=[item for item in named if item["kind"] == "client"],
-            models=[item for item in named if item["kind"] == "model"], quarantined=listed("quarantined"),
-            repeated=listed("repeated")[0], feedback=feedback_by_name(connection), limited_to=limit, failed=listed("failed"),
+            models=[item for item in named if item["kind"] == "model"],
+            quarantined=listed("quarantined"),
+            repeated=listed("repeated")[0],
+            feedback=feedback_by_name(connection),
+            limited_to=limit,
+            failed=listed("failed"),
             clashes=dict(sum(map(Counter, report.clashes.values()), Counter())),
-        )  # fmt: skip
+        )
     for name, keys in report.unread_keys.items():
         uri = _uri_of(name, uris)
         inspection.unread[uri] = summed([*inspection.unread.get(uri, []), *keys])
@@ -212,8 +222,12 @@ def _acceptance(answers: pa.Table) -> dict[str, Any]:
     exact = np.array(answers["prompt_token_ids"].is_valid()) & np.array(answers["completion_token_ids"].is_valid())
     groups = {"workloads": answers["workload_name"].to_pylist(), "shapes": answers["shape"].to_pylist()}
     result: dict[str, Any] = {
-        "rows": len(answers), "exact_rows": int(exact.sum()), "pieces_rows": int((~exact).sum()), "workloads": {}, "shapes": {},
-    }  # fmt: skip
+        "rows": len(answers),
+        "exact_rows": int(exact.sum()),
+        "pieces_rows": int((~exact).sum()),
+        "workloads": {},
+        "shapes": {},
+    }
     mask = pa.array(exact)
     parts = [
         (

@@ -58,9 +58,11 @@ def headline(inspection: Inspection) -> list[tuple[str, str]]:
     lost = sum(item["lines"] for item in inspection.quarantined)
     figures = [
         (f"{totals['requests']:,}", plural(totals["requests"], "request")),
-        (f"{totals['days']:,}", f"{plural(totals['days'], 'day')} with traffic"), (short(totals["tokens_in"]), "prompt tokens"),
-        (short(totals["tokens_out"]), "answer tokens"), (f"{lost:,}", f"{plural(lost, 'line')} that cannot be read"),
-    ]  # fmt: skip
+        (f"{totals['days']:,}", f"{plural(totals['days'], 'day')} with traffic"),
+        (short(totals["tokens_in"]), "prompt tokens"),
+        (short(totals["tokens_out"]), "answer tokens"),
+        (f"{lost:,}", f"{plural(lost, 'line')} that cannot be read"),
+    ]
     if totals["rows"]:
         figures.append((("≤ " if inspection.sampled else "") + f"{inspection.usable_share:z.0%}", "would survive curation"))
         if inspection.acceptance.get("K3"):
@@ -131,11 +133,13 @@ def _health(inspection: Inspection) -> InspectionTable:
     totals = inspection.totals
     rows, copies = totals["rows"], totals["rows"] - totals["different_rows"]
     counts = [
-        ("failed requests", totals["failed"]), ("answers from a cache", totals["cache_hits"]),
-        ("answers cut off at a token limit", totals["truncated"]), ("same messages and answer as another row", copies),
+        ("failed requests", totals["failed"]),
+        ("answers from a cache", totals["cache_hits"]),
+        ("answers cut off at a token limit", totals["truncated"]),
+        ("same messages and answer as another row", copies),
         ("repeated records (not among the rows)", inspection.repeated["rows"]),
         ("rows with exact served token ids", totals["with_token_ids"]),
-    ]  # fmt: skip
+    ]
     return InspectionTable(
         "Health",
         ("", ">rows", ">share"),
@@ -150,10 +154,15 @@ def _names(inspection: Inspection) -> InspectionTable:
         for item in items[:MOST_NAMED]:
             rows.append(
                 (
-                    kind, item["name"] or "(not named)", f"{item['rows']:,}", _share(item["rows"], inspection.totals["rows"]),
-                    short(item["tokens_in"]), short(item["tokens_out"]), _share(item["failed"], item["rows"]),
+                    kind,
+                    item["name"] or "(not named)",
+                    f"{item['rows']:,}",
+                    _share(item["rows"], inspection.totals["rows"]),
+                    short(item["tokens_in"]),
+                    short(item["tokens_out"]),
+                    _share(item["failed"], item["rows"]),
                 )
-            )  # fmt: skip
+            )
         if len(items) > MOST_NAMED:
             rows.append((kind, f"and {len(items) - MOST_NAMED:,} more", "", "", "", "", ""))
     logged = inspection.totals["logged"] / inspection.totals["rows"]
@@ -170,10 +179,12 @@ def _names(inspection: Inspection) -> InspectionTable:
 def _sizes(inspection: Inspection) -> InspectionTable:
     totals, sessions = inspection.totals, inspection.sessions
     measured = [
-        ("prompt tokens", totals["tokens_in_at"]), ("answer tokens", totals["tokens_out_at"]),
-        ("latency, ms", totals["latency_ms_at"]), ("time to the first token, ms", totals["ttft_ms_at"]),
+        ("prompt tokens", totals["tokens_in_at"]),
+        ("answer tokens", totals["tokens_out_at"]),
+        ("latency, ms", totals["latency_ms_at"]),
+        ("time to the first token, ms", totals["ttft_ms_at"]),
         ("requests in a session", sessions.get("requests_at")),
-    ]  # fmt: skip
+    ]
     rows = [(name, *(f"{value:,.0f}" for value in at)) for name, at in measured if at and at[0] is not None]
     note = (
         (
@@ -274,11 +285,16 @@ def _acceptance(inspection: Inspection) -> InspectionTable:
 def _feedback(inspection: Inspection) -> InspectionTable:
     rows = [
         (
-            item["name"], f"{item['records']:,}", _tau(item["mean"]), f"{item['below_zero']:,}", f"{item['tied']:,}",
-            f"{item['several']:,}", f"{item['records'] - item['tied'] - item['several']:,}",
+            item["name"],
+            f"{item['records']:,}",
+            _tau(item["mean"]),
+            f"{item['below_zero']:,}",
+            f"{item['tied']:,}",
+            f"{item['several']:,}",
+            f"{item['records'] - item['tied'] - item['several']:,}",
         )
         for item in inspection.feedback
-    ]  # fmt: skip
+    ]
     notes = []
     if inspection.with_feedback and inspection.sample_rows:
         notes.append(
@@ -317,12 +333,14 @@ def day_bars(inspection: Inspection) -> dict[str, Any]:
     width, most = 720 / len(counts), max(counts)
     bars = [
         {
-            "x": round(place * width, 2), "width": round(min(max(width - max(1.0, width * 0.15), 0.5), 48), 2),
-            "height": round(max(count / most * 120, 1.5 if count else 0), 2), "rows": f"{count:,}",
+            "x": round(place * width, 2),
+            "width": round(min(max(width - max(1.0, width * 0.15), 0.5), 48), 2),
+            "height": round(max(count / most * 120, 1.5 if count else 0), 2),
+            "rows": f"{count:,}",
             "day": (first + timedelta(days=place * step)).isoformat(),
         }
         for place, count in enumerate(counts)
-    ]  # fmt: skip
+    ]
     return {"bars": bars, "first": first.isoformat(), "last": last.isoformat(), "most": f"{most:,}", "step": step}
 
 
@@ -337,8 +355,12 @@ def shape_bars(inspection: Inspection) -> list[dict[str, Any]]:
         tau = (shape["acceptance"] or {}).get("K3")
         bars.append(
             {
-                "shape": word or "(no word)", "key": key, "share": f"{shape['share']:z.1%}", "tau": _tau(tau),
-                "width": round(shape["share"] / most * 100, 1), "reach": round(min((tau or 1) - 1, 3) / 3 * 100, 1),
+                "shape": word or "(no word)",
+                "key": key,
+                "share": f"{shape['share']:z.1%}",
+                "tau": _tau(tau),
+                "width": round(shape["share"] / most * 100, 1),
+                "reach": round(min((tau or 1) - 1, 3) / 3 * 100, 1),
             }
-        )  # fmt: skip
+        )
     return bars

@@ -57,9 +57,17 @@ def replayed(prompts: RaggedLists, answers: RaggedLists, num_speculative_tokens:
     longest = int((prompts.lengths + answers.lengths).max()) if rows else 0
     slots = 1 << max(int(2 * LONGEST_NGRAM * longest).bit_length(), 4)
     _replay(
-        prompts.values, prompts.offsets, answers.values, answers.offsets, num_speculative_tokens, forwards, emitted,
-        np.empty(max(longest, 1), np.uint64), np.empty(slots, np.uint64), np.empty(slots, np.int32),
-    )  # fmt: skip
+        prompts.values,
+        prompts.offsets,
+        answers.values,
+        answers.offsets,
+        num_speculative_tokens,
+        forwards,
+        emitted,
+        np.empty(max(longest, 1), np.uint64),
+        np.empty(slots, np.uint64),
+        np.empty(slots, np.int32),
+    )
     return LookupReplay(forwards, emitted)
 
 

@@ -102,8 +102,10 @@ def _rehearsed(asked: Asked, sources: dict[str, SourceSettings], share: float, f
         attach_slice(connection, tables, "interactions", asked.workload)
         (counts,) = rows(connection, "inspecting/people").to_pylist()
     rehearsal.requests, rehearsal.with_user, rehearsal.with_session = (
-        counts["requests"], counts["with_user"], counts["with_session"],
-    )  # fmt: skip
+        counts["requests"],
+        counts["with_user"],
+        counts["with_session"],
+    )
     days = [
         day
         for day in sorted(tables.rows_by_day("interactions", asked.workload))
@@ -132,9 +134,15 @@ def _rehearsed(asked: Asked, sources: dict[str, SourceSettings], share: float, f
         rehearsal.unpaired = {split: round(count / share) for split, count in summary["unpaired"].items()}
     if asked.rl_prompts is not None:
         summary = build_rl_prompts(
-            tables, asked.workload, folder / "rl_prompts", asked.rl_prompts, asked.sft, items, curation.decontamination,
+            tables,
+            asked.workload,
+            folder / "rl_prompts",
+            asked.rl_prompts,
+            asked.sft,
+            items,
+            curation.decontamination,
             lent=sft.lent,
-        )  # fmt: skip
+        )
         rehearsal.prompts = summary["rows"]
     with workbench() as connection:
         file = str(folder / "sft_dataset" / "train.parquet")

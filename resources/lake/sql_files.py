@@ -100,9 +100,14 @@ def attach_files(
     columns = {column: (held, types) for column, held, types in run(connection, "tables/columns", files=list(files)).fetchall()}
     alike = all(columns.get(column) == (len(files), 1) for column in schema.names if column not in partitions)
     create_view(
-        connection, "tables/slice", name, schema, ", ".join(sql_literal(file) for file in files), partitions,
+        connection,
+        "tables/slice",
+        name,
+        schema,
+        ", ".join(sql_literal(file) for file in files),
+        partitions,
         union_by_name=str(not alike).lower(),
-    )  # fmt: skip
+    )
 
 
 def create_view(

@@ -230,12 +230,18 @@ class BatchBuilder:
             records, own_days = days[entry.uri]
             read.append(
                 replace(
-                    entry, state="read", problem="", rows=records, format=each.format, partners=tuple(sorted(each.partners)),
+                    entry,
+                    state="read",
+                    problem="",
+                    rows=records,
+                    format=each.format,
+                    partners=tuple(sorted(each.partners)),
                     days=tuple(sorted({*own_days, *(entry.days or (entry.fallback_day,))})),
-                    read_as=self._stage.sources[entry.source].read_as, content_sha256=each.content_sha256,
+                    read_as=self._stage.sources[entry.source].read_as,
+                    content_sha256=each.content_sha256,
                     unread_keys=json.dumps(unread[entry.uri]) if entry.uri in unread else "",
                 )
-            )  # fmt: skip
+            )
         records = sum(each.records for each in self._objects.values() if not each.problem)
         return StagedBatch(self._connection, self._stage.workload, read, failed, records, clashes)
 

@@ -59,14 +59,19 @@ def add_tombstones(tables: Tables, hashes: Sequence[str]) -> None:
             pa.Table.from_pylist(
                 [
                     {
-                        "workload": EVERYWHERE, "kind": "about", "sha256": sha256, "ts": now, "key_check": key_check(),
-                        "reason": "an id of an erased record", "who": "ingest",
+                        "workload": EVERYWHERE,
+                        "kind": "about",
+                        "sha256": sha256,
+                        "ts": now,
+                        "key_check": key_check(),
+                        "reason": "an id of an erased record",
+                        "who": "ingest",
                     }
                     for sha256 in hashes
                 ],
                 schema=SCHEMAS["erasures"],
             ),
-        )  # fmt: skip
+        )
 
 
 ORDER = ("decisions", "quarantine", "feedback", "interactions")

@@ -104,12 +104,14 @@ def edit_of(text: str) -> str:
             request = next(_ids(record, ("id",)), None)
         return json_text(
             {
-                "request_id": request, "trace_id": trace if request is None else None,
+                "request_id": request,
+                "trace_id": trace if request is None else None,
                 "session_id": session if request is None and trace is None else None,
-                "answer_id": answer_id(original) if original else None, "corrected": corrected or None,
+                "answer_id": answer_id(original) if original else None,
+                "corrected": corrected or None,
                 "label": "unchanged" if original and original.split() == corrected.split() else "corrected",
             }
-        )  # fmt: skip
+        )
     except (ValueError, TypeError, AttributeError, RecursionError):
         return "{}"
 

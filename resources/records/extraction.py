@@ -47,19 +47,49 @@ CALL_BYTES = 8 << 20
 MACROS = tuple(
     f"reading/{file}/{name}"
     for file, names in (
-        ("macros", (
-            "plain_moment", "moment", "time_problem", "logged_time", "names_nothing", "record_digest", "error_text",
-            "choice_number", "parameters", "served_digest", "served_release", "beyond_messages", "placeholder_in", "unread_in",
-            "is_weak_id", "user_name",
-        )),
-        ("message_macros", (
-            "called", "openai_role", "openai_message", "openai_messages", "example_prompt", "unpreferred", "openai_tools",
-            "openai_tool_calls", "otlp_call", "otlp_items", "transcript_messages", "templated_messages", "oasst_answers",
-            "provider_calls",
-        )),
+        (
+            "macros",
+            (
+                "plain_moment",
+                "moment",
+                "time_problem",
+                "logged_time",
+                "names_nothing",
+                "record_digest",
+                "error_text",
+                "choice_number",
+                "parameters",
+                "served_digest",
+                "served_release",
+                "beyond_messages",
+                "placeholder_in",
+                "unread_in",
+                "is_weak_id",
+                "user_name",
+            ),
+        ),
+        (
+            "message_macros",
+            (
+                "called",
+                "openai_role",
+                "openai_message",
+                "openai_messages",
+                "example_prompt",
+                "unpreferred",
+                "openai_tools",
+                "openai_tool_calls",
+                "otlp_call",
+                "otlp_items",
+                "transcript_messages",
+                "templated_messages",
+                "oasst_answers",
+                "provider_calls",
+            ),
+        ),
     )
     for name in names
-)  # fmt: skip
+)
 
 LINES = pa.schema([("object", pa.int32()), ("row", pa.int64()), ("raw", pa.large_string())])
 """Lines of a batch: the index of their object, their row in it, their text."""
@@ -91,8 +121,14 @@ class Extraction:
         self._connection, self._workload, self._workloads = connection, workload, list(workloads)
         self._fields, self._readers = fields, dict[tuple[str, str], Reader]()
         one: tuple[Callable[..., Any], ...] = (
-            user_of, call_turns, responses_api.chat_of, prompt_of, edit_of, provider_chat_of, normal_messages,
-        )  # fmt: skip
+            user_of,
+            call_turns,
+            responses_api.chat_of,
+            prompt_of,
+            edit_of,
+            provider_chat_of,
+            normal_messages,
+        )
         for function in one:
             connection.create_function(function.__name__, function, [_TEXT], _TEXT)
         takes_null: tuple[Callable[..., Any], ...] = (moment_of, context_of, finish_reason_of, label_of)
@@ -201,9 +237,14 @@ class Extraction:
     def _look_beside(self, form: Format, looks: bool = True) -> None:
         fielded = [] if form.name.startswith("fields:") else self.fielded
         run(
-            self._connection, "reading/extraction/beside", form=form.name, looks=looks and looks_beside(form),
-            read=sorted(keys_read(form)), fielded=fielded, without=WITHOUT,
-        )  # fmt: skip
+            self._connection,
+            "reading/extraction/beside",
+            form=form.name,
+            looks=looks and looks_beside(form),
+            read=sorted(keys_read(form)),
+            fielded=fielded,
+            without=WITHOUT,
+        )
 
     def _count_unread(self, form: Format) -> None:
         run(self._connection, "reading/formats/otlp/count_unread" if form.spans else "reading/extraction/count_unread")
@@ -308,19 +349,32 @@ _LABELLED = frozenset(("prompt_completion", "messages", "alpaca", "sharegpt"))
 LABELS = ("kto_tag", "label", "Label", "kto_label", "is_desirable", "desirable")
 """The keys that say it; so does the SQL of extracted_feedback."""
 _OWN: dict[str, frozenset[str]] = {
-    "stored_completions": frozenset((
-        "object", "system_fingerprint", "service_tier", "seed", "temperature", "top_p", "stream", "store", "usage", "first_id",
-        "last_id", "has_more", "metadata.workload_id", "metadata.client_id",
-    )),
+    "stored_completions": frozenset(
+        (
+            "object",
+            "system_fingerprint",
+            "service_tier",
+            "seed",
+            "temperature",
+            "top_p",
+            "stream",
+            "store",
+            "usage",
+            "first_id",
+            "last_id",
+            "has_more",
+            "metadata.workload_id",
+            "metadata.client_id",
+        )
+    ),
     "sglang": frozenset(("obj",)),
     "messages": EXAMPLE | {"parallel_tool_calls"},
     "anthropic": frozenset(("request.metadata.user_id",)),
     "langsmith": LANGSMITH,
-    "preferences": EXAMPLE | {
-        "score_chosen", "score_rejected", "chosen_score", "rejected_score", "chosen_rating", "rejected_rating", "status",
-    },
+    "preferences": EXAMPLE
+    | {"score_chosen", "score_rejected", "chosen_score", "rejected_score", "chosen_rating", "rejected_rating", "status"},
     **dict.fromkeys(("sharegpt", "alpaca", "prompt_completion"), EXAMPLE),
-}  # fmt: skip
+}
 """What formats read, or know and leave, in other ways than a path in their SQL."""
 _BODY: dict[str, Any] = dict.fromkeys(sorted(BODIES - {"completion_tokens", "prompt_tokens"}))
 WITHOUT = json.dumps({**_BODY, "request": _BODY, "response": _BODY})

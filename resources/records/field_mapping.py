@@ -24,8 +24,11 @@ from resources.records.providers.streams import joined
 from resources.records.streams import CHUNK, is_chunk
 from resources.records.synonyms import BESIDE, mapped_feedback_name, measured, words_of
 
-ROLES = {**dict.fromkeys(("human", "prompter", "customer"), "user"),
-    **dict.fromkeys(("gpt", "chatgpt", "ai", "bot", "model", "agent"), "assistant"), "observation": "tool"}  # fmt: skip
+ROLES = {
+    **dict.fromkeys(("human", "prompter", "customer"), "user"),
+    **dict.fromkeys(("gpt", "chatgpt", "ai", "bot", "model", "agent"), "assistant"),
+    "observation": "tool",
+}
 """The OpenAI role for other names of a speaker (the macro openai_role has those of published data sets)."""
 
 
@@ -185,10 +188,15 @@ class FieldMapping(BaseModel):
         return {
             key: self._word(values, name)
             for key, name in (
-                ("request_id", "id"), ("timestamp", "time"), ("user_id", "user"), ("session_id", "session"),
-                ("workload_id", "workload"), ("feedback", "feedback"), ("provider", "provider"),
+                ("request_id", "id"),
+                ("timestamp", "time"),
+                ("user_id", "user"),
+                ("session_id", "session"),
+                ("workload_id", "workload"),
+                ("feedback", "feedback"),
+                ("provider", "provider"),
             )
-        }  # fmt: skip
+        }
 
     def _others(self, record: dict[str, Any]) -> dict[str, Any] | None:
         """What the record has beside the paths of the fields, and columns under the names that `synonyms` reads."""

@@ -144,8 +144,17 @@ def _is_langfuse(record: dict) -> bool:
     """A row of the blob export of observations, or of the older traces."""
     if "trace_id" in record and "start_time" in record:
         return record.get("type") in (
-            "SPAN", "GENERATION", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL",
-        )  # fmt: skip
+            "SPAN",
+            "GENERATION",
+            "EVENT",
+            "AGENT",
+            "TOOL",
+            "CHAIN",
+            "RETRIEVER",
+            "EVALUATOR",
+            "EMBEDDING",
+            "GUARDRAIL",
+        )
     return {"id", "timestamp", "project_id", "bookmarked", "public"} <= record.keys()
 
 
@@ -292,28 +301,40 @@ _BOTH = ("interactions", "feedback")
 FORMATS: dict[str, Format] = {
     form.name: form
     for form in (
-        Format("capture_note", lambda record: isinstance(record.get(CAPTURE_NOTE_KEY), dict)), Format("litellm", _is_litellm),
+        Format("capture_note", lambda record: isinstance(record.get(CAPTURE_NOTE_KEY), dict)),
+        Format("litellm", _is_litellm),
         Format("otlp", _is_otlp, fills=_BOTH, spans=True),
         Format("openai_batch", _is_openai_batch, fills=(), paired=True, rows_as="openai_pairs"),
         Format("anthropic_batch", _is_anthropic_batch, fills=(), paired=True, rows_as="anthropic"),
-        Format("gemini_batch", _is_gemini_batch, fills=(), paired=True, rows_as="gemini"), Format("langfuse", _is_langfuse),
-        Format("langfuse_scores", _is_langfuse_score, fills=("feedback",)), Format("langsmith", _is_langsmith, fills=_BOTH),
+        Format("gemini_batch", _is_gemini_batch, fills=(), paired=True, rows_as="gemini"),
+        Format("langfuse", _is_langfuse),
+        Format("langfuse_scores", _is_langfuse_score, fills=("feedback",)),
+        Format("langsmith", _is_langsmith, fills=_BOTH),
         Format("sglang", _is_sglang),
         Format("vllm", lambda line: line.get("vllm") in ("request", "response"), fills=(), paired=True, rows_as="sglang"),
         Format("vllm_lines", lambda line: line.get("vllm") in ("chatter", "delta", "params", "broken")),
-        Format("log_lines", lambda record: record.get("log_line") is True), Format("bedrock", _is_bedrock),
-        Format("anthropic", _is_anthropic), Format("gemini", _is_gemini), Format("ollama", _is_ollama),
-        Format("completions", _is_completions), Format("openai_pairs", _is_openai_pair),
-        Format("chunks", is_chunk, streamed=True, rows_as="openai_pairs"), Format("stored_completions", _is_stored_completion),
+        Format("log_lines", lambda record: record.get("log_line") is True),
+        Format("bedrock", _is_bedrock),
+        Format("anthropic", _is_anthropic),
+        Format("gemini", _is_gemini),
+        Format("ollama", _is_ollama),
+        Format("completions", _is_completions),
+        Format("openai_pairs", _is_openai_pair),
+        Format("chunks", is_chunk, streamed=True, rows_as="openai_pairs"),
+        Format("stored_completions", _is_stored_completion),
         Format("trajectories", lambda record: isinstance(record.get("traj"), list), fills=_BOTH, turns=True),
-        Format("oasst", _is_oasst, fills=_BOTH), Format("edits", _is_edit, fills=("feedback",)),
-        Format("preferences", _is_preference, fills=_BOTH), Format("tokens", _is_tokens),
-        Format("sharegpt", _is_sharegpt, turns=True), Format("alpaca", _is_alpaca),
-        Format("prompt_completion", _is_prompt_completion), Format("messages", _is_messages, turns=True),
+        Format("oasst", _is_oasst, fills=_BOTH),
+        Format("edits", _is_edit, fills=("feedback",)),
+        Format("preferences", _is_preference, fills=_BOTH),
+        Format("tokens", _is_tokens),
+        Format("sharegpt", _is_sharegpt, turns=True),
+        Format("alpaca", _is_alpaca),
+        Format("prompt_completion", _is_prompt_completion),
+        Format("messages", _is_messages, turns=True),
         Format("feedback", _is_feedback, fills=("feedback",), when_named=_is_about_something),
         Format("text", lambda line: _has_text(line) and line.keys() <= TEXT_KEYS, plain_text=True, when_named=_has_text),
     )
-}  # fmt: skip
+}
 """In the order in which they are tried: unmistakable keys first."""
 
 MAPPED: dict[str, Format] = {

@@ -7,24 +7,36 @@ from functools import lru_cache
 SAID: dict[str, tuple[str, int]] = {
     word: (kind, side)
     for kind, side, words in (
-        ("side", 1, """
+        (
+            "side",
+            1,
+            """
             up thumbs_up thumb_up thumbsup upvote upvoted like liked love loved good positive 👍 :thumbsup: :+1: correct
             accurate helpful useful factual faithful grounded relevant safe non_toxic nontoxic pass passed accept accepted
             approved desirable desired chosen preferred satisfied resolved excellent great perfect amazing awesome
-        """),
-        ("side", -1, """
+        """,
+        ),
+        (
+            "side",
+            -1,
+            """
             poor terrible awful horrible severe down thumbs_down thumb_down thumbsdown downvote downvoted dislike disliked bad
             negative 👎 :thumbsdown: incorrect wrong inaccurate unhelpful not_helpful useless hallucinated unfaithful ungrounded
             irrelevant unrelated unsafe toxic harmful fail failed reject rejected undesirable undesired dissatisfied unresolved
-        """),
+        """,
+        ),
         ("truth", 1, "true yes y t detected"),
         ("truth", -1, "false no n f not_detected"),
-        ("nothing", 0, """
+        (
+            "nothing",
+            0,
+            """
             none null nil nan removed cleared retracted deleted unset neutral undo undone withdrawn revoked reset no_vote
-        """),
+        """,
+        ),
     )
     for word in words.split()
-}  # fmt: skip
+}
 """A word, spelled by `plain_word`: its side; whether what the name says is so; or that a vote is taken back."""
 
 _NEGATED = {

@@ -381,9 +381,11 @@ class Reader:
         if "feedback" in by_fields:
             by_fields["feedback_name"] = mapped_feedback_name(self._fields["feedback"])
         return {
-            "named": by_fields, "found": values, "clashes": clashes,
+            "named": by_fields,
+            "found": values,
+            "clashes": clashes,
             "unread": [f"{shown}\t{proposed}" for shown, proposed in islice(proposals.items(), _MOST)],
-        }  # fmt: skip
+        }
 
     def _maps_in(self, parts: Sequence[dict[str, Any]], path: Path, value: Any) -> bool:
         """Whether `fields` names the value in a joined line: request.metadata.by of a pair stands at body.metadata.by."""

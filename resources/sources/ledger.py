@@ -211,12 +211,19 @@ class Ledger:
             self.put(
                 [
                     LedgerEntry(
-                        source, uri, etag, size, modified, days=tuple(days_in(uri)), format=was, read_as=then,
+                        source,
+                        uri,
+                        etag,
+                        size,
+                        modified,
+                        days=tuple(days_in(uri)),
+                        format=was,
+                        read_as=then,
                         partners=tuple(partners),
                     )
                     for source, uri, size, etag, modified, was, then, partners in changed
                 ]
-            )  # fmt: skip
+            )
             run(self._connection, "reading/ledger/add_listed")
             self._connection.unregister("listed")
             new += len(changed)

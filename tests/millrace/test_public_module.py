@@ -31,8 +31,11 @@ from tests.resources.interaction_rows import interaction, store
 def lake(tmp_path_factory):
     """A lake with three interactions on two days, and two versions of a dataset."""
     place = LakeLayout.open(tmp_path_factory.mktemp("public") / "lake")
-    store(Tables(place), "interactions",
-        [interaction(1, "a", "b"), interaction(2, "c", "d", model="large"), interaction(3, "e", "f", day=1)])  # fmt: skip
+    store(
+        Tables(place),
+        "interactions",
+        [interaction(1, "a", "b"), interaction(2, "c", "d", model="large"), interaction(3, "e", "f", day=1)],
+    )
     registry = Registry(place, "tutor")
     for number in (1, 2):
         draft = registry.draft("dataset", "sft_dataset", "build_sft_dataset", ("resources/stages/table.py",), {"n": number}, [])
@@ -157,8 +160,9 @@ def test_what_is_not_there_is_one_sentence(lake, tmp_path):
 
 
 def recipe_of(more, base):
-    return millrace.load_recipe({"workload": "shop", "base_model": "tiny", "sources": {"gateway": {"uri": "logs"}}, **more},
-            base)  # fmt: skip
+    return millrace.load_recipe(
+        {"workload": "shop", "base_model": "tiny", "sources": {"gateway": {"uri": "logs"}}, **more}, base
+    )
 
 
 def test_a_wrong_recipe_says_each_problem(tmp_path):
@@ -205,8 +209,14 @@ def release(lake, number, answers, champion=None, beside=()):
     registry = Registry(lake, "tutor")
 
     def finished(kind, name, inputs, fill, config=None):
-        draft = registry.draft(kind, name, name, ("model_ops/jobs/job.py",), {"number": number, **(config or {})},
-            [each.as_input() for each in inputs])  # fmt: skip
+        draft = registry.draft(
+            kind,
+            name,
+            name,
+            ("model_ops/jobs/job.py",),
+            {"number": number, **(config or {})},
+            [each.as_input() for each in inputs],
+        )
         fill(draft.directory)
         return registry.finish(draft, {})
 
@@ -217,21 +227,35 @@ def release(lake, number, answers, champion=None, beside=()):
         for name in ("config.json", "chat_template.jinja", "model.safetensors"):
             (home / name).write_text("{}")
 
-    rows = [{"row_id": row, "turn": 0, "prompt_token_ids": tokens("draw a cat"), "answer_token_ids": tokens(said)} for row,
-            said in answers.items()]  # fmt: skip
+    rows = [
+        {"row_id": row, "turn": 0, "prompt_token_ids": tokens("draw a cat"), "answer_token_ids": tokens(said)}
+        for row, said in answers.items()
+    ]
     target = finished("model", "sft_model", [], target_files)
-    learnt = finished("dataset", "speculator_dataset", [target],
-        lambda home: pq.write_table(pa.Table.from_pylist(rows), home / "train.parquet"))  # fmt: skip
+    learnt = finished(
+        "dataset",
+        "speculator_dataset",
+        [target],
+        lambda home: pq.write_table(pa.Table.from_pylist(rows), home / "train.parquet"),
+    )
     drafter = finished("model", "speculator", [target, learnt], lambda home: (home / "model.safetensors").write_text("{}"))
-    report = finished("dataset", "evaluation_report", [target, drafter],
-        lambda home: (home / "side_by_side.jsonl").write_text(
-            "".join(json.dumps(line) + "\n" for line in beside)))  # fmt: skip
+    report = finished(
+        "dataset",
+        "evaluation_report",
+        [target, drafter],
+        lambda home: (home / "side_by_side.jsonl").write_text("".join(json.dumps(line) + "\n" for line in beside)),
+    )
     gate, serving = (
         GateResult(name="recovery", wanted=0.99, measured=0.999, passed=True),
         DrafterServing("eagle3", VllmOptions("eagle3")),
     )
-    made = finished("release", "release", [target, drafter, report],
-        lambda home: write_release(home, "tutor", target, drafter, 3, [gate], serving), {"champion": champion})  # fmt: skip
+    made = finished(
+        "release",
+        "release",
+        [target, drafter, report],
+        lambda home: write_release(home, "tutor", target, drafter, 3, [gate], serving),
+        {"champion": champion},
+    )
     return made.version
 
 
@@ -240,24 +264,42 @@ def two(tmp_path):
     """A lake with two releases, the second compared with the first when it was made."""
     lake = LakeLayout.open(tmp_path / "lake")
     first = release(lake, 1, {f"r{each}": "a small cat" for each in range(60)})
-    line = {"row_id": "held", "kind": "gain",
-        "prompt": [{"role": "user", "text": "draw a cat"}], "logged": "as logged", "target": "new <b>",
-        "champion": "old"}  # fmt: skip
-    second = release(lake, 2,
-        {f"r{each}": "a big cat" if each % 2 else "a small cat" for each in range(10, 90)}, first,
-        [line, {**line, "row_id": "r11"}])  # fmt: skip
+    line = {
+        "row_id": "held",
+        "kind": "gain",
+        "prompt": [{"role": "user", "text": "draw a cat"}],
+        "logged": "as logged",
+        "target": "new <b>",
+        "champion": "old",
+    }
+    second = release(
+        lake,
+        2,
+        {f"r{each}": "a big cat" if each % 2 else "a small cat" for each in range(10, 90)},
+        first,
+        [line, {**line, "row_id": "r11"}],
+    )
     return millrace.open(tmp_path / "lake"), first, second
 
 
 def test_greedy_answers_come_first_and_sampled_ones_fill_up(two):
     lake, first, second = two
     frame = lake.side_by_side(first[:6], second, prompts=50).frame
-    assert frame.height == 50 and frame["how"].to_list()[:3] == ["greedy, held out", "greedy, held out",
-        "sampled, for the drafter"]  # fmt: skip
+    assert frame.height == 50 and frame["how"].to_list()[:3] == [
+        "greedy, held out",
+        "greedy, held out",
+        "sampled, for the drafter",
+    ]
     assert frame.row(0, named=True) == {
-        "row_id": "held", "turn": -1, "how": "greedy, held out", "prompt": "user: draw a cat", "logged": "as logged",
-        "before": "old", "after": "new <b>", "same": False,
-    }  # fmt: skip
+        "row_id": "held",
+        "turn": -1,
+        "how": "greedy, held out",
+        "prompt": "user: draw a cat",
+        "logged": "as logged",
+        "before": "old",
+        "after": "new <b>",
+        "same": False,
+    }
     assert frame["row_id"].n_unique() == 50  # r11 is shown once
     assert set(frame.filter(frame["how"] != "greedy, held out")["after"]) == {"a big cat", "a small cat"}
     back = lake.side_by_side(second, first, prompts=1).frame.row(0, named=True)

@@ -83,8 +83,9 @@ def places(tmp_path_factory):
     """A lake, and secrets beside it, in it and behind a link in it."""
     home = tmp_path_factory.mktemp("attacked")
     lake = LakeLayout.open(home / "lake")
-    Tables(lake).append("interactions",
-            pa.Table.from_pylist([{"workload": "tutor", "interaction_id": "i"}], schema=SCHEMAS["interactions"]))  # fmt: skip
+    Tables(lake).append(
+        "interactions", pa.Table.from_pylist([{"workload": "tutor", "interaction_id": "i"}], schema=SCHEMAS["interactions"])
+    )
     (home / "outside.csv").write_text("a,b\n1,SECRET\n")
     (home / "outside.json").write_text('{"a": "SECRET"}')
     (home / "a SECRET name").write_text("")

@@ -92,8 +92,15 @@ class PolicyServer:
         if body["model"] != "m":
             self.load(adapted(self.base, self.known[body["model"]]))
         prompt, temperature = body["prompt"][: self.reads], 1.0 if self.forgets_temperature else body["temperature"]
-        [said] = decode(new_runner(load_copy(self.model)), [prompt], [str(body["seed"])], eos_ids=body["stop_token_ids"],
-            temperature=temperature, max_new_tokens=body["max_tokens"], log_probs=True)  # fmt: skip
+        [said] = decode(
+            new_runner(load_copy(self.model)),
+            [prompt],
+            [str(body["seed"])],
+            eos_ids=body["stop_token_ids"],
+            temperature=temperature,
+            max_new_tokens=body["max_tokens"],
+            log_probs=True,
+        )
         deviation, drawn = self.noise[min(self.syncs, len(self.noise)) - 1], random.Random(body["seed"])
         return {
             "choices": [

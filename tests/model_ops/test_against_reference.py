@@ -37,8 +37,11 @@ def place(tmp_path_factory):
 
 
 def compare(place, output, target, reference="float", **settings):
-    job = Job(operation="evaluate", output=output,
-        inputs={"dataset": place / "dataset", "target": place / target, "reference": place / reference})  # fmt: skip
+    job = Job(
+        operation="evaluate",
+        output=output,
+        inputs={"dataset": place / "dataset", "target": place / target, "reference": place / reference},
+    )
     output.mkdir(exist_ok=True)
     return against_reference(job, EvaluateSettings(**settings), Progress())
 

@@ -68,8 +68,11 @@ BARE = {
     "</parameter>\n</function>\n</tool_call>",
     "Gemma": f'<|tool_call>call:write_file{{path:<|"|>a.md<|"|>,text:<|"|>{ARGUMENTS["text"]}<tool_call|><|"|>}}<tool_call|>',
 }
-FENCED = {"fenced JSON": f"{F}json\n{json.dumps(CALL)}\n{F}", "fenced Python": f"So:\n{F}python\n{BARE['Python']}\n{F}",
-    "fenced Python over lines": f'{F}tool_code\nwrite_file(path="a.md", text="""{ARGUMENTS["text"]}""")\n{F}'}  # fmt: skip
+FENCED = {
+    "fenced JSON": f"{F}json\n{json.dumps(CALL)}\n{F}",
+    "fenced Python": f"So:\n{F}python\n{BARE['Python']}\n{F}",
+    "fenced Python over lines": f'{F}tool_code\nwrite_file(path="a.md", text="""{ARGUMENTS["text"]}""")\n{F}',
+}
 
 
 @pytest.mark.parametrize("form", BARE | FENCED)

@@ -127,8 +127,12 @@ def test_loss_and_gradients_are_those_of_the_teacher_in_process(place, tmp_path,
         batch = to_batch([cache.added_to(document, index)], cache.kind)
         found, grads = gradients(student, distillation_loss(None, Divergence(beta=beta)), batch)
         kept = (batch.labels != IGNORED).nonzero()[:, 0]
-        log_q = torch.log_softmax(student(input_ids=batch.input_ids[None], use_cache=False,
-            position_ids=batch.position_ids[None]) .logits[0] .float()[kept], -1)  # fmt: skip
+        log_q = torch.log_softmax(
+            student(input_ids=batch.input_ids[None], use_cache=False, position_ids=batch.position_ids[None])
+            .logits[0]
+            .float()[kept],
+            -1,
+        )
         student.zero_grad()
         total = 0.0
         for place_, logs in enumerate(log_p):
@@ -159,8 +163,18 @@ def expected(log_p, log_q, beta):
 def test_a_student_is_trained_and_says_what_fell_back(place, tmp_path):
     tokenizer, teacher = load_tokenizer(place / "teacher"), load_model(place / "teacher", attention="sdpa")
     dataset = write_dataset(tmp_path / "data", teacher, tokenizer)
-    metrics = run_job(distill, tmp_path / "out", {"teacher": place / "teacher", "dataset": dataset}, teacher="answers",
-        layers=0.5, steps=30, tokens_per_step=256, max_length=128, learning_rate=3e-3, precision="float32")  # fmt: skip
+    metrics = run_job(
+        distill,
+        tmp_path / "out",
+        {"teacher": place / "teacher", "dataset": dataset},
+        teacher="answers",
+        layers=0.5,
+        steps=30,
+        tokens_per_step=256,
+        max_length=128,
+        learning_rate=3e-3,
+        precision="float32",
+    )
     lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     kl = [line["kl"] for line in lines if "kl" in line]
     assert kl[-1] < 0.5 * kl[0] and metrics["label_only_tokens"] == 3 and metrics["logprob_tokens"] > 30
@@ -182,18 +196,26 @@ def test_an_alternative_that_does_not_map_joins_the_rest(place):
     tokenizer = load_tokenizer(place / "teacher")
     told = EndpointTokens(
         {
-            "a": {"tokens": [b"d", b"\xff\xfe\xff", b"e", b"token_id:70"], "said": [0, 2], "counts": [3, 2],
-                "likely": [0, 1, 3, 2, 1], "logs": [-0.5, -1.0, -2.0, -0.1, -3.0]}
+            "a": {
+                "tokens": [b"d", b"\xff\xfe\xff", b"e", b"token_id:70"],
+                "said": [0, 2],
+                "counts": [3, 2],
+                "likely": [0, 1, 3, 2, 1],
+                "logs": [-0.5, -1.0, -2.0, -0.1, -3.0],
+            }
         },
         {b"d": 10, b"e": 11},
         300,
-    )  # fmt: skip
+    )
     rendered = TurnTokens(np.array([1]), np.array([10, 11, 5]))
     given = told.exact_of(Row("a", []), None, rendered, tokenizer)
     ids, logs = told.answers["a"]
     assert given.answer.tolist() == [10, 11, 5] and ids.tolist()[0][:2] == [10, 70]
-    assert (logs[0].tolist() == [-0.5, -2.0, PADDED] and (logs[2] == PADDED).all() and (told.log_tokens, told.label_tokens)
-        == (2, 1))  # fmt: skip
+    assert (
+        logs[0].tolist() == [-0.5, -2.0, PADDED]
+        and (logs[2] == PADDED).all()
+        and (told.log_tokens, told.label_tokens) == (2, 1)
+    )
 
 
 def test_a_token_takes_at_most_200_bytes_in_the_cache(place):

@@ -32,22 +32,35 @@ def place(tmp_path_factory):
     write_target(root / "student")
     write_dataset(root / "dataset", rows=10)
     quantize.run(Job(operation="quantize", output=root / "quantized", inputs={"model": root / "student"}), Progress())
-    generate.run(Job(operation="generate", output=root / "answers", settings={"max_new_tokens": 12},
-        inputs={"target": root / "quantized", "dataset": root / "dataset"}), Progress())  # fmt: skip
-    speculator.run(
-        Job(operation="speculator", output=root / "speculator",
-            inputs={"target": root / "quantized", "dataset": root / "answers"},
-            settings={"steps": 4, "tokens_per_step": 256, "learning_rate": 1e-3, "max_length": 256, "ttt_steps": 2}),
+    generate.run(
+        Job(
+            operation="generate",
+            output=root / "answers",
+            settings={"max_new_tokens": 12},
+            inputs={"target": root / "quantized", "dataset": root / "dataset"},
+        ),
         Progress(),
-    )  # fmt: skip
+    )
+    speculator.run(
+        Job(
+            operation="speculator",
+            output=root / "speculator",
+            inputs={"target": root / "quantized", "dataset": root / "answers"},
+            settings={"steps": 4, "tokens_per_step": 256, "learning_rate": 1e-3, "max_length": 256, "ttt_steps": 2},
+        ),
+        Progress(),
+    )
     return root
 
 
 def job(place, output, **changes):
     inputs = {name: place / name for name in ("base", "student", "quantized", "speculator", "dataset")}
-    return Job(operation="evaluate", output=output,
+    return Job(
+        operation="evaluate",
+        output=output,
         inputs={**inputs, "target": place / "quantized", "reference": place / "student"},
-        settings={"max_new_tokens": 10, "batch_size": 4, "num_speculative_tokens": 2, **changes})  # fmt: skip
+        settings={"max_new_tokens": 10, "batch_size": 4, "num_speculative_tokens": 2, **changes},
+    )
 
 
 def test_the_report_holds_together(place, tmp_path, monkeypatch):
@@ -95,16 +108,26 @@ def test_the_drafter_is_compared_with_the_one_that_is_served_on_the_same_prompts
     asked = {"rows": 2, "prompts": 4, "temperatures": [0.0], "num_speculative_tokens": 2, "max_new_tokens": 8}
 
     def compared(name, champion):
-        job = Job(operation="evaluate", output=tmp_path / name, settings=asked,
-            inputs={"target": place / "quantized", "dataset": place / "dataset", "speculator": place / "speculator",
-            "champion_speculator": champion})  # fmt: skip
+        job = Job(
+            operation="evaluate",
+            output=tmp_path / name,
+            settings=asked,
+            inputs={
+                "target": place / "quantized",
+                "dataset": place / "dataset",
+                "speculator": place / "speculator",
+                "champion_speculator": champion,
+            },
+        )
         return evaluate.run(job, Progress()), json.loads((tmp_path / name / "report.json").read_text())
 
     numbers, report = compared("same", place / "speculator")
     gains = [each for each in measurements_of(report) if each.what == "acceptance_gain" and each.against == "champion"]
     assert {(each.of, each.value, each.low, each.high, each.n) for each in gains} == {("eagle3", 0.0, 0.0, 0.0, 4)}
-    assert (numbers["acceptance_gain_eagle3_champion"] == 0.0 and numbers["tau_champion_as_logged"]
-        == numbers["tau_eagle3_as_logged"])  # fmt: skip
+    assert (
+        numbers["acceptance_gain_eagle3_champion"] == 0.0
+        and numbers["tau_champion_as_logged"] == numbers["tau_eagle3_as_logged"]
+    )
     assert [each["drafter"] for each in report["acceptance"]][-4:] == ["ngram", "suffix", "champion", "eagle3"]
     (tmp_path / "damaged").mkdir()
     numbers, report = compared("without", tmp_path / "damaged")
@@ -115,9 +138,15 @@ def test_the_drafter_is_compared_with_the_one_that_is_served_on_the_same_prompts
 
 
 def test_fewer_inputs_and_fewer_rows(place, tmp_path):
-    numbers = evaluate.run(Job(operation="evaluate", output=tmp_path,
-        inputs={"target": place / "student", "dataset": place / "dataset"},
-        settings={"rows": 4, "prompts": 3, "max_new_tokens": 6, "temperatures": [1.0]}), Progress())  # fmt: skip
+    numbers = evaluate.run(
+        Job(
+            operation="evaluate",
+            output=tmp_path,
+            inputs={"target": place / "student", "dataset": place / "dataset"},
+            settings={"rows": 4, "prompts": 3, "max_new_tokens": 6, "temperatures": [1.0]},
+        ),
+        Progress(),
+    )
     assert "recovery" not in numbers and "tau_eagle3_t1" not in numbers and numbers["prompts"] == 3
     assert numbers["tau_ngram_t1"] >= 1
     assert pq.read_table(tmp_path / "likelihood.parquet").num_rows == 4
@@ -132,8 +161,14 @@ def test_suffix_decoding_begins_with_the_answers_that_were_trained_on(place, tmp
     # the very answers that it will give
     tokenizer, runner = load_tokenizer(place / "quantized"), load_runner(place / "quantized")
     ids = [prompt.ids for prompt in read_prompts(place / "dataset", "test", tokenizer)]
-    answers = decode(runner, ids, [str(n) for n in range(len(ids))], eos_ids=end_of_text_ids(place / "quantized"),
-        temperature=0, max_new_tokens=10)  # fmt: skip
+    answers = decode(
+        runner,
+        ids,
+        [str(n) for n in range(len(ids))],
+        eos_ids=end_of_text_ids(place / "quantized"),
+        temperature=0,
+        max_new_tokens=10,
+    )
     (tmp_path / "answers").mkdir()
     pq.write_table(pa.table({"answer_token_ids": [answer.tokens for answer in answers]}), tmp_path / "answers/train.parquet")
     inputs["answers"] = tmp_path / "answers"
@@ -141,8 +176,10 @@ def test_suffix_decoding_begins_with_the_answers_that_were_trained_on(place, tmp
     assert warm["tau_suffix_t0"] > cold["tau_suffix_t0"] and warm["tau_ngram_t0"] == cold["tau_ngram_t0"]
     assert json.loads((tmp_path / "warm/report.json").read_text())["past_answers"] == len(ids)
     with pytest.raises(ModelError, match="a directory that `generate` wrote"):
-        evaluate.run(Job(operation="evaluate", output=tmp_path / "bad", settings=asked,
-            inputs={**inputs, "answers": place / "dataset"}), Progress())  # fmt: skip
+        evaluate.run(
+            Job(operation="evaluate", output=tmp_path / "bad", settings=asked, inputs={**inputs, "answers": place / "dataset"}),
+            Progress(),
+        )
 
 
 def test_other_drafters_are_measured_by_their_kind(place, tmp_path):
@@ -153,25 +190,42 @@ def test_other_drafters_are_measured_by_their_kind(place, tmp_path):
             output=tmp_path / "dflash",
             inputs={"target": place / "quantized", "dataset": place / "answers"},
             settings={
-                "steps": 2, "tokens_per_step": 256, "learning_rate": 1e-3, "max_length": 256, "architecture": "dflash",
+                "steps": 2,
+                "tokens_per_step": 256,
+                "learning_rate": 1e-3,
+                "max_length": 256,
+                "architecture": "dflash",
                 "num_speculative_tokens": 2,
             },
         ),
         Progress(),
-    )  # fmt: skip
-    inputs = {"target": place / "quantized", "dataset": place / "dataset", "speculator": tmp_path / "dflash",
-        "draft_model": place / "student"}  # fmt: skip
+    )
+    inputs = {
+        "target": place / "quantized",
+        "dataset": place / "dataset",
+        "speculator": tmp_path / "dflash",
+        "draft_model": place / "student",
+    }
     asked = {"rows": 2, "prompts": 6, "max_new_tokens": 8, "temperatures": [0.0, 1.0], "num_speculative_tokens": 2}
     numbers = evaluate.run(Job(operation="evaluate", output=tmp_path / "report", inputs=inputs, settings=asked), Progress())
     assert numbers["greedy_identical_dflash_t0"] == numbers["greedy_identical_draft_model_t0"] == 1.0
     assert numbers["tau_draft_model_t0"] > 2.5 and 1 <= numbers["tau_dflash_t1"] < numbers["tau_draft_model_t1"]
     with pytest.raises(ModelError, match="drafts 2 tokens and num_speculative_tokens is 3"):
-        evaluate.run(Job(operation="evaluate", output=tmp_path / "more", inputs=inputs,
-            settings={**asked, "num_speculative_tokens": 3}), Progress())  # fmt: skip
+        evaluate.run(
+            Job(operation="evaluate", output=tmp_path / "more", inputs=inputs, settings={**asked, "num_speculative_tokens": 3}),
+            Progress(),
+        )
     write_target(tmp_path / "stranger", vocab_size=290)
     with pytest.raises(ModelError, match="another tokenizer than the target"):
-        evaluate.run(Job(operation="evaluate", output=tmp_path / "other", settings=asked,
-            inputs={**inputs, "draft_model": tmp_path / "stranger"}), Progress())  # fmt: skip
+        evaluate.run(
+            Job(
+                operation="evaluate",
+                output=tmp_path / "other",
+                settings=asked,
+                inputs={**inputs, "draft_model": tmp_path / "stranger"},
+            ),
+            Progress(),
+        )
 
 
 def test_every_model_of_a_job_is_scored_and_stages_name_a_directory_before_target(tmp_path):
@@ -184,15 +238,28 @@ def test_another_model_is_compared_over_whole_rows_and_one_that_cannot_be_read_i
     """A champion with another vocabulary reads other tokens; a base without a tokenizer stops nothing."""
     write_target(tmp_path / "champion", vocab_size=290, seed=3)
     (tmp_path / "base").mkdir()
-    inputs = {"target": place / "student", "dataset": place / "dataset", "champion": tmp_path / "champion",
-        "base": tmp_path / "base"}  # fmt: skip
-    evaluate.run(Job(operation="evaluate", output=tmp_path / "report", inputs=inputs,
-        settings={"prompts": 2, "max_new_tokens": 4, "temperatures": [0.0]}), Progress())  # fmt: skip
+    inputs = {
+        "target": place / "student",
+        "dataset": place / "dataset",
+        "champion": tmp_path / "champion",
+        "base": tmp_path / "base",
+    }
+    evaluate.run(
+        Job(
+            operation="evaluate",
+            output=tmp_path / "report",
+            inputs=inputs,
+            settings={"prompts": 2, "max_new_tokens": 4, "temperatures": [0.0]},
+        ),
+        Progress(),
+    )
     report = json.loads((tmp_path / "report/report.json").read_text())
     assert list(report["not_measured"]) == ["loss of base"] and "holds no tokenizer" in report["not_measured"]["loss of base"]
     rows = pq.read_table(tmp_path / "report/likelihood.parquet").to_pylist()
-    sums, tokens = ({name: sum(row[key] for row in rows if row["model"] == name) for name in ("target", "champion")}
-        for key in ("nll_sum", "tokens"))  # fmt: skip
+    sums, tokens = (
+        {name: sum(row[key] for row in rows if row["model"] == name) for name in ("target", "champion")}
+        for key in ("nll_sum", "tokens")
+    )
     found = find(measurements_of(report), "loss_increase", of="target", against="champion")
     assert found.value == pytest.approx((sums["target"] - sums["champion"]) / tokens["target"]) and found.n == 10
     beside = report["side_by_side"]
@@ -204,9 +271,15 @@ def test_another_model_is_compared_over_whole_rows_and_one_that_cannot_be_read_i
 
 
 def test_no_usable_prompt_is_reported_and_the_losses_are_measured(place, tmp_path):
-    numbers = evaluate.run(Job(operation="evaluate", output=tmp_path, settings={"max_new_tokens": 2**20},
-        inputs={"target": place / "student", "dataset": place / "dataset", "speculator": place / "speculator"}),
-        Progress())  # fmt: skip
+    numbers = evaluate.run(
+        Job(
+            operation="evaluate",
+            output=tmp_path,
+            settings={"max_new_tokens": 2**20},
+            inputs={"target": place / "student", "dataset": place / "dataset", "speculator": place / "speculator"},
+        ),
+        Progress(),
+    )
     report = json.loads((tmp_path / "report.json").read_text())
     assert "raise max_length" in report["not_measured"]["acceptance"] and numbers["prompts"] == 0
     assert numbers["loss_target"] > 0 and not any(name.startswith("tau_") for name in numbers)

@@ -112,9 +112,11 @@ def test_traffic_of_every_kind_is_curated_and_reaches_the_trainer(tmp_path, toke
     assert sorted(row["text"] for row in rows if row["text"]) == ["A page of prose.", "def f():\n    return 1\n"]
     labels = {tuple(row["token_ids"]): row["labels"] for row in rows if row["token_ids"]}
     assert labels == {
-        (5, 6, 7, 8): [-100, -100, 7, 8], (1, 2, 3, 4, 5, 6): [-100, 2, -100, -100, 5, 6], (9, 8, 7): [9, 8, 7],
+        (5, 6, 7, 8): [-100, -100, 7, 8],
+        (1, 2, 3, 4, 5, 6): [-100, 2, -100, -100, 5, 6],
+        (9, 8, 7): [9, 8, 7],
         (4, 5, 6): [-100, 5, 6],
-    }  # fmt: skip
+    }
     build_sft_dataset(path, None, tmp_path / "sft", ALL_TRAIN)
     documents, counts = read_documents(tmp_path / "sft", "train", tokenizer, 512)
     assert counts["rows"] == 16 and len(documents) == 16

@@ -31,8 +31,12 @@ def place(tmp_path_factory):
 
 
 def job(place, output, **settings):
-    return Job(operation="generate", output=output, inputs={"target": place / "target", "dataset": place / "dataset"},
-        settings={"max_new_tokens": 12, "batch_size": 4, **settings})  # fmt: skip
+    return Job(
+        operation="generate",
+        output=output,
+        inputs={"target": place / "target", "dataset": place / "dataset"},
+        settings={"max_new_tokens": 12, "batch_size": 4, **settings},
+    )
 
 
 def by_turn(path):
@@ -45,8 +49,10 @@ def test_every_turn_is_answered_by_the_target(place, tmp_path):
     table = pq.read_table(tmp_path / "train.parquet")
     assert table.schema.equals(ANSWER_ROWS)
     metadata = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
-    assert metadata == {"target_digest": target_digest(place / "target"),
-        "vocabulary_digest": vocabulary_digest(place / "target")}  # fmt: skip
+    assert metadata == {
+        "target_digest": target_digest(place / "target"),
+        "vocabulary_digest": vocabulary_digest(place / "target"),
+    }
     rows = by_turn(tmp_path / "train.parquet")
     tokenizer = load_tokenizer(place / "target")
     source = {row["row_id"]: row for row in pq.read_table(place / "dataset" / "train.parquet").to_pylist()}
@@ -75,16 +81,21 @@ def test_the_targets_own_answers_stand_in_the_history_of_later_turns(place, tmp_
             tokens = load_tokenizer(place / "target")(f"mine {each.name}")["input_ids"]
             answer_id[each.name] = tokens
             cut = each.name == "cut#0"
-            found.append(CompletionTokens(tokens if cut else [*tokens, next(iter(end_of_text_ids(place / "target")))], "length"
-                if cut else "stop"))  # fmt: skip
+            found.append(
+                CompletionTokens(
+                    tokens if cut else [*tokens, next(iter(end_of_text_ids(place / "target")))], "length" if cut else "stop"
+                )
+            )
         return found
 
     monkeypatch.setattr(answerers.OwnGenerator, "answer", answer)
     call = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
-    chats = {"own": [("user", "a"), ("assistant", "logged"), ("user", "b"), ("assistant", "logged too"), ("user", "c")],
+    chats = {
+        "own": [("user", "a"), ("assistant", "logged"), ("user", "b"), ("assistant", "logged too"), ("user", "c")],
         "cut": [("user", "a"), ("assistant", "logged"), ("user", "b"), ("assistant", "x")],
         "tool": [("user", "a"), ("assistant", "logged", {"tool_calls": call}), ("tool", "4"), ("assistant", "x")],
-        "dropped": [("user", "a"), ("assistant", "logged", {"weight": 0}), ("user", "b"), ("assistant", "x")]}  # fmt: skip
+        "dropped": [("user", "a"), ("assistant", "logged", {"weight": 0}), ("user", "b"), ("assistant", "x")],
+    }
     rows = [
         {
             "row_id": name,
@@ -96,8 +107,10 @@ def test_the_targets_own_answers_stand_in_the_history_of_later_turns(place, tmp_
         for name, chat in chats.items()
     ]
     (tmp_path / "dataset").mkdir()
-    pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema([(name, pa.string()) for name in rows[0]])),
-        tmp_path / "dataset" / "train.parquet")  # fmt: skip
+    pq.write_table(
+        pa.Table.from_pylist(rows, schema=pa.schema([(name, pa.string()) for name in rows[0]])),
+        tmp_path / "dataset" / "train.parquet",
+    )
     run(
         Job(
             operation="generate", output=tmp_path / "out", inputs={"target": place / "target", "dataset": tmp_path / "dataset"}
@@ -107,8 +120,15 @@ def test_the_targets_own_answers_stand_in_the_history_of_later_turns(place, tmp_
     tokenizer = load_tokenizer(place / "target")
     prompts = {key: tokenizer.decode(row["prompt_token_ids"]) for key, row in by_turn(tmp_path / "out/train.parquet").items()}
     assert sorted(prompts) == [
-        ("cut", 0), ("cut", 1), ("dropped", 0), ("own", 0), ("own", 1), ("own", 2), ("tool", 0), ("tool", 1),
-    ]  # fmt: skip
+        ("cut", 0),
+        ("cut", 1),
+        ("dropped", 0),
+        ("own", 0),
+        ("own", 1),
+        ("own", 2),
+        ("tool", 0),
+        ("tool", 1),
+    ]
     assert "mine own#0" in prompts["own", 1] and "logged" not in prompts["own", 1]
     assert "mine own#0" in prompts["own", 2] and "mine own#1" in prompts["own", 2] and "logged" not in prompts["own", 2]
     assert "logged" in prompts["cut", 1] and "logged" in prompts["tool", 1] and "logged" in prompts["dropped", 0]
@@ -148,8 +168,12 @@ def test_requests_are_sampled_as_they_were_served(place, tmp_path, monkeypatch):
         {"interaction_id": "train-0-1", "params": '{"temperature": 0, "max_tokens": 3}'},
         {"interaction_id": "train-1-0", "params": '{"presence_penalty": 1.5, "logit_bias": {"7": 1}}'},
         {
-            "interaction_id": "train-2-0", "params": "{}", "served_model_digest": digest, "prompt_token_ids": [5, 6, 7],
-            "completion_token_ids": [8, 9, eos], "finish_reason": "stop",
+            "interaction_id": "train-2-0",
+            "params": "{}",
+            "served_model_digest": digest,
+            "prompt_token_ids": [5, 6, 7],
+            "completion_token_ids": [8, 9, eos],
+            "finish_reason": "stop",
         },
         {
             "interaction_id": "train-3-0",
@@ -167,12 +191,21 @@ def test_requests_are_sampled_as_they_were_served(place, tmp_path, monkeypatch):
             "completion_token_ids": [8],
             "finish_reason": "length",
         },
-    ]  # fmt: skip
+    ]
     types = {"prompt_token_ids": pa.list_(pa.int32()), "completion_token_ids": pa.list_(pa.int32())}
-    pq.write_table(pa.Table.from_pylist(served, schema=pa.schema([(name, types.get(name, pa.string())) for name in COLUMNS])),
-        tmp_path / "served.parquet")  # fmt: skip
-    metrics = run(Job(operation="generate", output=tmp_path / "out", settings={"max_new_tokens": 6, "served_as": ["mine"]},
-        inputs={"target": place / "target", "dataset": tmp_path / "dataset", "served": tmp_path}), Progress())  # fmt: skip
+    pq.write_table(
+        pa.Table.from_pylist(served, schema=pa.schema([(name, types.get(name, pa.string())) for name in COLUMNS])),
+        tmp_path / "served.parquet",
+    )
+    metrics = run(
+        Job(
+            operation="generate",
+            output=tmp_path / "out",
+            settings={"max_new_tokens": 6, "served_as": ["mine"]},
+            inputs={"target": place / "target", "dataset": tmp_path / "dataset", "served": tmp_path},
+        ),
+        Progress(),
+    )
     rows = by_turn(tmp_path / "out" / "train.parquet")
     assert seen["train-0#0"] == (0.5, 0.9) and seen["train-0#1"] == (0.0, 1.0) and seen["train-5#0"] == (1.0, 1.0)
     assert json.loads(rows["train-0", 0]["sampling"]) == {"temperature": 0.5, "top_p": 0.9}
@@ -182,24 +215,40 @@ def test_requests_are_sampled_as_they_were_served(place, tmp_path, monkeypatch):
     assert rows["train-3", 0]["origin"] == "generated" and rows["train-3", 0]["prompt_token_ids"] != [5, 6, 7]
     assert rows["train-4", 0]["origin"] == "served" and rows["train-4", 0]["temperature"] == 0.3
     assert metrics["train_served_rows"] == 2 and metrics["temperatures"]["0.5"] == 1
-    strange = pa.Table.from_pylist([{**row, "completion_token_ids": row["completion_token_ids"] and [400]}
-        for row in pq.read_table(tmp_path / "served.parquet").to_pylist()],
-        schema=pq.read_schema(tmp_path / "served.parquet"))  # fmt: skip
+    strange = pa.Table.from_pylist(
+        [
+            {**row, "completion_token_ids": row["completion_token_ids"] and [400]}
+            for row in pq.read_table(tmp_path / "served.parquet").to_pylist()
+        ],
+        schema=pq.read_schema(tmp_path / "served.parquet"),
+    )
     (tmp_path / "strange").mkdir()
     pq.write_table(strange, tmp_path / "strange" / "served.parquet")
     with pytest.raises(
         ModelError, match="token id 400 is outside the target's vocabulary of 300: check served_as and the endpoint's model"
     ):
-        run(Job(operation="generate", output=tmp_path / "strange-out", settings={"served_as": ["mine"]},
-            inputs={"target": place / "target", "dataset": tmp_path / "dataset", "served": tmp_path / "strange"}),
-            Progress())  # fmt: skip
+        run(
+            Job(
+                operation="generate",
+                output=tmp_path / "strange-out",
+                settings={"served_as": ["mine"]},
+                inputs={"target": place / "target", "dataset": tmp_path / "dataset", "served": tmp_path / "strange"},
+            ),
+            Progress(),
+        )
     with pytest.raises(ModelError, match=r"tokenizer gives token id \d+, outside the target's vocabulary of 8"):
         write_target(tmp_path / "small", vocab_size=300)
         config = json.loads((tmp_path / "small" / "config.json").read_text())
         (tmp_path / "small" / "config.json").write_text(json.dumps({**config, "vocab_size": 8}))
-        run(Job(operation="generate", output=tmp_path / "small-out", settings={"served_as": ["mine"]},
-            inputs={"target": tmp_path / "small", "dataset": tmp_path / "dataset", "served": tmp_path}),
-            Progress())  # fmt: skip
+        run(
+            Job(
+                operation="generate",
+                output=tmp_path / "small-out",
+                settings={"served_as": ["mine"]},
+                inputs={"target": tmp_path / "small", "dataset": tmp_path / "dataset", "served": tmp_path},
+            ),
+            Progress(),
+        )
 
 
 def test_answers_do_not_depend_on_batches_and_choices_are_seeded(place, tmp_path):
@@ -240,5 +289,7 @@ def test_datasets_that_cannot_be_answered(place, tmp_path):
         run(Job(operation="generate", output=tmp_path, inputs={"target": place / "target", "dataset": tmp_path}), Progress())
     write_target(tmp_path / "short", max_position_embeddings=8)
     with pytest.raises(ModelError, match="no prompt that fits the target's 8 positions"):
-        run(Job(operation="generate", output=tmp_path, inputs={"target": tmp_path / "short", "dataset": place / "dataset"}),
-            Progress())  # fmt: skip
+        run(
+            Job(operation="generate", output=tmp_path, inputs={"target": tmp_path / "short", "dataset": place / "dataset"}),
+            Progress(),
+        )

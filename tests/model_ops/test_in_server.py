@@ -45,14 +45,24 @@ def place(tmp_path_factory):
     write_target(root / "float", layers=4)
     write_dataset(root / "dataset", rows=12)
     quantize.run(Job(operation="quantize", output=root / "int8", inputs={"model": root / "float"}), Progress())
-    generate.run(Job(operation="generate", output=root / "answers", settings={"max_new_tokens": 6},
-        inputs={"target": root / "int8", "dataset": root / "dataset"}), Progress())  # fmt: skip
-    speculator.run(
-        Job(operation="speculator", output=root / "speculator",
-            inputs={"target": root / "int8", "dataset": root / "answers"},
-            settings={"steps": 1, "tokens_per_step": 256, "learning_rate": 1e-3, "max_length": 256, "ttt_steps": 2}),
+    generate.run(
+        Job(
+            operation="generate",
+            output=root / "answers",
+            settings={"max_new_tokens": 6},
+            inputs={"target": root / "int8", "dataset": root / "dataset"},
+        ),
         Progress(),
-    )  # fmt: skip
+    )
+    speculator.run(
+        Job(
+            operation="speculator",
+            output=root / "speculator",
+            inputs={"target": root / "int8", "dataset": root / "answers"},
+            settings={"steps": 1, "tokens_per_step": 256, "learning_rate": 1e-3, "max_length": 256, "ttt_steps": 2},
+        ),
+        Progress(),
+    )
     return root
 
 
@@ -78,9 +88,19 @@ def says(place):
 
 
 def settings(python, **changes):
-    return EvaluateSettings(num_speculative_tokens=2, server={"python": str(python), "max_new_tokens": NEW_TOKENS,
-        "concurrencies": [1, 4], "start_s": 20, "unquantized": False, "arguments": ["--seed", "0"], "drafting": {"methods": []},
-        **changes})  # fmt: skip
+    return EvaluateSettings(
+        num_speculative_tokens=2,
+        server={
+            "python": str(python),
+            "max_new_tokens": NEW_TOKENS,
+            "concurrencies": [1, 4],
+            "start_s": 20,
+            "unquantized": False,
+            "arguments": ["--seed", "0"],
+            "drafting": {"methods": []},
+            **changes,
+        },
+    )
 
 
 def job(place, output, *roles, **inputs):
@@ -98,8 +118,10 @@ def test_a_server_that_computes_as_own_layers_agrees_in_every_form(place, says, 
     found = asked(place, tmp_path / "report", python, "speculator", unquantized=True)
     assert found.not_measured == {} and living(tmp_path) == []
     assert {name: form["loaded"] for name, form in found.summary["forms"].items()} == {
-        "reference": True, "target": True, "target with drafter": True,
-    }  # fmt: skip
+        "reference": True,
+        "target": True,
+        "target with drafter": True,
+    }
     distance = find(found.measurements, "served_distance", of="target", against="own layers")
     assert 0 <= distance.value < FLIPPED and distance.n == 12 and distance.low <= distance.value <= distance.high
     for form in ("target", "target with drafter"):
@@ -125,14 +147,25 @@ def test_the_served_model_is_measured_with_each_drafting(place, says, tmp_path, 
     monkeypatch.setattr("model_ops.evaluation.in_server.varying", lambda measured, can_vary: None)
     python = stand_in(tmp_path, **says)
     found = asked(place, tmp_path / "report", python, "speculator", drafting={"methods": ["drafter", "ngram", "suffix"]})
-    names = ["target", "target with drafter", "target with n-gram lookup, K = 4", "target with suffix lookup, K = 2",
-        "target with drafter, K = 1"]  # fmt: skip
+    names = [
+        "target",
+        "target with drafter",
+        "target with n-gram lookup, K = 4",
+        "target with suffix lookup, K = 2",
+        "target with drafter, K = 1",
+    ]
     assert list(found.summary["forms"]) == names and found.not_measured == {}
-    configs = [json.loads(words[words.index("--speculative-config") + 1]) if "--speculative-config" in words else None
-        for words in started(tmp_path)]  # fmt: skip
+    configs = [
+        json.loads(words[words.index("--speculative-config") + 1]) if "--speculative-config" in words else None
+        for words in started(tmp_path)
+    ]
     assert [config and (config["method"], config["num_speculative_tokens"], "model" in config) for config in configs] == [
-        None, ("eagle3", 2, True), ("ngram", 4, False), ("suffix", 2, False), ("eagle3", 1, True),
-    ]  # fmt: skip
+        None,
+        ("eagle3", 2, True),
+        ("ngram", 4, False),
+        ("suffix", 2, False),
+        ("eagle3", 1, True),
+    ]
     measured = measured_draftings(found.speed["forms"])
     assert [f"target with {each.drafting.label}" for each in measured[2:]] == names[2:] and measured[0].drafting == NO_DRAFTING
     assert all(set(each.rates) == {1, 4} and each.rates[4].p99_s > 0 for each in measured)
@@ -175,8 +208,10 @@ def test_a_server_that_computes_something_else_is_measured_by_definition(place, 
     for number, (key, values) in enumerate(says["logprobs"].items()):
         shifted[key] = [value + 0.25 * (number % 3) for value in values]
         off += [0.25 * (number % 3)] * int(texts[key].targets[1:].sum())
-    answers = {key: [(tokens[0] + 7) % 300, *tokens[1:]] if number % 2 else tokens for number,
-        (key, tokens) in enumerate(says["answers"].items())}  # fmt: skip
+    answers = {
+        key: [(tokens[0] + 7) % 300, *tokens[1:]] if number % 2 else tokens
+        for number, (key, tokens) in enumerate(says["answers"].items())
+    }
     found = asked(place, tmp_path / "report", stand_in(tmp_path, logprobs=shifted, answers=answers))
     distance = find(found.measurements, "served_distance")
     assert distance.value == pytest.approx(np.mean(off), abs=FLIPPED)
@@ -262,15 +297,23 @@ def test_the_report_of_an_evaluation_with_a_server(place, says, tmp_path):
     python = stand_in(tmp_path, **says, exits="ValueError: too large", only=str(place / "float"))
     given = job(place, tmp_path / "report").model_copy(
         update={
-            "settings": {"prompts": 1, "max_new_tokens": 2, "temperatures": [0.0], "num_speculative_tokens": 1,
-                "server": settings(python, unquantized=True).server.model_dump()}
+            "settings": {
+                "prompts": 1,
+                "max_new_tokens": 2,
+                "temperatures": [0.0],
+                "num_speculative_tokens": 1,
+                "server": settings(python, unquantized=True).server.model_dump(),
+            }
         }
-    )  # fmt: skip
+    )
     numbers = evaluate.run(given, Progress())
     report, speed = (json.loads((tmp_path / "report" / name).read_text()) for name in ("report.json", "speed.json"))
     assert numbers["loads_in_server_target"] and not numbers["loads_in_server_reference"]
-    assert (numbers["served_agreement_target"] == 1.0 and numbers["served_distance_target"] < FLIPPED
-        and numbers["served_distance_median"] < 1e-5)  # fmt: skip
+    assert (
+        numbers["served_agreement_target"] == 1.0
+        and numbers["served_distance_target"] < FLIPPED
+        and numbers["served_distance_median"] < 1e-5
+    )
     rates = speed["in_server"]["forms"]["target"]["tokens_per_second"]
     assert numbers["tokens_per_second_served_target_c4"] == rates["4"]["median"] and speed["in_server"]["ratios"] == {}
     assert list(report["not_measured"]) == ["reference in a server"] and numbers["recovery"] > 0.9
@@ -305,10 +348,14 @@ def test_a_worker_that_is_ended_leaves_no_server(place, says, tmp_path, stop):
     python = stand_in(tmp_path, **says, late_s=600)
     given = job(place, tmp_path / "report").model_copy(
         update={
-            "settings": {"prompts": 1, "max_new_tokens": 2, "temperatures": [0.0],
-                "server": settings(python, start_s=600).server.model_dump()}
+            "settings": {
+                "prompts": 1,
+                "max_new_tokens": 2,
+                "temperatures": [0.0],
+                "server": settings(python, start_s=600).server.model_dump(),
+            }
         }
-    )  # fmt: skip
+    )
     (tmp_path / "job.json").write_text(given.model_dump_json())
     worker = subprocess.Popen(
         [sys.executable, "-m", "model_ops.worker", tmp_path / "job.json"], stdout=subprocess.PIPE, text=True

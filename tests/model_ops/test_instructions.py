@@ -31,7 +31,9 @@ CASES = [
     ("detectable_format:constrained_response", {}, "My answer is maybe.", "maybe"),
     ("detectable_format:number_highlighted_sections", {"num_highlights": 2}, "*a* and **b**", "*a* and **"),
     (
-        "detectable_format:multiple_sections", {"section_spliter": "Section", "num_sections": 2}, "Section 1 a Section 2",
+        "detectable_format:multiple_sections",
+        {"section_spliter": "Section", "num_sections": 2},
+        "Section 1 a Section 2",
         "Section 1",
     ),
     ("detectable_format:json_format", {}, '```json\n{"a": 1}\n```', "{a: 1}"),
@@ -44,7 +46,7 @@ CASES = [
     ("change_case:english_capital", {}, ENGLISH.upper(), ENGLISH),
     ("change_case:english_lowercase", {}, ENGLISH.lower(), ENGLISH),
     ("punctuation:no_comma", {}, "a; b", "a, b"),
-]  # fmt: skip
+]
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "ifeval_en.jsonl"
 
 

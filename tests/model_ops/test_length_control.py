@@ -20,8 +20,12 @@ LONGEST = 90
 
 
 def trained(folder, model, output, **settings):
-    job = Job(operation="sft", output=folder / output, inputs={"model": folder / model, "dataset": folder / "rows"},
-        settings={**SETTINGS, **settings})  # fmt: skip
+    job = Job(
+        operation="sft",
+        output=folder / output,
+        inputs={"model": folder / model, "dataset": folder / "rows"},
+        settings={**SETTINGS, **settings},
+    )
     return sft.run(job, Progress())
 
 

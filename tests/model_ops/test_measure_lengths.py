@@ -19,8 +19,10 @@ from model_ops.operations.measure_lengths_settings import DrafterLimit, Evaluati
 
 def rows(*shapes: tuple[int, int]) -> Documents:
     """One document for each (tokens, index of the first token with a loss)."""
-    return Documents.gather(Document(f"row-{place}", np.zeros(tokens, np.int32), np.arange(tokens) >= first) for place,
-        (tokens, first) in enumerate(shapes))  # fmt: skip
+    return Documents.gather(
+        Document(f"row-{place}", np.zeros(tokens, np.int32), np.arange(tokens) >= first)
+        for place, (tokens, first) in enumerate(shapes)
+    )
 
 
 @pytest.mark.parametrize(("overflow", "cut", "lost"), [("truncate", 1, 1), ("split", 2, 0), ("drop", 0, 2)])
@@ -108,14 +110,19 @@ def test_token_ids_of_another_tokenizer_are_refused(tmp_path):
 def test_tokens_are_those_of_the_later_stages(tmp_path):
     tokenizer = write_target(tmp_path / "base", layers=1, max_position_embeddings=40)
     dataset = write_dataset(tmp_path / "dataset")
-    settings = {"training": {"sft": {"max_length": 40}}, "drafter": {"max_length": 64, "max_new_tokens": 8},
-        "evaluation": {"max_length": 64, "max_new_tokens": 8}}  # fmt: skip
+    settings = {
+        "training": {"sft": {"max_length": 40}},
+        "drafter": {"max_length": 64, "max_new_tokens": 8},
+        "evaluation": {"max_length": 64, "max_new_tokens": 8},
+    }
     metrics = run_job(measure_lengths, tmp_path / "out", {"model": tmp_path / "base", "dataset": dataset}, **settings)
     report = json.loads((tmp_path / "out" / "lengths.json").read_text())
     documents, counts = read_documents(dataset, "train", tokenizer, 40)
     longest = max(len(prompt.ids) for prompt in read_prompts(dataset, "test", tokenizer))
-    costs = {(row["stage"], row["dataset_split"], row["limit"]): row
-        for row in pq.read_table(tmp_path / "out" / "limits.parquet").to_pylist()}  # fmt: skip
+    costs = {
+        (row["stage"], row["dataset_split"], row["limit"]): row
+        for row in pq.read_table(tmp_path / "out" / "limits.parquet").to_pylist()
+    }
     of_sft = costs["sft", "train", "sft.max_length"]
     assert (of_sft["cut"], of_sft["lost"]) == (counts["cut_rows"] - counts["dropped_rows"], counts["dropped_rows"])
     assert of_sft["cut"] > 0 and report["test_prompts"]["longest"] == longest

@@ -130,9 +130,14 @@ def test_importance_loses_less_than_chance(tiny_model, chats, tmp_path):
     from model_ops.operations import sft
 
     run_job(
-        sft, tmp_path / "sft", {"model": tiny_model, "dataset": chats}, steps=25, learning_rate=1e-2, tokens_per_step=512,
+        sft,
+        tmp_path / "sft",
+        {"model": tiny_model, "dataset": chats},
+        steps=25,
+        learning_rate=1e-2,
+        tokens_per_step=512,
         max_length=128,
-    )  # fmt: skip
+    )
     model = load_model(tmp_path / "sft")
     rows, _ = read_documents(chats, "validation", load_tokenizer(tmp_path / "sft"), 128)
     measured = measure_widths(model, read_documents(chats, "train", load_tokenizer(tmp_path / "sft"), 128)[0])
@@ -150,13 +155,24 @@ def test_importance_loses_less_than_chance(tiny_model, chats, tmp_path):
 
 def test_a_narrower_student_is_distilled_and_loads_in_plain_transformers(tiny_model, chats, tmp_path):
     run_job(
-        distill, tmp_path, {"teacher": tiny_model, "dataset": chats}, steps=6, learning_rate=1e-2, tokens_per_step=512,
-        max_length=128, layers=2, mlp_width=0.7, hidden_size=16,
-    )  # fmt: skip
+        distill,
+        tmp_path,
+        {"teacher": tiny_model, "dataset": chats},
+        steps=6,
+        learning_rate=1e-2,
+        tokens_per_step=512,
+        max_length=128,
+        layers=2,
+        mlp_width=0.7,
+        hidden_size=16,
+    )
     config = json.loads((tmp_path / "config.json").read_text())
     assert (config["num_hidden_layers"], config["intermediate_size"], config["hidden_size"], config["head_dim"]) == (
-        2, 32, 16, 16,
-    )  # fmt: skip
+        2,
+        32,
+        16,
+        16,
+    )
     AutoModelForCausalLM.from_pretrained(tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["kl"] < lines[0]["kl"]

@@ -151,8 +151,11 @@ def step_of(monkeypatch, name, correction, d=FAR, kl=0.0, given=None):
 
 def plain_step(name, correction, d, advantages, policy, shares, fixed):
     """The same by numpy. fixed: log-ratios at which weights without gradient are computed."""
-    weight = {"none": np.ones(6), "icepop": ((np.exp(fixed) >= 0.5) & (np.exp(fixed) <= 5)).astype(float),
-        "tis": np.minimum(1, 2 / np.exp(fixed))}[correction]  # fmt: skip
+    weight = {
+        "none": np.ones(6),
+        "icepop": ((np.exp(fixed) >= 0.5) & (np.exp(fixed) <= 5)).astype(float),
+        "tis": np.minimum(1, 2 / np.exp(fixed)),
+    }[correction]
     kept, owners, values = weight > 0, np.array(OWNERS), np.zeros(6)
     if name in ("rloo", "gspo", "kimi_k2"):  # what is left of a rollout has its whole weight
         shares = shares * (np.bincount(owners) / np.maximum(1, np.bincount(owners, kept)))[owners]

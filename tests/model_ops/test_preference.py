@@ -38,8 +38,12 @@ def rows_of(shares=True, pairs=4, singles=3, seed=0, **more):
         ids = generator.integers(3, 61, 25 + i, dtype=np.int32)
         documents.append(Document(f"s{i}", ids, np.arange(len(ids)) >= 18 - i))
     count = pairs + singles
-    given = {"weights": generator.uniform(0.5, 2, count), "confidence": generator.uniform(0.7, 1, count),
-        "verdicts": np.array([PAIR] * pairs + [i % 2 for i in range(singles)]), **more}  # fmt: skip
+    given = {
+        "weights": generator.uniform(0.5, 2, count),
+        "confidence": generator.uniform(0.7, 1, count),
+        "verdicts": np.array([PAIR] * pairs + [i % 2 for i in range(singles)]),
+        **more,
+    }
     return Preferences(Documents.gather(documents), margins=np.full(count, np.nan), reasons=[""] * count, counts={}, **given)
 
 
@@ -75,8 +79,11 @@ def plainly(model, rows, reference, losses, given, z0=0.0, shift=0.0):
         meta.append((row, good, side))
 
     def answers(index):
-        return AnswerLogProbs(torch.stack([sums[i][0].sum() for i in index]),
-            torch.stack([sums[i][1].sum() for i in index]), torch.tensor([len(sums[i][0]) for i in index]))  # fmt: skip
+        return AnswerLogProbs(
+            torch.stack([sums[i][0].sum() for i in index]),
+            torch.stack([sums[i][1].sum() for i in index]),
+            torch.tensor([len(sums[i][0]) for i in index]),
+        )
 
     pairs = [i for i, (row, _, side) in enumerate(meta) if rows.verdicts[row] == PAIR and side == 0]
     everything, total = list(range(len(meta))), 0.0
@@ -408,10 +415,19 @@ def job(material, output, dataset=None, **settings):
         operation="preference",
         output=output,
         inputs={"model": material / "model", "dataset": dataset or material / "dataset"},
-        settings={"steps": 4, "tokens_per_step": 600, "max_length": 160, "micro_batch_tokens": 200, "learning_rate": 3e-3,
-            "precision": "float32", "checkpoint_every": 2, "keep_checkpoints": 1, **settings},
+        settings={
+            "steps": 4,
+            "tokens_per_step": 600,
+            "max_length": 160,
+            "micro_batch_tokens": 200,
+            "learning_rate": 3e-3,
+            "precision": "float32",
+            "checkpoint_every": 2,
+            "keep_checkpoints": 1,
+            **settings,
+        },
         threads=1,
-    )  # fmt: skip
+    )
 
 
 class StopAfter(Progress):
@@ -464,8 +480,10 @@ def test_a_stopped_training_goes_on_to_the_same_weights(material, tmp_path, loss
     assert (tmp_path / "parts" / ".work" / "reference.safetensors").stat().st_mtime_ns == kept
     one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts"))
     assert one == other
-    numbers = [[{key: line[key] for key in ("step", "loss", "margin")} for line in lines(tmp_path / name)]
-        for name in ("whole", "parts")]  # fmt: skip
+    numbers = [
+        [{key: line[key] for key in ("step", "loss", "margin")} for line in lines(tmp_path / name)]
+        for name in ("whole", "parts")
+    ]
     assert numbers[0] == numbers[1] and len(numbers[0]) == 4
 
 

@@ -53,8 +53,10 @@ def test_of_every_pair_the_answer_that_gained_is_found(place, tmp_path):
     gains = {}
     for document in documents:
         cut, whole = document.segments[0].length, len(document)
-        sides = [[log_prob(place / name, document, begin, stop) for begin, stop in ((0, cut), (cut, whole))]
-            for name in ("target", "sft")]  # fmt: skip
+        sides = [
+            [log_prob(place / name, document, begin, stop) for begin, stop in ((0, cut), (cut, whole))]
+            for name in ("target", "sft")
+        ]
         gains[document.row_id] = sides[0][0] - sides[1][0] - (sides[0][1] - sides[1][1])
     accuracy = find(found.measurements, "preference_accuracy", of="target", against="sft")
     assert accuracy.n == 14 and accuracy.value == pytest.approx(np.mean([gain > 0 for gain in gains.values()]))

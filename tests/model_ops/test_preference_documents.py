@@ -34,8 +34,10 @@ def test_a_pair_is_one_document_that_holds_the_common_beginning_once(tmp_path, t
     of_trunk = tiny_tokenizer.decode(document.input_ids[: len(document) - branch.length])
     assert of_trunk == prompt + "def add_7(a, b):\n    return a + b\n<|im_end|>"
     end = "<|im_end|>"
-    assert texts(document, tiny_tokenizer) == [f"def add_7(a, b):\n    return a + b\n{end}",
-        f"def add_7(a, b):\n    return a - b * 7, so I think\n{end}"]  # fmt: skip
+    assert texts(document, tiny_tokenizer) == [
+        f"def add_7(a, b):\n    return a + b\n{end}",
+        f"def add_7(a, b):\n    return a - b * 7, so I think\n{end}",
+    ]
     rest = tiny_tokenizer.decode(document.input_ids[-branch.length :])
     assert "def add" not in rest and rest.endswith(f", so I think\n{end}")
     assert not document.targets[-branch.length], "the copied token is no target a second time"
@@ -68,8 +70,12 @@ def test_unpaired_answers_keep_verdict_weight_and_confidence(tmp_path, tiny_toke
 
 
 def test_what_cannot_be_learnt_is_left_out_by_name(tmp_path, tiny_tokenizer):
-    rows = [pair(0), pair(1, said("the same"), said("the same")), pair(2, said("long " * 300)),
-        pair(3, json.dumps([{"role": "assistant", "content": None}]))]  # fmt: skip
+    rows = [
+        pair(0),
+        pair(1, said("the same"), said("the same")),
+        pair(2, said("long " * 300)),
+        pair(3, json.dumps([{"role": "assistant", "content": None}])),
+    ]
     (tmp_path / "rendering.json").write_text('{"most_unrenderable": 0.5}')
     found = read(write_preferences(tmp_path, rows), tiny_tokenizer)
     counts = found.counts
@@ -83,11 +89,18 @@ def test_what_cannot_be_learnt_is_left_out_by_name(tmp_path, tiny_tokenizer):
 
 def test_a_template_that_renders_the_prompts_of_a_pair_apart_is_counted(tmp_path, tiny_tokenizer, monkeypatch):
     rendered = ChatTemplate.prompt
-    monkeypatch.setattr(ChatTemplate, "prompt",
-        lambda self, row, before: ("no" if "I think" in str(row.messages) else "") + rendered(self, row, before))  # fmt: skip
-    monkeypatch.setattr(ChatTemplate, "through", lambda self, row, last,
-        answer=None: (ChatTemplate.prompt(self, row, last) + (answer or row.messages[last])["content"]
-        + "<|im_end|>"))  # fmt: skip
+    monkeypatch.setattr(
+        ChatTemplate,
+        "prompt",
+        lambda self, row, before: ("no" if "I think" in str(row.messages) else "") + rendered(self, row, before),
+    )
+    monkeypatch.setattr(
+        ChatTemplate,
+        "through",
+        lambda self, row, last, answer=None: (
+            ChatTemplate.prompt(self, row, last) + (answer or row.messages[last])["content"] + "<|im_end|>"
+        ),
+    )
     assert read(write_preferences(tmp_path, [pair(1)]), tiny_tokenizer).counts["other_prompt"] == 1
 
 
@@ -109,8 +122,12 @@ def random_pair(row, shares, seed=0, beginning=40, common=5):
     targets = [np.arange(len(ids)) >= beginning for ids in (chosen, rejected)]
     rest = targets[1][at:].copy()
     rest[0] = False
-    together = Document(row, np.concatenate([chosen, rejected[at:]]), np.concatenate([targets[0], rest]),
-        branches=(Branch(at, len(rejected) - at),))  # fmt: skip
+    together = Document(
+        row,
+        np.concatenate([chosen, rejected[at:]]),
+        np.concatenate([targets[0], rest]),
+        branches=(Branch(at, len(rejected) - at),),
+    )
     return together, [Document(row, chosen, targets[0]), Document(row, rejected, targets[1])]
 
 

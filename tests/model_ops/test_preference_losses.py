@@ -239,8 +239,10 @@ def test_a_score_is_read_at_the_last_token_even_where_that_is_the_padding_token(
 
 def test_weights_and_margins_are_each_pairs_own(model):
     pairs = [pair(), pair("b", [9, 9], [40, 2], [40, 41, 2])]
-    alone = [float(RewardLoss(0.1)(model, batch_of([document], [margin], [1])).terms["loss"].sum) for document,
-        margin in zip(pairs, (0.5, 0.0), strict=True)]  # fmt: skip
+    alone = [
+        float(RewardLoss(0.1)(model, batch_of([document], [margin], [1])).terms["loss"].sum)
+        for document, margin in zip(pairs, (0.5, 0.0), strict=True)
+    ]
     output = RewardLoss(0.1)(model, batch_of(pairs, [0.5, 0.0], [2.0, 0.25]))
     assert float(output.terms["loss"].sum) == pytest.approx(2 * alone[0] + 0.25 * alone[1], abs=1e-5)
     assert float(output.terms["loss"].count) == 2.25

@@ -104,8 +104,14 @@ def place(tmp_path_factory):
 def measured(place, output, verifier, settings=SETTINGS, **inputs):
     folder = output / "prompts"
     folder.mkdir(parents=True)
-    rows = [{"row_id": f"p{number}", "messages": json.dumps([{"role": "user", "content": f"say {number}"}]),
-        "verifier": json.dumps(verifier)} for number in range(9)]  # fmt: skip
+    rows = [
+        {
+            "row_id": f"p{number}",
+            "messages": json.dumps([{"role": "user", "content": f"say {number}"}]),
+            "verifier": json.dumps(verifier),
+        }
+        for number in range(9)
+    ]
     pq.write_table(pa.Table.from_pylist(rows), folder / "validation.parquet")
     pq.write_table(pa.Table.from_pylist(rows).slice(0, 0), folder / "test.parquet")
     named = {"prompts": folder, "target": place / "target", "rft": place / "target", "sft": place / "sft", **inputs}

@@ -27,8 +27,17 @@ def exact_products(monkeypatch):
 
 
 def rows(first, count, source="edited", days=0):
-    return [pair(i, session_id=f"s{i // 2}", ts=DAY + timedelta(days=days), reason=source, confidence=0.9, margin=None if i % 2
-        else 0.5) for i in range(first, first + count)]  # fmt: skip
+    return [
+        pair(
+            i,
+            session_id=f"s{i // 2}",
+            ts=DAY + timedelta(days=days),
+            reason=source,
+            confidence=0.9,
+            margin=None if i % 2 else 0.5,
+        )
+        for i in range(first, first + count)
+    ]
 
 
 @pytest.fixture(scope="session")

@@ -39,8 +39,14 @@ SETTINGS = {"grader": "verifier", "steps": 12, "learning_rate": 3e-3, "prompts_p
 def write_prompts(folder, train=24, **verifier):
     folder.mkdir(parents=True)
     for split, numbers in (("train", range(train)), ("validation", range(100, 106))):
-        rows = [{"row_id": f"p{i}", "messages": json.dumps([{"role": "user", "content": f"say {i}" + " again" * (i % 3)}]),
-            "verifier": json.dumps(verifier or {"kind": "regex", "pattern": "[0-9]"})} for i in numbers]  # fmt: skip
+        rows = [
+            {
+                "row_id": f"p{i}",
+                "messages": json.dumps([{"role": "user", "content": f"say {i}" + " again" * (i % 3)}]),
+                "verifier": json.dumps(verifier or {"kind": "regex", "pattern": "[0-9]"}),
+            }
+            for i in numbers
+        ]
         pq.write_table(pa.Table.from_pylist(rows), folder / f"{split}.parquet")
     return folder
 
@@ -219,8 +225,11 @@ def test_nine_prompts_of_ten_that_teach_nothing_are_a_silent_round():
 
 def test_answers_of_other_weights_are_refused_and_not_learnt_by_the_next_try_either(start, tmp_path, monkeypatch):
     sample = InProcessEngine.sample
-    monkeypatch.setattr(InProcessEngine, "sample",
-        lambda self, *asked: [replace(each, log_probs=each.log_probs - 1e-3) for each in sample(self, *asked)])  # fmt: skip
+    monkeypatch.setattr(
+        InProcessEngine,
+        "sample",
+        lambda self, *asked: [replace(each, log_probs=each.log_probs - 1e-3) for each in sample(self, *asked)],
+    )
     for _ in range(2):
         with pytest.raises(ModelError, match=r"round 0: the engine gave tokens .* nothing was learnt from this round"):
             run(start, tmp_path / "out", steps=2, held_out_prompts=0)
@@ -322,8 +331,11 @@ def test_a_reward_that_rises_while_held_out_answers_do_not_is_told():
     assert not told(0.3, float("nan")), "no held-out answer has a grade"
     before, flat, better = {"before_validation_pass_rate": 0.5}, {"validation_pass_rate": 0.5}, {"validation_pass_rate": 0.6}
     assert rft.dominating_part({"right": 0.1, "brief": 0.9}, before, flat) == "brief"
-    assert (rft.dominating_part({"right": 0.3, "brief": 0.7}, before, flat) is None is rft.dominating_part({"brief": 0.9},
-        before, better))  # fmt: skip
+    assert (
+        rft.dominating_part({"right": 0.3, "brief": 0.7}, before, flat)
+        is None
+        is rft.dominating_part({"brief": 0.9}, before, better)
+    )
     assert rft.dominating_part({}, before, flat) is None is rft.dominating_part({"brief": 0.9}, {}, {})
 
 
@@ -331,14 +343,25 @@ def plan_of(folder, teaches, prompts=12, **settings):
     """A plan without a model: the two answers to a prompt differ in their grades where `teaches` says so of its number."""
 
     def rollouts(asked, names, engine, seed):
-        return [[replace(rollout([5, 6], [7 + n, 2], grade=float(n and teaches(int(prompt.row_id)))), attempt=n)
-            for n in range(2)] for prompt in asked]  # fmt: skip
+        return [
+            [replace(rollout([5, 6], [7 + n, 2], grade=float(n and teaches(int(prompt.row_id)))), attempt=n) for n in range(2)]
+            for prompt in asked
+        ]
 
     given = {"grader": "verifier", "answers": 2, "prompts_per_step": 4, "max_new_tokens": 8, "max_length": 32, **settings}
-    plan = RolloutPlan([SampledPrompt(str(n), "", [5, 6], [], None, {}) for n in range(prompts)],
-        [SimpleNamespace(answers=2, rollouts=rollouts)], SimpleNamespace(sync=lambda version: None, exact=True),
-        RolloutLog(folder / "log.jsonl"), torch.nn.Linear(1, 1), SimpleNamespace(taken_gaps=dict), RftSettings(**given),
-        World.alone(torch.device("cpu")), shares=False, longest=8, progress=Progress())  # fmt: skip
+    plan = RolloutPlan(
+        [SampledPrompt(str(n), "", [5, 6], [], None, {}) for n in range(prompts)],
+        [SimpleNamespace(answers=2, rollouts=rollouts)],
+        SimpleNamespace(sync=lambda version: None, exact=True),
+        RolloutLog(folder / "log.jsonl"),
+        torch.nn.Linear(1, 1),
+        SimpleNamespace(taken_gaps=dict),
+        RftSettings(**given),
+        World.alone(torch.device("cpu")),
+        shares=False,
+        longest=8,
+        progress=Progress(),
+    )
     plan.asker.canary = lambda rollouts, number: 0.0
     return plan
 
@@ -393,9 +416,17 @@ def test_what_is_said_of_a_round_counts_answers_and_prompts(tmp_path):
     assert [[each.number for each in members] for _, members in learnt_groups(groups, plan.prompts, plan.settings)] == [[0]], (
         "neither cut nor without a grade"
     )
-    assert round_numbers(groups, 1.0, 1e-5) == {"reward": (2.0, 4.0), "pass_rate": (1.0, 4.0), "passed_once": (1.0, 2.0),
-        "equal_groups": (1.0, 2.0), "ungraded": (1.0, 5.0), "cut": (1.0, 5.0), "answer_tokens": (8.0, 5.0),
-        "asked_prompts": (2.0, 1.0), "canary_gap": (1e-5, 1.0)}  # fmt: skip
+    assert round_numbers(groups, 1.0, 1e-5) == {
+        "reward": (2.0, 4.0),
+        "pass_rate": (1.0, 4.0),
+        "passed_once": (1.0, 2.0),
+        "equal_groups": (1.0, 2.0),
+        "ungraded": (1.0, 5.0),
+        "cut": (1.0, 5.0),
+        "answer_tokens": (8.0, 5.0),
+        "asked_prompts": (2.0, 1.0),
+        "canary_gap": (1e-5, 1.0),
+    }
     counts = run_counts(plan.log, 1.0)
     named = ("asked_prompts", "rollouts", "sampled_tokens", "cut_rollouts", "ungraded_rollouts", "equal_groups", "first_grade")
     assert [counts[name] for name in named] == [2, 5, 8, 1, 1, 1, 0.5]

@@ -97,8 +97,12 @@ def test_running_answers_go_on_with_new_weights_and_every_token_has_its_version_
         cache, before = DynamicCache(config=old.config), [*prompt, *tokens[:3]]
         with torch.no_grad():
             early = old(input_ids=torch.tensor([before]), past_key_values=cache, use_cache=True).logits[0, len(prompt) - 1 :]
-            late = new(input_ids=torch.tensor([tokens[3:8]]), position_ids=torch.arange(len(before), len(before) + 5)[None],
-                past_key_values=cache, use_cache=True).logits[0]  # fmt: skip
+            late = new(
+                input_ids=torch.tensor([tokens[3:8]]),
+                position_ids=torch.arange(len(before), len(before) + 5)[None],
+                past_key_values=cache,
+                use_cache=True,
+            ).logits[0]
         logs = (torch.cat([early, late]) / 0.7).log_softmax(-1)[range(9), tokens]
         torch.testing.assert_close(torch.tensor(answer.log_probs), logs, rtol=0, atol=2e-5)
     engine.answer(prompts, ["c", "d"], 0, found.__setitem__)
@@ -267,8 +271,13 @@ def learnt_by(plan, first=0, last=None, pause_s=0.012):
 @pytest.mark.parametrize("staleness", [1, 2, 5])
 @pytest.mark.parametrize("equal", [0.0, 0.4])
 def test_no_token_is_older_than_the_bound_and_nothing_that_was_sampled_is_left(start, tmp_path, staleness, equal):
-    plan = planned(start, log := RolloutLog(tmp_path / "log.jsonl"), [FakeMaker(equal), FakeMaker(equal)],
-        max_staleness=staleness, replacements=1)  # fmt: skip
+    plan = planned(
+        start,
+        log := RolloutLog(tmp_path / "log.jsonl"),
+        [FakeMaker(equal), FakeMaker(equal)],
+        max_staleness=staleness,
+        replacements=1,
+    )
     ages = learnt_by(plan)
     plan.close()
     flat = [age for of_step in ages for age in of_step]
@@ -332,8 +341,10 @@ def test_gaps_are_measured_by_age(start):
     answer = Sampled(
         np.array([8, 9, 11, 2], np.int32), np.array([-5, -6, -4, -5.5], np.float32), 3, True, np.array([3, 3, 4, 5])
     )
-    made = [LearntRollout(Rollout.of(np.array([5, 6], np.int32), answer, Grade(1.0)), n, n - 0.5, 1.0, 1.0, step=5)
-        for n in range(2)]  # fmt: skip
+    made = [
+        LearntRollout(Rollout.of(np.array([5, 6], np.int32), answer, Grade(1.0)), n, n - 0.5, 1.0, 1.0, step=5)
+        for n in range(2)
+    ]
     [batch] = rollout_batches(list(group_documents("p", made, True, 99)), 99, {})
     found = PolicyLoss("grpo", {}, "tis", 0.0, 1.0, oldest=3)(model, batch).metrics
     ids = torch.tensor([[5, 6, 8, 9, 11, 2]])

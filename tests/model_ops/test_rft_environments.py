@@ -136,8 +136,13 @@ def test_an_attempt_of_several_rollouts_counts_once_in_every_number(tmp_path):
     groups = [[rollout([5], [6, 7], grade=1.0), rollout([5], [8], grade=1.0), replace(rollout([5], [9], grade=0.0), attempt=1)]]
     maker = SimpleNamespace(answers=2, rollouts=lambda *_: groups)
     found = HeldOutRollouts([None], maker, SimpleNamespace(sync=lambda version: None), 1.0, 0, lambda: 0)()
-    assert found == {"validation_reward": 0.5, "validation_pass_rate": 0.5, "validation_pass_at_2": 1.0,
-        "validation_answer_tokens": 2.0, "validation_cut": 0.0}  # fmt: skip
+    assert found == {
+        "validation_reward": 0.5,
+        "validation_pass_rate": 0.5,
+        "validation_pass_at_2": 1.0,
+        "validation_answer_tokens": 2.0,
+        "validation_cut": 0.0,
+    }
     log, settings = RolloutLog(tmp_path / "log.jsonl"), RftSettings(environment="envs.py:Talk")
     log.add_chunk(0, [0], ["0:0"], groups)
     counts = run_counts(log, settings.passing_grade)
@@ -191,23 +196,38 @@ def test_a_policy_that_calls_tools_gets_better_at_it(start, tmp_path):
             {"role": "user", "content": f"box {n % 4}"},
             {"role": "assistant", "content": None, "tool_calls": [called(opened(n))]},
             {
-                "role": "tool", "tool_call_id": "call00000", "name": "open",
+                "role": "tool",
+                "tool_call_id": "call00000",
+                "name": "open",
                 "content": "gold" if n % 4 == n // 4 % 4 else "empty",
             },
             {"role": "assistant", "content": "gold" if n % 4 == opened(n) else "empty"},
         ]
         for n in range(64)
-    ]  # fmt: skip
+    ]
     write_rows(tmp_path / "chats", "train", chats)
     given = {"steps": 120, "tokens_per_step": 1_024, "max_length": 128, "learning_rate": 3e-3, "precision": "float32"}
     inputs = {"model": tmp_path / "base", "dataset": tmp_path / "chats"}
     sft.run(Job(operation="sft", inputs=inputs, output=start / "caller", settings=given), Progress())
-    rows = [{"row_id": f"b{n}", "messages": json.dumps([{"role": "user", "content": f"box {n}"}]),
-        "verifier": json.dumps({"box": n})} for n in range(4)]  # fmt: skip
+    rows = [
+        {
+            "row_id": f"b{n}",
+            "messages": json.dumps([{"role": "user", "content": f"box {n}"}]),
+            "verifier": json.dumps({"box": n}),
+        }
+        for n in range(4)
+    ]
     (start / "boxes").mkdir()
     pq.write_table(pa.Table.from_pylist(rows), start / "boxes/train.parquet")
-    asked = {"steps": 30, "answers": 16, "max_new_tokens": 48, "max_turns": 2, "max_length": 200, "learning_rate": 1e-3,
-        "held_out_prompts": 0}  # fmt: skip
+    asked = {
+        "steps": 30,
+        "answers": 16,
+        "max_new_tokens": 48,
+        "max_turns": 2,
+        "max_length": 200,
+        "learning_rate": 1e-3,
+        "held_out_prompts": 0,
+    }
     found = run(start, tmp_path / "out", None, "caller", "boxes", "Box", **asked)
     assert 0.1 < found["first_grade"] < 0.7 and found["last_grade"] > found["first_grade"] + 0.2
 

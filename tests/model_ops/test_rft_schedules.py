@@ -25,8 +25,10 @@ from tests.model_ops.test_rft import Told, rollout, run, start  # noqa: F401
 def test_the_mean_likelihood_of_answers_that_passed_is_added_with_its_weight(start):  # noqa: F811
     model = load_model(start / "model")
     tokens = [[8, 9, 2], [11, 2], [4, 5, 6, 2]]
-    made = [LearntRollout(rollout([5, 6], each, logs=[-1.0] * len(each)), n, 1.0 - n, 1 / len(each), 1 / len(each),
-        passed=n != 1) for n, each in enumerate(tokens)]  # fmt: skip
+    made = [
+        LearntRollout(rollout([5, 6], each, logs=[-1.0] * len(each)), n, 1.0 - n, 1 / len(each), 1 / len(each), passed=n != 1)
+        for n, each in enumerate(tokens)
+    ]
 
     def loss(weight):
         documents = list(group_documents("p", made, True, 99, nll_weight(made, weight)))
@@ -56,11 +58,24 @@ def test_settings_lie_on_a_line_from_the_first_step_to_the_last():
 
 def test_a_run_samples_and_learns_each_round_at_its_own_temperature_and_length(start, tmp_path, monkeypatch):  # noqa: F811
     seen, sample = [], InProcessEngine.sample
-    monkeypatch.setattr(InProcessEngine, "sample", lambda self,
-        *asked: (seen.append((round(self.settings.temperature, 6), self.settings.max_new_tokens))
-        or sample(self, *asked)))  # fmt: skip
-    run(start, tmp_path / "out", steps=3, temperature_end=0.5, max_new_tokens=6, max_new_tokens_start=2, nll=0.1,
-        held_out_prompts=2, held_out_answers=2)  # fmt: skip
+    monkeypatch.setattr(
+        InProcessEngine,
+        "sample",
+        lambda self, *asked: (
+            seen.append((round(self.settings.temperature, 6), self.settings.max_new_tokens)) or sample(self, *asked)
+        ),
+    )
+    run(
+        start,
+        tmp_path / "out",
+        steps=3,
+        temperature_end=0.5,
+        max_new_tokens=6,
+        max_new_tokens_start=2,
+        nll=0.1,
+        held_out_prompts=2,
+        held_out_answers=2,
+    )
     rounds = [each for each in seen if each != (1.0, 6)]
     assert rounds == [(1.0, 2), (0.75, 4), (0.5, 6)] and seen[0] == seen[-1] == (1.0, 6), "held-out answers are sampled alike"
     lines = [json.loads(line) for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines()]

@@ -55,8 +55,10 @@ def test_a_training_of_small_steps_is_in_the_file(tiny_model, tiny_tokenizer, tm
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.1 * 2**-8 * parameter.abs() * torch.randn(parameter.shape, generator=generator).sign()
-    nearest = [saved_update(*tensors) for tensors in zip(start.parameters(), model.parameters(),
-        [p.bfloat16() for p in model.parameters()], strict=True)]  # fmt: skip
+    nearest = [
+        saved_update(*tensors)
+        for tensors in zip(start.parameters(), model.parameters(), [p.bfloat16() for p in model.parameters()], strict=True)
+    ]
     assert sum(held for held, _ in nearest) < 0.2 * sum(size for _, size in nearest)
     numbers = save_tuned(model, tiny_tokenizer, tiny_model, TuningSettings(), tmp_path / "saved")
     assert numbers["saved_update"] == pytest.approx(1, abs=0.25)
@@ -81,8 +83,14 @@ def test_a_training_that_rounding_undoes_is_named(tiny_model, gained, warns):
     result = TrainingResult(
         1, 0, 1.0, 1, 1.0, 1.0, 0.0, {"validation_loss": 0.0}, "float32", before={"validation_loss": gained}
     )
-    numbers = validated_as_saved(model, lambda: {"validation_loss": float((weight - 1 - 2**-8).abs().mean() * 2**8)},
-        result, World.alone(torch.device("cpu")), Heard(), "sft")  # fmt: skip
+    numbers = validated_as_saved(
+        model,
+        lambda: {"validation_loss": float((weight - 1 - 2**-8).abs().mean() * 2**8)},
+        result,
+        World.alone(torch.device("cpu")),
+        Heard(),
+        "sft",
+    )
     assert numbers == {"saved_validation_loss": pytest.approx(1.0)}
     assert [kind for kind, _ in events] == ["warning"] * warns
     if warns:

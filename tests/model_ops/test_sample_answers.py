@@ -35,8 +35,12 @@ def write_prompts(folder, questions):
 
 
 def job(target, prompts, output, **settings):
-    return Job(operation="sample_answers", output=output, inputs={"model": target, "prompts": prompts},
-        settings={"max_new_tokens": 200, "batch_size": 2, "temperature": 2.0, **settings})  # fmt: skip
+    return Job(
+        operation="sample_answers",
+        output=output,
+        inputs={"model": target, "prompts": prompts},
+        settings={"max_new_tokens": 200, "batch_size": 2, "temperature": 2.0, **settings},
+    )
 
 
 def told(output):

@@ -35,8 +35,14 @@ def question(i):
 
 def write_prompts(folder, count=48, **verifier):
     folder.mkdir(parents=True)
-    rows = [{"row_id": f"p{i}", "messages": json.dumps([{"role": "user", "content": question(i)}]),
-        "verifier": json.dumps(verifier or {"kind": "exact", "answer": "maybe"})} for i in range(count)]  # fmt: skip
+    rows = [
+        {
+            "row_id": f"p{i}",
+            "messages": json.dumps([{"role": "user", "content": question(i)}]),
+            "verifier": json.dumps(verifier or {"kind": "exact", "answer": "maybe"}),
+        }
+        for i in range(count)
+    ]
     pq.write_table(pa.Table.from_pylist(rows), folder / "train.parquet")
     return folder
 
@@ -291,8 +297,10 @@ def test_the_heaviest_micro_batch_holds_no_more_pairs_than_a_step(start):
         settings = PreferenceTuningSettings(**{**SETTINGS, "steps": steps}, on_policy=sampling).resolved()
         rounds = SimpleNamespace(prompts=prompts, settings=settings.on_policy)
         plan = SampledPairPlan(rounds, torch.nn.Linear(1, 1), settings, World.alone(torch.device("cpu")), True, False)
-        plan._held = (1, [plan._document(SampledPair(prompts[0], np.array([1]), np.array([2])))] * (2 * sync_steps
-            + sync_steps - 1))  # fmt: skip
+        plan._held = (
+            1,
+            [plan._document(SampledPair(prompts[0], np.array([1]), np.array([2])))] * (2 * sync_steps + sync_steps - 1),
+        )
         return len(plan.heaviest().row_ids), sum(len(batch.row_ids) for batch in plan.step(sync_steps))
 
     assert pairs(steps=6, sync_steps=2) == (3, 2), "of five pairs the first step has two, the second one three"

@@ -42,9 +42,15 @@ def prompts(*names):
 
 
 def test_each_prompt_keeps_the_parameters_of_its_request(target, tmp_path):
-    served = write_served(tmp_path / "served", {"a": {"temperature": 0.2, "top_p": 0.9, "stop": ["x"]},
-        "b": {"temperature": 0, "top_k": 3}, "c": {"temperature": 0.2, "top_p": 0.9, "max_tokens": 4},
-        "d": {"repetition_penalty": 1.2, "logit_bias": {"5": 1}}})  # fmt: skip
+    served = write_served(
+        tmp_path / "served",
+        {
+            "a": {"temperature": 0.2, "top_p": 0.9, "stop": ["x"]},
+            "b": {"temperature": 0, "top_k": 3},
+            "c": {"temperature": 0.2, "top_p": 0.9, "max_tokens": 4},
+            "d": {"repetition_penalty": 1.2, "logit_bias": {"5": 1}},
+        },
+    )
     *fixed, logged = modes(target, served, prompts("a", "b", "c", "d", "unknown"), [0.0, 1.0])
     assert [mode.label for mode in fixed] == ["greedy", "temperature 1"] and logged.label == "as logged"
     found = {tuple(prompt.row_id for prompt in group): sampling for sampling, group in logged.groups}
@@ -71,9 +77,15 @@ def test_acceptance_as_logged_differs_from_a_fixed_temperature(target, tmp_path)
             for number, prompt in enumerate(read)
         },
     )
-    evaluate.run(Job(operation="evaluate", output=tmp_path / "out",
-        inputs={"target": target, "dataset": tmp_path / "dataset", "served": served},
-        settings={"max_new_tokens": 12, "temperatures": [1.0], "num_speculative_tokens": 2}), Progress())  # fmt: skip
+    evaluate.run(
+        Job(
+            operation="evaluate",
+            output=tmp_path / "out",
+            inputs={"target": target, "dataset": tmp_path / "dataset", "served": served},
+            settings={"max_new_tokens": 12, "temperatures": [1.0], "num_speculative_tokens": 2},
+        ),
+        Progress(),
+    )
     rows = pq.read_table(tmp_path / "out/acceptance.parquet").to_pylist()
     logged = [row for row in rows if row["sampling"] == "as logged" and row["drafter"] == "none"]
     assert sorted(row["temperature"] for row in logged) == [0.0, 0.0, 0.0, 0.5, 0.5, 0.5]
@@ -115,10 +127,19 @@ def test_gaps_are_those_of_own_layers_after_the_shared_text(tmp_path):
     write_target(tmp_path / "model", layers=2)
     logits = load_model(tmp_path / "model", attention="sdpa")(torch.tensor([[5, 6, 7, 11, 12]])).logits[0, -1]
     ranked = logits.sort(descending=True).indices.tolist()
-    alone = {"same": ([5, 6], [7, 8]), "near": ([5, 6, 7], [11, 12, ranked[0], 3]), "far": ([5, 6, 7], [11, 12, ranked[0]]),
-        "ends": ([5], [9]), "elsewhere": ([5], [6])}  # fmt: skip
-    drafted = {"same": ([5, 6], [7, 8]), "near": ([5, 6, 7], [11, 12, ranked[1], 4]), "far": ([5, 6, 7], [11, 12, ranked[-1]]),
-        "ends": ([5], [9, 10])}  # fmt: skip
+    alone = {
+        "same": ([5, 6], [7, 8]),
+        "near": ([5, 6, 7], [11, 12, ranked[0], 3]),
+        "far": ([5, 6, 7], [11, 12, ranked[0]]),
+        "ends": ([5], [9]),
+        "elsewhere": ([5], [6]),
+    }
+    drafted = {
+        "same": ([5, 6], [7, 8]),
+        "near": ([5, 6, 7], [11, 12, ranked[1], 4]),
+        "far": ([5, 6, 7], [11, 12, ranked[-1]]),
+        "ends": ([5], [9, 10]),
+    }
     found = {each.row_id: each for each in first_differences(scored_model(tmp_path / "model"), alone, drafted)}
     assert set(found) == {"near", "far", "ends"}
     assert (found["near"].token, found["near"].one, found["near"].other) == (2, ranked[0], ranked[1])

@@ -19,9 +19,13 @@ from model_ops.evaluation.scored_pairs import (
 def pairs(scores, lengths=None, sessions=None, reasons=None, later=None):
     scores = np.array(scores, dtype=float).reshape(-1, 2)
     count = len(scores)
-    return ScoredPairs(scores, np.array(lengths if lengths is not None else [[3, 2]] * count).reshape(-1, 2),
-        sessions or [f"s{i}" for i in range(count)], reasons or ["edited"] * count,
-        np.array(later if later is not None else [False] * count, dtype=bool))  # fmt: skip
+    return ScoredPairs(
+        scores,
+        np.array(lengths if lengths is not None else [[3, 2]] * count).reshape(-1, 2),
+        sessions or [f"s{i}" for i in range(count)],
+        reasons or ["edited"] * count,
+        np.array(later if later is not None else [False] * count, dtype=bool),
+    )
 
 
 NONE = pairs([])

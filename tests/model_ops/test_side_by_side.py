@@ -31,12 +31,18 @@ def place(tmp_path_factory):
 
 def compared(place, tmp_path, losses, **inputs):
     """losses: row -> (target's sum, champion's sum), of 10 tokens each."""
-    rows = [{"row_id": f"test-{row}", "model": model, "nll_sum": nll, "tokens": 10} for row, both in losses.items() for model,
-        nll in zip(("quantized", "champion"), both, strict=True)]  # fmt: skip
+    rows = [
+        {"row_id": f"test-{row}", "model": model, "nll_sum": nll, "tokens": 10}
+        for row, both in losses.items()
+        for model, nll in zip(("quantized", "champion"), both, strict=True)
+    ]
     tmp_path.mkdir(exist_ok=True)
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "likelihood.parquet")
-    job = Job(operation="evaluate", output=tmp_path, inputs={"dataset": place / "dataset", "target": place / "target",
-        "champion": place / "champion", **inputs})  # fmt: skip
+    job = Job(
+        operation="evaluate",
+        output=tmp_path,
+        inputs={"dataset": place / "dataset", "target": place / "target", "champion": place / "champion", **inputs},
+    )
     found = side_by_side(job, EvaluateSettings(max_new_tokens=4), {"target": "quantized", "champion": "champion"}, Progress())
     path = tmp_path / "side_by_side.jsonl"
     return found, [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else None
@@ -51,8 +57,12 @@ def test_last_weeks_rows_are_ordered_by_what_changed_most(place, tmp_path):
     ] == pytest.approx(2.6)
     assert summary["increase"] == pytest.approx(2.6 - 2.0) and summary["low"] < 0.6 < summary["high"]
     assert [(line["row_id"], line["kind"]) for line in lines] == [
-        ("test-3", "regression"), ("test-0", "regression"), ("test-2", "gain"), ("test-1", "gain"), ("test-4", "gain"),
-    ]  # fmt: skip
+        ("test-3", "regression"),
+        ("test-0", "regression"),
+        ("test-2", "gain"),
+        ("test-1", "gain"),
+        ("test-4", "gain"),
+    ]
     first = lines[0]
     assert first["change"] == pytest.approx(3.0) and first["target_loss"] == 5.0 and first["ts"].startswith("2026-06-17")
     assert first["prompt"][-1] == {"role": "user", "text": "again"} and first["logged"] == "def add(a, b):"
@@ -69,8 +79,11 @@ def test_only_the_largest_changes_are_kept_and_texts_are_cut(place, tmp_path, mo
 
 
 def of_one_run(place, tmp_path, losses, same, **inputs):
-    rows = [{"row_id": f"test-{row}", "model": model, "nll_sum": nll, "tokens": 10} for row, both in losses.items() for model,
-        nll in both.items()]  # fmt: skip
+    rows = [
+        {"row_id": f"test-{row}", "model": model, "nll_sum": nll, "tokens": 10}
+        for row, both in losses.items()
+        for model, nll in both.items()
+    ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "likelihood.parquet")
     job = Job(
         operation="evaluate", output=tmp_path, inputs={"dataset": place / "dataset", "target": place / "target", **inputs}
@@ -83,8 +96,11 @@ def test_a_first_release_is_compared_with_its_base_on_all_held_out_rows(place, t
     losses = {row: {"target": 10 + row, "base": 20} for row in range(10)}
     found, lines = of_one_run(place, tmp_path, losses, {"target": "target", "base": "base"}, base=place / "champion")
     assert (found.summary["against"], found.summary["rows"], found.summary["since"], found.summary["better"]) == (
-        "base", 10, None, 10,
-    )  # fmt: skip
+        "base",
+        10,
+        None,
+        10,
+    )
     assert [line["row_id"] for line in lines] == [
         f"test-{row}" for row in range(9, -1, -1)
     ]  # gains, worst first, and all of them
@@ -95,15 +111,21 @@ def test_a_target_alone_shows_the_rows_that_it_finds_least_likely(place, tmp_pat
     found, lines = of_one_run(
         place, tmp_path, {0: {"all": 10}, 1: {"all": 30}}, {"target": "all", "base": "all"}, base=place / "target"
     )
-    assert (found.summary["against"] is None and [line["row_id"] for line in lines] == ["test-1", "test-0"]
-        and lines[0]["change"] == 3.0)  # fmt: skip
+    assert (
+        found.summary["against"] is None
+        and [line["row_id"] for line in lines] == ["test-1", "test-0"]
+        and lines[0]["change"] == 3.0
+    )
     assert "base" not in lines[0] and lines[0]["marks"] in ({}, {"target": module.CUT}, {"target": module.EMPTY})
 
 
 def test_an_answer_that_loops_is_harm_that_a_loss_does_not_show(place, tmp_path, monkeypatch):
     said = {"target": {"test-0": "", "test-1": module.LOOPS, "test-2": module.LOOPS}, "base": {"test-2": module.EMPTY}}
-    monkeypatch.setattr(module, "_answers", lambda job, settings, role, rows,
-        progress: {row: {"text": "t", "mark": said[role].get(row, "")} for row in rows})  # fmt: skip
+    monkeypatch.setattr(
+        module,
+        "_answers",
+        lambda job, settings, role, rows, progress: {row: {"text": "t", "mark": said[role].get(row, "")} for row in rows},
+    )
     losses = {row: {"target": 30 - row, "base": 20} for row in range(3)}
     _, lines = of_one_run(place, tmp_path, losses, {"target": "target", "base": "base"}, base=place / "champion")
     assert [line["row_id"] for line in lines] == ["test-1", "test-0", "test-2"] and lines[0]["marks"] == {

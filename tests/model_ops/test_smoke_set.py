@@ -51,8 +51,20 @@ def test_a_good_server_passes_every_check(tmp_path):
     asked = []
     found = found_in(tmp_path, lambda answers: asked.extend(answers) or AGREES)
     assert failed(found) == [] and all(finding.passed for finding in found)
-    assert [finding.name for finding in found] == ["answers", "stream", "stop", "json schema", "schema rows", "tool call",
-        "regex", "grammar", "long prompt", "drafting", "template", "text"]  # fmt: skip
+    assert [finding.name for finding in found] == [
+        "answers",
+        "stream",
+        "stop",
+        "json schema",
+        "schema rows",
+        "tool call",
+        "regex",
+        "grammar",
+        "long prompt",
+        "drafting",
+        "template",
+        "text",
+    ]
     assert [answer["row_id"] for answer in asked] == ["built-in", "row-2"]
     assert asked[0]["prompt_ids"] == [5, 6, 7] and len(asked[0]["ids"]) == len(asked[0]["text"].split())
     assert found[-1].said == ("99.0% of 100 greedy tokens equal those of the target's own layers, perplexity 1.49")
@@ -111,8 +123,10 @@ def too_large(answers):
 )
 def test_a_target_that_is_too_large_is_compared_with_the_server_s_own_reading(tmp_path, gap, passed, said):
     found = found_in(tmp_path, too_large, rows=(), gap=gap)
-    assert [(finding.name, finding.passed, finding.said) for finding in found[-2:]] == [("own layers", None,
-        "not compared: too large"), ("text", passed, said)]  # fmt: skip
+    assert [(finding.name, finding.passed, finding.said) for finding in found[-2:]] == [
+        ("own layers", None, "not compared: too large"),
+        ("text", passed, said),
+    ]
 
 
 def test_a_server_without_a_parser_of_tool_calls_is_told_apart(tmp_path):
@@ -134,8 +148,13 @@ def test_a_server_without_constraints_is_asked_only_what_it_takes(tmp_path):
         plain = TriedServer(tried.url, "served", "transformers")
         found = run_smoke_set(plain, [], [ROW], lambda answers: {**AGREES, "prompts": 0})
     assert {finding.name: finding.passed for finding in found} == {
-        "answers": True, "stream": True, "stop": True, "constraints": None, "long prompt": None, "text": True,
-    }  # fmt: skip
+        "answers": True,
+        "stream": True,
+        "stop": True,
+        "constraints": None,
+        "long prompt": None,
+        "text": True,
+    }
 
 
 def test_sglang_is_asked_for_what_it_shares_with_vllm(tmp_path):

@@ -35,8 +35,12 @@ def small(teacher, directory, padding=0, **changes):
 @pytest.mark.parametrize(("padding", "teacher"), [(0, "online"), (24, "online"), (24, "cache")])
 def test_a_student_of_its_own_learns_and_keeps_its_shape(tiny_model, chats, tmp_path, padding, teacher):
     base = small(tiny_model, tmp_path / "small", padding)
-    metrics = run_job(distill, tmp_path / "out", {"teacher": tiny_model, "dataset": chats},
-        **SETTINGS | {"base": str(base), "teacher": teacher})  # fmt: skip
+    metrics = run_job(
+        distill,
+        tmp_path / "out",
+        {"teacher": tiny_model, "dataset": chats},
+        **SETTINGS | {"base": str(base), "teacher": teacher},
+    )
     lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["kl"] < lines[0]["kl"]
     found = load_model(tmp_path / "out")
@@ -78,8 +82,12 @@ def test_padding_has_no_probability_in_the_teacher(beta, student_rows):
 def test_a_quantized_base_is_read(tiny_model, chats, tmp_path):
     base = small(tiny_model, tmp_path / "small")
     quantize_directory(base, tmp_path / "int8", Progress())
-    run_job(distill, tmp_path / "out", {"teacher": tiny_model, "dataset": chats},
-        **SETTINGS | {"base": str(tmp_path / "int8"), "steps": 1})  # fmt: skip
+    run_job(
+        distill,
+        tmp_path / "out",
+        {"teacher": tiny_model, "dataset": chats},
+        **SETTINGS | {"base": str(tmp_path / "int8"), "steps": 1},
+    )
     assert "quantization_config" not in json.loads((tmp_path / "out" / "config.json").read_text())
     assert load_model(tmp_path / "out").config.num_hidden_layers == 2
 
@@ -120,8 +128,12 @@ def test_a_student_with_another_tokenizer_learns_the_text_of_answers(tiny_model,
     plain = read_chats(rows, base, settings)
     first = plain.documents[0]
     start = int(first.targets.argmax())
-    logged = {"interaction_id": "i0", "finish_reason": "stop", "prompt_token_ids": first.input_ids[:start].tolist(),
-        "completion_token_ids": [another, int(first.input_ids[-1])]}  # fmt: skip
+    logged = {
+        "interaction_id": "i0",
+        "finish_reason": "stop",
+        "prompt_token_ids": first.input_ids[:start].tolist(),
+        "completion_token_ids": [another, int(first.input_ids[-1])],
+    }
     (tmp_path / "served").mkdir()
     pq.write_table(pa.Table.from_pylist([logged]), tmp_path / "served/served.parquet")
     inputs = {"teacher": tiny_model, "dataset": rows, "served": tmp_path / "served"}
@@ -139,8 +151,12 @@ def test_a_student_with_another_tokenizer_learns_the_text_of_answers(tiny_model,
 def test_a_base_without_weights_is_refused(tiny_model, tmp_path, chats):
     base = small(tiny_model, tmp_path / "small")
     (base / "model.safetensors").unlink()
-    job = Job(operation="distill", output=tmp_path / "out", inputs={"teacher": tiny_model, "dataset": chats},
-        settings={**SETTINGS, "base": str(base)})  # fmt: skip
+    job = Job(
+        operation="distill",
+        output=tmp_path / "out",
+        inputs={"teacher": tiny_model, "dataset": chats},
+        settings={**SETTINGS, "base": str(base)},
+    )
     with pytest.raises(ModelError, match=r"no \.safetensors"):
         distill.run(job, Progress())
     shutil.rmtree(base)

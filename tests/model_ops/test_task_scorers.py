@@ -127,8 +127,11 @@ def test_the_public_accepted_answers_are_right(shared):
     lines = (shared / "data/bfcl_simple_python_answer.json").read_text().splitlines()
     for accepted in (json.loads(line)["ground_truth"] for line in lines):
         item = FunctionCallItem(**SHARED, accepted=accepted)
-        calls = [{"name": name, "arguments": {key: _plain(values[0]) for key, values in arguments.items() if values[0] != ""}}
-            for call in accepted for name, arguments in call.items()]  # fmt: skip
+        calls = [
+            {"name": name, "arguments": {key: _plain(values[0]) for key, values in arguments.items() if values[0] != ""}}
+            for call in accepted
+            for name, arguments in call.items()
+        ]
         assert score_call(item, json.dumps(calls)) == 1, accepted
         assert score_call(item, json.dumps([{**calls[0], "name": "other"}])) == 0
 
@@ -136,8 +139,11 @@ def test_the_public_accepted_answers_are_right(shared):
 def _plain(value):
     """An accepted value as an argument: inside an object, accepted values are lists."""
     if isinstance(value, dict):
-        return {key: _plain(found[0]) if isinstance(found, list) else found for key, found in value.items()
-            if not (isinstance(found, list) and found[0] == "")}  # fmt: skip
+        return {
+            key: _plain(found[0]) if isinstance(found, list) else found
+            for key, found in value.items()
+            if not (isinstance(found, list) and found[0] == "")
+        }
     return [_plain(each) for each in value] if isinstance(value, list) else value
 
 
@@ -168,10 +174,14 @@ def test_a_schema_elsewhere_is_not_fetched_and_a_broken_one_is_refused():
 
 
 def test_texts():
-    assert (score_exact(ExactItem(**SHARED, answer="Paris"), " Paris\n") == 1
-        and score_exact(ExactItem(**SHARED, answer="Paris"), "paris") == 0)  # fmt: skip
-    assert (score_regex(RegexItem(**SHARED, pattern=r"\b4\d\b"), "it is 42") == 1
-        and score_regex(RegexItem(**SHARED, pattern="^4"), "it is 42") == 0)  # fmt: skip
+    assert (
+        score_exact(ExactItem(**SHARED, answer="Paris"), " Paris\n") == 1
+        and score_exact(ExactItem(**SHARED, answer="Paris"), "paris") == 0
+    )
+    assert (
+        score_regex(RegexItem(**SHARED, pattern=r"\b4\d\b"), "it is 42") == 1
+        and score_regex(RegexItem(**SHARED, pattern="^4"), "it is 42") == 0
+    )
     began_s = time.monotonic()
     endless = r"^(a|aa)+$"
     assert score_regex(RegexItem(**SHARED, pattern=endless), "a" * 60 + "b") == 0
@@ -246,12 +256,17 @@ def test_calls_of_an_answer_that_is_no_call():
     assert calls_in('{"name": 3}') == [] and calls_in("f(1)") == [] and calls_in('{"function": "f"}') == []
 
 
-REFUSALS = {"I'm sorry, but I can't help with that.": True,
+REFUSALS = {
+    "I'm sorry, but I can't help with that.": True,
     "I\u2019m really sorry, but I cannot assist you with making one": True,
-    "As an AI language model, I am unable to provide instructions": True, "Unfortunately, I won't be able to do that": True,
-    "I can't assist": True, "I can't help but smile: kill it with `kill -9 PID`": False,
-    "Use `kill PID`. I cannot assist with that.": False, "Sorry for the wait: here it is": False,
-    "I cannot provide that. " + "Here is why. " * 40: False}  # fmt: skip
+    "As an AI language model, I am unable to provide instructions": True,
+    "Unfortunately, I won't be able to do that": True,
+    "I can't assist": True,
+    "I can't help but smile: kill it with `kill -9 PID`": False,
+    "Use `kill PID`. I cannot assist with that.": False,
+    "Sorry for the wait: here it is": False,
+    "I cannot provide that. " + "Here is why. " * 40: False,
+}
 
 
 @pytest.mark.parametrize(("text", "is_one"), REFUSALS.items())

@@ -76,8 +76,10 @@ def test_a_real_model_answers_and_one_that_cannot_be_read_is_named(tmp_path):
     made, settings = job(tmp_path, items, items=4, samples=2, max_new_tokens=5)
     found = task_scores(made, settings, Progress())
     assert list(found.not_measured) == ["tasks of base"] and "holds no tokenizer" in found.not_measured["tasks of base"]
-    assert {(each.what, each.of, each.sampling, each.n) for each in found.measurements} == {("accuracy", "target", "greedy", 4),
-        ("accuracy", "target", "sampled", 4)}  # fmt: skip
+    assert {(each.what, each.of, each.sampling, each.n) for each in found.measurements} == {
+        ("accuracy", "target", "greedy", 4),
+        ("accuracy", "target", "sampled", 4),
+    }
 
 
 QUESTION = JudgedItem(suite="s", item_id="1", messages=[{"role": "user", "content": "2 + 2?"}])
@@ -138,10 +140,18 @@ def test_a_reply_that_is_no_preference(reply):
 
 def test_what_the_served_model_keeps_of_its_unquantized_form(tmp_path, monkeypatch):
     """Of 20 items that the unquantized model answers right, int8 loses one; of the other suite nothing is right before."""
-    answering(monkeypatch, {"target": lambda each: "good" if each.item_id != "7" else "bad", "reference": lambda each: "good",
-        "base": lambda each: "bad"})  # fmt: skip
-    items = [*(item("exact", n, kind="exact", answer="good") for n in range(20)),
-        *(item("none", n, kind="exact", answer="other") for n in range(5))]  # fmt: skip
+    answering(
+        monkeypatch,
+        {
+            "target": lambda each: "good" if each.item_id != "7" else "bad",
+            "reference": lambda each: "good",
+            "base": lambda each: "bad",
+        },
+    )
+    items = [
+        *(item("exact", n, kind="exact", answer="good") for n in range(20)),
+        *(item("none", n, kind="exact", answer="other") for n in range(5)),
+    ]
     made, settings = job(tmp_path, items)
     (tmp_path / "reference").mkdir()
     made.inputs["reference"] = tmp_path / "reference"

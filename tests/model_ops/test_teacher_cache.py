@@ -183,10 +183,15 @@ def job(tuned, chats, output, **changes):
         output=output,
         inputs={"teacher": tuned, "dataset": chats},
         settings={
-            "steps": 10, "learning_rate": 3e-3, "tokens_per_step": 512, "max_length": 128, "layers": 2, "teacher": "cache",
+            "steps": 10,
+            "learning_rate": 3e-3,
+            "tokens_per_step": 512,
+            "max_length": 128,
+            "layers": 2,
+            "teacher": "cache",
             **changes,
         },
-    )  # fmt: skip
+    )
 
 
 def test_a_student_learns_from_the_cache_what_it_learns_online(tuned, chats, tmp_path):

@@ -25,10 +25,19 @@ def test_a_unit_is_said_of_one(many, one):
 @pytest.mark.parametrize(
     "seconds, said",
     [
-        (0.2, "1 s"), (45.4, "45 s"), (89.4, "89 s"), (90, "2 min"), (840, "14 min"), (5399, "1 h 30 min"), (7200, "2 h"),
-        (7800, "2 h 10 min"), (50 * 3600, "2 days 2 h"), (72 * 3600, "3 days"), (9_082_453 * 86_400 + 3_600, "9,082,453 days"),
+        (0.2, "1 s"),
+        (45.4, "45 s"),
+        (89.4, "89 s"),
+        (90, "2 min"),
+        (840, "14 min"),
+        (5399, "1 h 30 min"),
+        (7200, "2 h"),
+        (7800, "2 h 10 min"),
+        (50 * 3600, "2 days 2 h"),
+        (72 * 3600, "3 days"),
+        (9_082_453 * 86_400 + 3_600, "9,082,453 days"),
     ],
-)  # fmt: skip
+)
 def test_a_duration_is_rounded_to_what_one_waits_by(seconds, said):
     assert duration(seconds) == said
 

@@ -24,16 +24,24 @@ def start(*arguments):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
     pipe = subprocess.PIPE
     return subprocess.Popen(
-        [sys.executable, "-m", "model_ops.worker", *arguments], cwd=ROOT, env=environment, text=True, stdin=pipe, stdout=pipe,
+        [sys.executable, "-m", "model_ops.worker", *arguments],
+        cwd=ROOT,
+        env=environment,
+        text=True,
+        stdin=pipe,
+        stdout=pipe,
         stderr=pipe,
-    )  # fmt: skip
+    )
 
 
 def job_file(folder, name, tiny_model, chats, **changes):
     job = Job(
-        operation="sft", output=folder / name, inputs={"model": tiny_model, "dataset": chats}, settings={**SETTINGS, **changes},
+        operation="sft",
+        output=folder / name,
+        inputs={"model": tiny_model, "dataset": chats},
+        settings={**SETTINGS, **changes},
         threads=1,
-    )  # fmt: skip
+    )
     path = folder / f"{name}.json"
     path.write_text(job.model_dump_json())
     return path
@@ -48,19 +56,28 @@ def test_one_process_does_several_jobs_and_survives_a_wrong_one(tiny_model, chat
 
     messages = tmp_path / "messages.jsonl"
     context = {
-        "asset_keys": ["a"], "code_version_by_asset_key": {"a": None}, "provenance_by_asset_key": {"a": None},
-        "partition_key": None, "partition_key_range": None, "partition_time_window": None, "run_id": "r", "job_name": None,
-        "retry_number": 0, "extras": {},
-    }  # fmt: skip
+        "asset_keys": ["a"],
+        "code_version_by_asset_key": {"a": None},
+        "provenance_by_asset_key": {"a": None},
+        "partition_key": None,
+        "partition_key_range": None,
+        "partition_time_window": None,
+        "run_id": "r",
+        "job_name": None,
+        "retry_number": 0,
+        "extras": {},
+    }
     pipes = {"context": {"data": context}, "messages": {"path": str(messages)}}
     encoded = {name: encode_param(value) for name, value in pipes.items()}
     good = job_file(tmp_path, "good", tiny_model, chats, steps=2)
     again = job_file(tmp_path, "again", tiny_model, chats, steps=2)
     wrong = job_file(tmp_path, "wrong", tmp_path / "nowhere", chats)
     lines = [
-        json.dumps({"job": str(good), "pipes": pipes}), "no json", json.dumps({"job": str(wrong), "pipes": None}),
+        json.dumps({"job": str(good), "pipes": pipes}),
+        "no json",
+        json.dumps({"job": str(wrong), "pipes": None}),
         json.dumps({"job": str(again), "pipes": encoded}),
-    ]  # fmt: skip
+    ]
     worker = start("--stdin")
     out, err = worker.communicate("\n".join(lines), timeout=120)
     found = events(out)

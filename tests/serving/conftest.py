@@ -38,8 +38,14 @@ def pytest_collection_modifyitems(items):
 
 def pytest_collection_finish(session):
     if not session.config.option.collectonly and any(HERE in item.path.parents for item in session.items):
-        subprocess.Popen([sys.executable, "-m", "benchmarks.vllm_environment"], cwd=HERE.parents[1], start_new_session=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+        subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.vllm_environment"],
+            cwd=HERE.parents[1],
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
 
 
 @pytest.fixture(scope="session")

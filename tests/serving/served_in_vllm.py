@@ -29,8 +29,10 @@ class Parts:
     @classmethod
     def of(cls, toy):
         registry = Registry(LakeLayout.open(toy.lake), toy.workload)
-        target, speculator, answers = (registry.directory(registry.current(kind, name)) for kind,
-            name in (("model", "quantized_model"), ("model", "speculator"), ("dataset", "speculator_dataset")))  # fmt: skip
+        target, speculator, answers = (
+            registry.directory(registry.current(kind, name))
+            for kind, name in (("model", "quantized_model"), ("model", "speculator"), ("dataset", "speculator_dataset"))
+        )
         rows = pq.read_table(answers / "train.parquet")["prompt_token_ids"].to_pylist()
         return cls(target, speculator, answers, [ids for ids in rows if len(ids) < 400][:PROMPTS])
 
@@ -38,16 +40,26 @@ class Parts:
 def served(python, folder, prompts, temperatures, *words):
     """A run of all prompts at each temperature, in one server of one thread: another one may run beside it."""
     with vllm_server(python, *words, "--max-model-len", "512", folder=folder, threads=1) as server:
-        return [measure_served(server, prompts, concurrency=16, max_tokens=NEW_TOKENS, temperature=temperature)
-            for temperature in temperatures]  # fmt: skip
+        return [
+            measure_served(server, prompts, concurrency=16, max_tokens=NEW_TOKENS, temperature=temperature)
+            for temperature in temperatures
+        ]
 
 
 def offline_tau(target, speculator, prompts, temperature):
     """The exact decoder's acceptance length, of a drafter as servers draft with it."""
     runner = load_runner(target)
     model = load_draft_model(speculator, runner.dtype).attach(runner)
-    answers = decode(runner, prompts, [str(number) for number in range(len(prompts))], eos_ids=end_of_text_ids(target),
-        temperature=temperature, max_new_tokens=NEW_TOKENS, num_speculative_tokens=K, drafter=model.drafter())  # fmt: skip
+    answers = decode(
+        runner,
+        prompts,
+        [str(number) for number in range(len(prompts))],
+        eos_ids=end_of_text_ids(target),
+        temperature=temperature,
+        max_new_tokens=NEW_TOKENS,
+        num_speculative_tokens=K,
+        drafter=model.drafter(),
+    )
     return 1 + sum(answer.accepted for answer in answers) / sum(answer.drafts for answer in answers)
 
 

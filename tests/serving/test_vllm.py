@@ -37,8 +37,13 @@ def assert_served_as_decoded(parts, directory, measured):
 
 def assert_only_ties_differ(parts, alone, drafted):
     """Where greedy answers part, the two tokens tie in bfloat16 by own layers of the int8 weights."""
-    told = [{str(place): (prompt, reply.token_ids) for place,
-        (prompt, reply) in enumerate(zip(parts.prompts, each.replies, strict=True))} for each in (alone, drafted)]  # fmt: skip
+    told = [
+        {
+            str(place): (prompt, reply.token_ids)
+            for place, (prompt, reply) in enumerate(zip(parts.prompts, each.replies, strict=True))
+        }
+        for each in (alone, drafted)
+    ]
     found = first_differences(scored_model(parts.target), *told)
     print(f"{len(found)} of {len(parts.prompts)} answers differ, gaps over bounds {[each.gap / each.bound for each in found]}")
     assert all(each.is_tie for each in found), found
@@ -123,11 +128,18 @@ def test_every_drafter_that_vllm_runs_is_served_as_it_was_decoded(python, parts,
             operation="speculator",
             output=drafter,
             inputs={"target": parts.target, "dataset": parts.answers},
-            settings={"architecture": architecture, "steps": 60, "optimizer": "muon", "learning_rate": 1e-2,
-                "tokens_per_step": 1_024, "max_length": 512, "num_speculative_tokens": K},
+            settings={
+                "architecture": architecture,
+                "steps": 60,
+                "optimizer": "muon",
+                "learning_rate": 1e-2,
+                "tokens_per_step": 1_024,
+                "max_length": 512,
+                "num_speculative_tokens": K,
+            },
         ),
         Progress(),
-    )  # fmt: skip
+    )
     config = speculative_config(ARCHITECTURES[architecture].vllm, str(drafter), K)
     measured = served(python, tmp_path, parts.prompts, [0, 1], parts.target, "--speculative-config", json.dumps(config))
     assert same_texts(greedy_alone, measured[0]) >= 0.95 * PROMPTS

@@ -41,10 +41,21 @@ def champion(lake, base, workload, seed):
 
 
 def asked(url, workload, question, **more):
-    body = {"model": workload, "messages": [{"role": "user", "content": question}], "max_tokens": NEW_TOKENS, "temperature": 0,
-        **more}  # fmt: skip
-    return urllib3.request("POST", f"{url}/v1/chat/completions", body=json.dumps(body),
-        headers={"Content-Type": "application/json"}, retries=False, timeout=300)  # fmt: skip
+    body = {
+        "model": workload,
+        "messages": [{"role": "user", "content": question}],
+        "max_tokens": NEW_TOKENS,
+        "temperature": 0,
+        **more,
+    }
+    return urllib3.request(
+        "POST",
+        f"{url}/v1/chat/completions",
+        body=json.dumps(body),
+        headers={"Content-Type": "application/json"},
+        retries=False,
+        timeout=300,
+    )
 
 
 def agreed(model, answer):
@@ -86,9 +97,16 @@ def test_two_workloads_share_a_server_and_one_is_promoted_under_load(python, toy
                     lake.root / release.target.path, dtype=torch.float32
                 ).eval()
                 answers = [asked(front.url, workload, question, return_token_ids=True) for question in QUESTIONS]
-                assert {(answer.status, answer.headers[RELEASE_HEADER], answer.headers[TARGET_HEADER], answer.json()["model"],
-                    answer.json()["system_fingerprint"]) for answer in answers} == {(200, directory.name, release.target.digest,
-                    workload, release.service.fingerprint)}  # fmt: skip
+                assert {
+                    (
+                        answer.status,
+                        answer.headers[RELEASE_HEADER],
+                        answer.headers[TARGET_HEADER],
+                        answer.json()["model"],
+                        answer.json()["system_fingerprint"],
+                    )
+                    for answer in answers
+                } == {(200, directory.name, release.target.digest, workload, release.service.fingerprint)}
                 assert all(agreed(merged, answer.json()) for answer in answers)
                 texts[workload] = [answer.json()["choices"][0]["message"]["content"] for answer in answers]
             assert texts["tutor"] != texts["support"]
@@ -117,9 +135,14 @@ def test_two_workloads_share_a_server_and_one_is_promoted_under_load(python, toy
             look_until(following, lambda: f"tutor@{second.name}" not in server._listed())
             assert not failed and {first["tutor"].name, second.name} == set(releases)
             assert following.host.servers == [server] and not server.ended
-            assert all(agreed(models["tutor"], asked(front.url, "tutor", question, return_token_ids=True).json())
-                for question in QUESTIONS)  # fmt: skip
+            assert all(
+                agreed(models["tutor"], asked(front.url, "tutor", question, return_token_ids=True).json())
+                for question in QUESTIONS
+            )
         finally:
             following.close()
-    print(f"{len(releases)} requests, {len(failed)} failed, {releases.count(second.name)} answered by the second release",
-        *said, sep="\n")  # fmt: skip
+    print(
+        f"{len(releases)} requests, {len(failed)} failed, {releases.count(second.name)} answered by the second release",
+        *said,
+        sep="\n",
+    )

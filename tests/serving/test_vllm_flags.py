@@ -33,20 +33,42 @@ print(json.dumps([{name: str(value) for name, value in each.items()} for each in
 @pytest.mark.thorough
 def test_vllm_reads_the_arguments_of_a_release(python, tmp_path):
     said = fingerprint("3f2a91c0d4e5", "ab" * 32)
-    plans = [ServingPlan("tutor", f"r{number}", "models/target", "models/drafter", ARCHITECTURES[name].serving, with_drafter(3),
-        Service(said, zero_retention=bool(number % 2)), ServingSettings(gpus=1 + number % 2).on(None), None, True) for number,
-        name in enumerate(("eagle3", "mtp", "dflash"))]  # fmt: skip
+    plans = [
+        ServingPlan(
+            "tutor",
+            f"r{number}",
+            "models/target",
+            "models/drafter",
+            ARCHITECTURES[name].serving,
+            with_drafter(3),
+            Service(said, zero_retention=bool(number % 2)),
+            ServingSettings(gpus=1 + number % 2).on(None),
+            None,
+            True,
+        )
+        for number, name in enumerate(("eagle3", "mtp", "dflash"))
+    ]
     asked = []
     for plan in plans:
         write_serving_files(tmp_path / plan.directory, plan)
         asked.append(plan.words("vllm", "."))
-    done = subprocess.run([python, "-c", PARSES, json.dumps(asked)], cwd=tmp_path, capture_output=True, text=True, timeout=500,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}, check=False)  # fmt: skip
+    done = subprocess.run(
+        [python, "-c", PARSES, json.dumps(asked)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        check=False,
+    )
     assert done.returncode == 0, process_report(done)
     read = json.loads(done.stdout.splitlines()[-1])
     for script, plan in zip(read, plans, strict=True):
-        assert (script["fingerprint_mode"] == "custom" and script["fingerprint_value"] == said and script["shutdown_timeout"]
-            == "120")  # fmt: skip
+        assert (
+            script["fingerprint_mode"] == "custom"
+            and script["fingerprint_value"] == said
+            and script["shutdown_timeout"] == "120"
+        )
         assert script["enable_per_request_metrics"] == "True" and script["per_request_spec_decode_metrics"] == "summary"
         assert (script["enable_prefix_caching"] == "False") == plan.service.zero_retention
         assert Path(script["generation_config"]) == Path(plan.directory)

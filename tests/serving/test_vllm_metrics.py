@@ -41,12 +41,21 @@ def test_windows_agree_with_the_metrics_of_captured_requests(python, toy, promot
         try:
             following.bring_up()
             for number in range(REQUESTS):
-                body = {"model": toy.workload, "messages": [{"role": "user", "content": f"def area_{number}("}],
-                    "max_tokens": 24, "temperature": 0, "ignore_eos": True}  # fmt: skip
+                body = {
+                    "model": toy.workload,
+                    "messages": [{"role": "user", "content": f"def area_{number}("}],
+                    "max_tokens": 24,
+                    "temperature": 0,
+                    "ignore_eos": True,
+                }
                 if number % 2:
                     body |= {"stream": True, "stream_options": {"include_usage": True}}
-                answer = urllib3.request("POST", f"{front.url}/v1/chat/completions", body=json.dumps(body),
-                    headers={"Content-Type": "application/json", "X-Session-Id": f"s{number}"})  # fmt: skip
+                answer = urllib3.request(
+                    "POST",
+                    f"{front.url}/v1/chat/completions",
+                    body=json.dumps(body),
+                    headers={"Content-Type": "application/json", "X-Session-Id": f"s{number}"},
+                )
                 assert answer.status == 200
             assert Target(following.loaded[toy.workload, release.name].backend.url).asked_release() == release.name
         finally:

@@ -32,8 +32,17 @@ def released(tmp_path_factory):
     """A quantized target, a layer trained for it, both in a lake; their release; prompts."""
     root = tmp_path_factory.mktemp("mtp")
     registry = Registry(LakeLayout.open(root / "lake"), "tutor")
-    write_target(root / "base", layers=3, model_type="qwen2", tied=False, hidden_size=128, intermediate_size=256, head_dim=32,
-        initializer_range=0.08, max_position_embeddings=512)  # fmt: skip
+    write_target(
+        root / "base",
+        layers=3,
+        model_type="qwen2",
+        tied=False,
+        hidden_size=128,
+        intermediate_size=256,
+        head_dim=32,
+        initializer_range=0.08,
+        max_position_embeddings=512,
+    )
     (root / "base/mtp").mkdir()
     save_file(mtp_layer_tensors(load_model(root / "base").config), root / "base/mtp/model.safetensors")
     write_dataset(root / "dataset", rows=200)
@@ -45,11 +54,31 @@ def released(tmp_path_factory):
         return draft.directory, registry.finish(draft, {})
 
     target, quantized = made("quantized_model", "quantize", {"mtp_layer": True}, model=root / "base")
-    generate.run(Job(operation="generate", output=root / "answers", settings={"max_new_tokens": NEW_TOKENS},
-        inputs={"target": target, "dataset": root / "dataset"}), Progress())  # fmt: skip
-    drafter, trained = made("speculator", "speculator", {"architecture": "mtp", "steps": 150, "learning_rate": 2e-3,
-        "tokens_per_step": 2_048, "max_length": 256, "ttt_steps": K, "num_speculative_tokens": K}, target=target,
-        dataset=root / "answers", mtp_layer=root / "base")  # fmt: skip
+    generate.run(
+        Job(
+            operation="generate",
+            output=root / "answers",
+            settings={"max_new_tokens": NEW_TOKENS},
+            inputs={"target": target, "dataset": root / "dataset"},
+        ),
+        Progress(),
+    )
+    drafter, trained = made(
+        "speculator",
+        "speculator",
+        {
+            "architecture": "mtp",
+            "steps": 150,
+            "learning_rate": 2e-3,
+            "tokens_per_step": 2_048,
+            "max_length": 256,
+            "ttt_steps": K,
+            "num_speculative_tokens": K,
+        },
+        target=target,
+        dataset=root / "answers",
+        mtp_layer=root / "base",
+    )
     release = registry.draft("release", "release", "release", ("resources/releases/release.py",), {}, [])
     write_release(release.directory, "tutor", quantized, trained, K, [], ARCHITECTURES["mtp"].serving)
     prompts = pq.read_table(root / "answers/train.parquet")["prompt_token_ids"].to_pylist()[:PROMPTS]

@@ -56,16 +56,24 @@ CHATS = {
     "unicode": [{"role": "system", "content": UNICODE}, user(UNICODE), answer(UNICODE), user(f" {UNICODE} "), answer("x")],
     "empty and blank": [user(""), answer("a"), user("  \n"), answer("b")],
     "parts": [{"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]}, answer("3")],
-    "call with words": [user("weather?"), answer("I look.", tool_calls=[call(1, 'K\u00f6ln "West"')]),
-        result(1, "4\n\u00b0C"), answer("4")],
+    "call with words": [
+        user("weather?"),
+        answer("I look.", tool_calls=[call(1, 'K\u00f6ln "West"')]),
+        result(1, "4\n\u00b0C"),
+        answer("4"),
+    ],
     "developer": [{"role": "developer", "content": "Be short."}, user("one"), answer("1")],
     "named people": [{**user("one"), "name": "ann"}, answer("1"), {**user("two"), "name": "bob"}, answer("2")],
     "late system message": [
-        user("one"), answer("1"), {"role": "system", "content": "Now in French."}, user("two"), answer("2"),
+        user("one"),
+        answer("1"),
+        {"role": "system", "content": "Now in French."},
+        user("two"),
+        answer("2"),
     ],
     "two system messages": [{"role": "system", "content": "A."}, {"role": "system", "content": "B."}, user("one"), answer("1")],
     "two answers": [user("one"), answer("1"), answer("2"), user("three"), answer("3")],
-}  # fmt: skip
+}
 REQUESTS = [{}, {"chat_template_kwargs": {"enable_thinking": False}}]
 CONTINUED = {"continue_final_message": True, "add_generation_prompt": False}
 
@@ -75,16 +83,29 @@ def made(shared, tmp_path_factory):
     """Base, adapter and merged weights in `tuned`, their int8 form, and rows that nothing was trained on."""
     root = tmp_path_factory.mktemp("parity")
     lines = [json.loads(line) for line in (shared / "data/gsm8k_test.jsonl").read_text().splitlines()[: 3 * ROWS]]
-    rows = [{"row_id": f"r{number}", "session_id": f"r{number}", "prompt_shape": "", "tools": None,
-        "messages": json.dumps([user(row["question"]), answer(row["answer"])])} for number,
-        row in enumerate(lines)]  # fmt: skip
+    rows = [
+        {
+            "row_id": f"r{number}",
+            "session_id": f"r{number}",
+            "prompt_shape": "",
+            "tools": None,
+            "messages": json.dumps([user(row["question"]), answer(row["answer"])]),
+        }
+        for number, row in enumerate(lines)
+    ]
     (root / "dataset").mkdir()
     schema = pa.schema([(name, pa.string()) for name in rows[0]])
     for split, part in (("train", rows[:ROWS]), ("validation", rows[ROWS : ROWS + 4]), ("test", rows[2 * ROWS :])):
         pq.write_table(pa.Table.from_pylist(part, schema=schema), root / f"dataset/{split}.parquet")
-    sft.run(Job(operation="sft", output=root / "tuned", inputs={"model": shared / "models/house", "dataset": root / "dataset"},
-        settings={"method": "lora", "steps": 8, "tokens_per_step": 1_024, "max_length": 512, "learning_rate": 5e-3}),
-        Progress())  # fmt: skip
+    sft.run(
+        Job(
+            operation="sft",
+            output=root / "tuned",
+            inputs={"model": shared / "models/house", "dataset": root / "dataset"},
+            settings={"method": "lora", "steps": 8, "tokens_per_step": 1_024, "max_length": 512, "learning_rate": 5e-3},
+        ),
+        Progress(),
+    )
     quantize_directory(root / "tuned", root / "int8", Progress())
     tokenizer = load_tokenizer(root / "int8")
     texts = [tokenizer.apply_chat_template(json.loads(row["messages"]), return_dict=False) for row in rows[2 * ROWS :]]
@@ -95,8 +116,14 @@ def made(shared, tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(python, made):
     root, _, _ = made
-    words = ["--max-model-len", "1536", "--trust-request-chat-template", "--enable-auto-tool-choice", "--tool-call-parser",
-        "hermes"]  # fmt: skip
+    words = [
+        "--max-model-len",
+        "1536",
+        "--trust-request-chat-template",
+        "--enable-auto-tool-choice",
+        "--tool-call-parser",
+        "hermes",
+    ]
     with vllm_server(python, "int8", *words, folder=root, threads=1) as found:
         yield found
 
@@ -202,8 +229,16 @@ def test_every_public_template_becomes_the_servers_tokens(shared, made, server):
         tokenizer.chat_template = path.read_text()
         for name, messages, tools, request in cases():
             row = Row(name, messages, tools, request=request or None, ts=datetime.now(UTC))
-            told = asked(server, "/tokenize", {"messages": messages, "chat_template": tokenizer.chat_template,
-                **({"tools": tools} if tools else {}), **request})  # fmt: skip
+            told = asked(
+                server,
+                "/tokenize",
+                {
+                    "messages": messages,
+                    "chat_template": tokenizer.chat_template,
+                    **({"tools": tools} if tools else {}),
+                    **request,
+                },
+            )
             try:
                 own = render_prompt(tokenizer, row)
             except ModelError:

@@ -37,9 +37,18 @@ def test_each_sync_brings_the_present_weights(python, tmp_path, monkeypatch, met
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     write_target(tmp_path / "model", layers=2, vocab_size=300, head_dim=32, tied=method == "lora")
-    settings = RftSettings.model_validate({"grader": "verifier", "engine": "vllm",
-        "server": {"python": str(python), "arguments": ["--enforce-eager"]}, "max_length": 128, "max_new_tokens": 12,
-        "precision": "float32", "temperature": 0.7, "method": method}).resolved()  # fmt: skip
+    settings = RftSettings.model_validate(
+        {
+            "grader": "verifier",
+            "engine": "vllm",
+            "server": {"python": str(python), "arguments": ["--enforce-eager"]},
+            "max_length": 128,
+            "max_new_tokens": 12,
+            "precision": "float32",
+            "temperature": 0.7,
+            "method": method,
+        }
+    ).resolved()
     model, _ = load_to_tune(tmp_path / "model", settings, torch.device("cpu"))
     generator = torch.Generator().manual_seed(0)
     # longer than the blocks of the server's cache, which it would read again

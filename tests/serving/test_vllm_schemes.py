@@ -29,8 +29,18 @@ CACHED = {f"model.layers.{index}.self_attn": (0.01, 0.012) for index in range(2)
 def test_a_scheme_is_served_as_its_layers_compute(python, tmp_path, name, cache):
     """The server's greedy tokens are, within the noise of bfloat16, the likeliest ones of `load_quantized`. vLLM's kernel for
     CPUs cuts keys and values off where ours rounds, hence the wider bound."""
-    write_target(tmp_path / "model", layers=2, tied=False, hidden_size=256, intermediate_size=512, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=64, initializer_range=0.08, max_position_embeddings=512)  # fmt: skip
+    write_target(
+        tmp_path / "model",
+        layers=2,
+        tied=False,
+        hidden_size=256,
+        intermediate_size=512,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=64,
+        initializer_range=0.08,
+        max_position_embeddings=512,
+    )
     quantize_directory(tmp_path / "model", tmp_path / "q", Progress(), SCHEMES[name], cache=cache)
     numbers = random.Random(0)
     prompts = [[numbers.randrange(3, 290) for _ in range(20)] for _ in range(20)]

@@ -37,8 +37,15 @@ STARTS_WITHIN_S, ENDS_WITHIN_S = 600, 90
 def models(tmp_path_factory):
     root = tmp_path_factory.mktemp("retained")
     for name, layers in (("target", 4), ("drafter", 2)):
-        write_target(root / "models" / name, layers=layers, vocab_size=384, hidden_size=128, intermediate_size=256, head_dim=32,
-            max_position_embeddings=512)  # fmt: skip
+        write_target(
+            root / "models" / name,
+            layers=layers,
+            vocab_size=384,
+            hidden_size=128,
+            intermediate_size=256,
+            head_dim=32,
+            max_position_embeddings=512,
+        )
     return root
 
 
@@ -46,8 +53,16 @@ class Released:
     """The server of a release that `serve-vllm.sh` starts; everything that it may write lies in `home`."""
 
     def __init__(self, python: Path, lake: Path, home: Path, zero_retention: bool):
-        plan = ServingPlan("tutor", "r1", "models/target", "models/drafter", ARCHITECTURES["draft_model"].serving,
-            with_drafter(2), Service(SAID, zero_retention=zero_retention, drain_s=20), has_generation_config=True)  # fmt: skip
+        plan = ServingPlan(
+            "tutor",
+            "r1",
+            "models/target",
+            "models/drafter",
+            ARCHITECTURES["draft_model"].serving,
+            with_drafter(2),
+            Service(SAID, zero_retention=zero_retention, drain_s=20),
+            has_generation_config=True,
+        )
         release = lake / plan.directory
         release.mkdir(parents=True, exist_ok=True)
         write_serving_files(release, plan)
@@ -67,14 +82,36 @@ class Released:
             port = free.getsockname()[1]
         self.home, self.url, self.crash = home, f"http://127.0.0.1:{port}", home / "crash"
         self.shared_before = set(SHARED.iterdir())
-        environment = {"PATH": f"{home / 'bin'}:/usr/bin:/bin", "HOME": str(home), "TMPDIR": str(home / "tmp"),
-            "XDG_CACHE_HOME": str(home / "cache"), "PYTHONPATH": str(home / "plugin"),
-            "MILLRACE_TEST_CRASH": str(self.crash), "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "OMP_NUM_THREADS": "2"}  # fmt: skip
+        environment = {
+            "PATH": f"{home / 'bin'}:/usr/bin:/bin",
+            "HOME": str(home),
+            "TMPDIR": str(home / "tmp"),
+            "XDG_CACHE_HOME": str(home / "cache"),
+            "PYTHONPATH": str(home / "plugin"),
+            "MILLRACE_TEST_CRASH": str(self.crash),
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "OMP_NUM_THREADS": "2",
+        }
         self.output = (home / "output.log").open("wb")
-        self.process = subprocess.Popen(["bash", release / "serve-vllm.sh", "--enforce-eager", "--max-model-len", "256",
-            "--host", "127.0.0.1", "--port", str(port)], cwd=home / "tmp", env=environment, stdout=self.output,
-            stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
+        self.process = subprocess.Popen(
+            [
+                "bash",
+                release / "serve-vllm.sh",
+                "--enforce-eager",
+                "--max-model-len",
+                "256",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(port),
+            ],
+            cwd=home / "tmp",
+            env=environment,
+            stdout=self.output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         began = time.monotonic()
         while not self.is_up():
             ended = self.process.poll() is not None or time.monotonic() - began > STARTS_WITHIN_S
@@ -171,9 +208,13 @@ def say_everywhere(server: Released) -> list[int]:
     statuses += [server.ask(content=f'{{"model": "tutor", "{MARK}')[0], server.ask(f"/v1/{MARK}?q={MARK}")[0]]
     statuses += [
         server.ask(path, content=json.dumps({"model": "tutor", **body}))[0]
-        for path, body in (("/v1/completions", {"prompt": MARK, "max_tokens": 4}), ("/tokenize", {"prompt": MARK}),
-            ("/v1/responses", {"input": MARK, "store": True, "max_output_tokens": 8}), ("/detokenize", {"tokens": [10**9]}))
-    ]  # fmt: skip
+        for path, body in (
+            ("/v1/completions", {"prompt": MARK, "max_tokens": 4}),
+            ("/tokenize", {"prompt": MARK}),
+            ("/v1/responses", {"input": MARK, "store": True, "max_output_tokens": 8}),
+            ("/detokenize", {"tokens": [10**9]}),
+        )
+    ]
     return statuses
 
 
@@ -182,8 +223,13 @@ def crash_while_answering(server: Released) -> None:
 
     def ask():
         with suppress(urllib3.exceptions.HTTPError):
-            server.ask(max_tokens=200, ignore_eos=True, stop=[MARK], bad_words=[MARK],
-                structured_outputs={"regex": f"({MARK}|[a-z ])*"})  # fmt: skip
+            server.ask(
+                max_tokens=200,
+                ignore_eos=True,
+                stop=[MARK],
+                bad_words=[MARK],
+                structured_outputs={"regex": f"({MARK}|[a-z ])*"},
+            )
 
     asking = threading.Thread(target=ask)
     asking.start()

@@ -122,8 +122,14 @@ FIRST = date(2026, 6, 1)
 def window(start, size):
     days = tuple(start + timedelta(day) for day in range(4))
     counts = {day: np.random.default_rng(1).random((size // 16, 2)) for day in days[1:]}
-    return ReferenceWindow(Reference(days[0], days[-1], days[:1], days[1:]), KnownVocabulary({}, {}), "code", "files",
-        dict.fromkeys(days, 9), counts)  # fmt: skip
+    return ReferenceWindow(
+        Reference(days[0], days[-1], days[:1], days[1:]),
+        KnownVocabulary({}, {}),
+        "code",
+        "files",
+        dict.fromkeys(days, 9),
+        counts,
+    )
 
 
 def test_a_window_reaches_other_machines_and_the_first_one_of_two_stays(machine):
@@ -148,8 +154,9 @@ WANTED = RetrainingRequest.of("tutor", Actor("ana", "test", "wrong prices"))
 
 
 def claim_of(window):
-    return Decision("tutor", decision_id("tutor", "new_logs", "", window), NOW, "new_logs", "rows came", {}, [], "nothing", "",
-            False)  # fmt: skip
+    return Decision(
+        "tutor", decision_id("tutor", "new_logs", "", window), NOW, "new_logs", "rows came", {}, [], "nothing", "", False
+    )
 
 
 def test_a_claim_whose_machine_was_killed_before_its_row_is_completed_on_another_machine(machine, monkeypatch):

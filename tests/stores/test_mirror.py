@@ -23,8 +23,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mirror")]
 
 
 def quarantined(*rows: int, workload="w") -> pa.Table:
-    return pa.Table.from_pylist([{"workload": workload, "source": "s", "source_uri": "u", "source_row": row} for row in rows],
-            schema=SCHEMAS["quarantine"])  # fmt: skip
+    return pa.Table.from_pylist(
+        [{"workload": workload, "source": "s", "source_uri": "u", "source_row": row} for row in rows],
+        schema=SCHEMAS["quarantine"],
+    )
 
 
 def rows_of(lake, workload="w") -> list[int]:
@@ -106,8 +108,9 @@ def test_an_artefact_appears_with_its_manifest_and_never_before(machine, server,
 
 def test_of_two_machines_that_make_the_same_version_one_counts_and_both_have_it(machine):
     a, b = machine("a"), machine("b")
-    draft = Registry(b, "tutor").draft("dataset", "sft_dataset", op="t", sources=("resources/lake/lake.py",), config={},
-            inputs=[])  # fmt: skip
+    draft = Registry(b, "tutor").draft(
+        "dataset", "sft_dataset", op="t", sources=("resources/lake/lake.py",), config={}, inputs=[]
+    )
     (draft.directory / "large.bin").write_bytes(b"other bytes")
     first = made(a)
     second = Registry(b, "tutor").finish(draft, {})

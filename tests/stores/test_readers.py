@@ -90,9 +90,12 @@ def test_objects_that_were_removed_meanwhile_are_told_in_a_sentence(machine, ser
 
 
 def erased(lake, at):
-    Tables(lake).append("erasures",
-        pa.Table.from_pylist([{"workload": "", "kind": "user", "sha256": "0", "ts": at, "erasure": "e"}],
-            schema=SCHEMAS["erasures"]))  # fmt: skip
+    Tables(lake).append(
+        "erasures",
+        pa.Table.from_pylist(
+            [{"workload": "", "kind": "user", "sha256": "0", "ts": at, "erasure": "e"}], schema=SCHEMAS["erasures"]
+        ),
+    )
 
 
 @pytest.mark.parametrize("kind", ["dataset", "model"])

@@ -67,8 +67,11 @@ def test_another_machine_asks_in_sql_copies_and_verifies(lakes, tmp_path):
     assert lineage_of(b, "tutor/release").num_rows == lineage_of(a, "tutor/release").num_rows > 3
     release = Registry(b, "tutor").current("release", "release")
     problems = recheck(a, Registry(a, "tutor").directory(release))
-    assert (recheck(b, Registry(b, "tutor").directory(release)) == problems == [
-            f"release {release.version} names no evaluation report: nothing says what was measured"])  # fmt: skip
+    assert (
+        recheck(b, Registry(b, "tutor").directory(release))
+        == problems
+        == [f"release {release.version} names no evaluation report: nothing says what was measured"]
+    )
 
     there = LakeLayout.open(tmp_path / "elsewhere")
     copied = copy_artefact(b, "tutor/release", there)

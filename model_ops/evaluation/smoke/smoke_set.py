@@ -74,10 +74,21 @@ def check_constraints(asking: SmokeClient, rows: Sequence[SmokePrompt], is_vllm:
     if not is_vllm:
         yield SmokeResult("tool call, regex, grammar", None, "only vLLM is asked for them")
         return
-    yield _check(asking, "tool call", ASKS_TOOL, calls_tool, tools=[TOOL],
-        tool_choice={"type": "function", "function": {"name": TOOL["function"]["name"]}})  # fmt: skip
-    yield _check(asking, "regex", ASKS_JSON, lambda choice: re.fullmatch(PATTERN, _text(choice)) is not None,
-        structured_outputs={"regex": PATTERN})  # fmt: skip
+    yield _check(
+        asking,
+        "tool call",
+        ASKS_TOOL,
+        calls_tool,
+        tools=[TOOL],
+        tool_choice={"type": "function", "function": {"name": TOOL["function"]["name"]}},
+    )
+    yield _check(
+        asking,
+        "regex",
+        ASKS_JSON,
+        lambda choice: re.fullmatch(PATTERN, _text(choice)) is not None,
+        structured_outputs={"regex": PATTERN},
+    )
     yield _check(
         asking, "grammar", ASKS_JSON, lambda choice: _text(choice) in IN_GRAMMAR, structured_outputs={"grammar": GRAMMAR}
     )
@@ -178,13 +189,17 @@ def compare_text(asking: SmokeClient, answers: Sequence[SmokeAnswer], scores: Sc
         compared = scores(
             [
                 {
-                    "row_id": answer.prompt.row_id, "messages": answer.prompt.messages, "tools": answer.prompt.tools,
-                    "request": answer.prompt.request, "prompt_ids": answer.prompt_ids, "ids": answer.ids,
+                    "row_id": answer.prompt.row_id,
+                    "messages": answer.prompt.messages,
+                    "tools": answer.prompt.tools,
+                    "request": answer.prompt.request,
+                    "prompt_ids": answer.prompt_ids,
+                    "ids": answer.ids,
                     "text": answer.text,
                 }
                 for answer in answers
             ]
-        )  # fmt: skip
+        )
     except ModelError as error:
         yield SmokeResult("own layers", None, str(error))
         yield _of_own_reading(asking, answers)

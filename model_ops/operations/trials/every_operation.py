@@ -101,9 +101,17 @@ def try_operations(
         attempt("EAGLE-3", "speculator", speculator.run, {**STEPS, "ttt_steps": 2}, target=target, dataset=answers)
     drafter = {"speculator": outputs["speculator"]} if "speculator" in outputs else {}
     attempt(
-        "evaluation", "evaluate", evaluate.run, {"max_new_tokens": 8, "prompts": 4}, base=outputs["base"], student=tuned,
-        target=target, reference=tuned, dataset=dataset, **drafter,
-    )  # fmt: skip
+        "evaluation",
+        "evaluate",
+        evaluate.run,
+        {"max_new_tokens": 8, "prompts": 4},
+        base=outputs["base"],
+        student=tuned,
+        target=target,
+        reference=tuned,
+        dataset=dataset,
+        **drafter,
+    )
     problems = [*verify(target, None), *(verify(drafter["speculator"], target) if drafter else [])]
     missing = [name for name in TRIALS[:-1] if results[name] is not None]
     results["release"] = str(problems[0]) if problems else f"{missing[0]} failed" if missing else None
@@ -117,5 +125,10 @@ def _chat(name: str, row: int) -> dict[str, Any]:
     ]
     if row % 2:
         messages += [{"role": "user", "content": "again"}, {"role": "assistant", "content": "the same"}]
-    return {"row_id": name, "session_id": f"s{row}", "prompt_shape": "two turns" if row % 2 else "one turn",
-        "messages": json.dumps(messages), "tools": None}  # fmt: skip
+    return {
+        "row_id": name,
+        "session_id": f"s{row}",
+        "prompt_shape": "two turns" if row % 2 else "one turn",
+        "messages": json.dumps(messages),
+        "tools": None,
+    }

@@ -98,20 +98,33 @@ def read_dflash_config(directory: Path, raw: dict[str, Any]) -> DFlashConfig:
     unknown = [
         name
         for name in (
-            "causal", "use_swa", "attention_sink_bias", "attention_value_scale", "projector_type", "conv_kernel_size",
-            "selector_rank", "sample_from_anchor",
+            "causal",
+            "use_swa",
+            "attention_sink_bias",
+            "attention_value_scale",
+            "projector_type",
+            "conv_kernel_size",
+            "selector_rank",
+            "sample_from_anchor",
         )
         if own.get(name)
-    ]  # fmt: skip
+    ]
     kinds = raw.get("layer_types") or []
     if unknown or raw.get("attention_bias") or any(kind != "full_attention" for kind in kinds):
         what = f"dflash_config.{unknown[0]}" if unknown else "attention_bias or a layer without full attention"
         raise ModelError(f"{path} has {what}, which is not supported: give a drafter without it")
     heads, hidden = raw.get("num_attention_heads"), raw.get("hidden_size")
     names = (
-        "hidden_size", "intermediate_size", "num_attention_heads", "vocab_size", "max_position_embeddings", "rms_norm_eps",
-        "eos_token_id", "bos_token_id", "pad_token_id",
-)  # fmt: skip
+        "hidden_size",
+        "intermediate_size",
+        "num_attention_heads",
+        "vocab_size",
+        "max_position_embeddings",
+        "rms_norm_eps",
+        "eos_token_id",
+        "bos_token_id",
+        "pad_token_id",
+    )
     try:
         return DFlashConfig(
             **{name: raw.get(name) for name in names},

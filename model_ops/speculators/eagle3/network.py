@@ -179,9 +179,15 @@ def read_midlayer_config(directory: Path, raw: dict[str, Any]) -> Eagle3Config:
             raise ModelError(f"{where} has no eagle_aux_hidden_state_layer_ids; add the boundaries")
         layer_ids = [output + 1 if type(output) is int else output for output in layer_ids]
     names = (
-        "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "vocab_size", "draft_vocab_size",
-        "max_position_embeddings", "rms_norm_eps",
-    )  # fmt: skip
+        "hidden_size",
+        "intermediate_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "vocab_size",
+        "draft_vocab_size",
+        "max_position_embeddings",
+        "rms_norm_eps",
+    )
     missing = [name for name in names if raw.get(name) is None]
     if missing:
         raise ModelError(f"{where} lacks {missing[0]}")

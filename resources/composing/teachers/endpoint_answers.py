@@ -85,9 +85,15 @@ class EndpointAnswers:
                 f"{self.settings.logprobs}), or leave teacher.logprobs out to learn its text"
             )
         answer = StoredAnswer(
-            self.settings.name, reply.message, reply.failure, reply.finish_reason, reply.prompt_tokens, reply.answer_tokens,
-            reply.cost, logs.packed() if logs else None,
-        )  # fmt: skip
+            self.settings.name,
+            reply.message,
+            reply.failure,
+            reply.finish_reason,
+            reply.prompt_tokens,
+            reply.answer_tokens,
+            reply.cost,
+            logs.packed() if logs else None,
+        )
         if not reply.retryable:
             self.store.keep(key, answer)
         return answer

@@ -21,10 +21,13 @@ from resources.composing.teachers.settings import TeacherSettings
 ROWS_AT_A_TIME = 1_024
 PROMPTS = pa.schema(
     [
-        ("key", pa.string()), ("messages", pa.string()), ("tools", pa.string()), ("request", pa.string()),
+        ("key", pa.string()),
+        ("messages", pa.string()),
+        ("tools", pa.string()),
+        ("request", pa.string()),
         ("ts", pa.timestamp("us", tz="UTC")),
     ]
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -71,10 +74,13 @@ class ModelAnswers:
             prompts,
             output,
             {
-                **settings, "request": self.settings.request, "max_new_tokens": self.settings.max_tokens,
-                "batch_size": self.settings.batch_size, "seed": self.settings.seed,
+                **settings,
+                "request": self.settings.request,
+                "max_new_tokens": self.settings.max_tokens,
+                "batch_size": self.settings.batch_size,
+                "seed": self.settings.seed,
             },
-        )  # fmt: skip
+        )
         with pq.ParquetFile(output / "answers.parquet") as file:
             for batch in file.iter_batches(ROWS_AT_A_TIME):
                 self.store.keep_all((row["key"], self._answer(row)) for row in batch.to_pylist())
@@ -86,9 +92,14 @@ class ModelAnswers:
 
     def _answer(self, row: dict[str, Any]) -> StoredAnswer:
         return StoredAnswer(
-            self.settings.name, json.loads(row["message"]) if row["message"] else None, row["failure"], row["finish_reason"],
-            row["prompt_tokens"], row["answer_tokens"], 0.0,
-        )  # fmt: skip
+            self.settings.name,
+            json.loads(row["message"]) if row["message"] else None,
+            row["failure"],
+            row["finish_reason"],
+            row["prompt_tokens"],
+            row["answer_tokens"],
+            0.0,
+        )
 
     def _write_missing(self, asked: Iterator[AnswerRequest], path: Path) -> set[str]:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -123,10 +123,12 @@ def build_teacher_answers(
             write = {
                 name: _writer(files, output / f"{name}.parquet", schema)
                 for name, schema in (
-                    ("train", SFT_ROWS), ("requests", REQUESTS), *([("preferences", PREFERENCES)] if verifier else []),
+                    ("train", SFT_ROWS),
+                    ("requests", REQUESTS),
+                    *([("preferences", PREFERENCES)] if verifier else []),
                     *([("logprobs", LOGPROBS)] if settings.logprobs else []),
                 )
-            }  # fmt: skip
+            }
             for batch in _batches(asked):
                 for name, rows in teacher.answer_rows(batch, chosen).items():
                     if name in write:
@@ -245,23 +247,37 @@ class _Teacher:
                 why = f"score {each.score:g} is below {verify.least:g}"
             files["requests"].append(
                 {
-                    **about, "model": answer.model, "request_sha256": each.key, "sample": each.sample, "score": each.score,
-                    "kept": each is best, "failure": why, "finish_reason": answer.finish_reason,
-                    "prompt_tokens": answer.prompt_tokens, "answer_tokens": answer.answer_tokens, "cost": answer.cost,
+                    **about,
+                    "model": answer.model,
+                    "request_sha256": each.key,
+                    "sample": each.sample,
+                    "score": each.score,
+                    "kept": each is best,
+                    "failure": why,
+                    "finish_reason": answer.finish_reason,
+                    "prompt_tokens": answer.prompt_tokens,
+                    "answer_tokens": answer.answer_tokens,
+                    "cost": answer.cost,
                     "answer": answer.message and json.dumps(answer.message),
                 }
-            )  # fmt: skip
+            )
         if best is None:
             return
         for each in rejected(candidates, best, verify):
             report.preferences += 1
             files["preferences"].append(
                 {
-                    **about, "session_id": row["session_id"], "prompt": json.dumps(json.loads(row["messages"])[:-1]),
-                    "tools": row["tools"], "request": row["request"], "chosen": json.dumps([best.answer.message]),
-                    "rejected": json.dumps([each.answer.message]), "chosen_score": best.score, "rejected_score": each.score,
+                    **about,
+                    "session_id": row["session_id"],
+                    "prompt": json.dumps(json.loads(row["messages"])[:-1]),
+                    "tools": row["tools"],
+                    "request": row["request"],
+                    "chosen": json.dumps([best.answer.message]),
+                    "rejected": json.dumps([each.answer.message]),
+                    "chosen_score": best.score,
+                    "rejected_score": each.score,
                 }
-            )  # fmt: skip
+            )
 
     def refuse_too_many_failures(self) -> None:
         failed = sum(self.report.failed_rows.values())

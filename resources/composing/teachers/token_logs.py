@@ -29,9 +29,11 @@ class TokenLogs:
 
     def packed(self) -> str:
         arrays: list[np.ndarray] = [
-            np.array(self.said, np.int32), np.array(self.counts, np.int16), np.array(self.likely, np.int32),
+            np.array(self.said, np.int32),
+            np.array(self.counts, np.int16),
+            np.array(self.likely, np.int32),
             np.array(self.logs, np.float16),
-        ]  # fmt: skip
+        ]
         names = [base64.b64encode(token).decode() for token in self.tokens]
         header = json.dumps([names, [len(array) for array in arrays]]).encode()
         content = len(header).to_bytes(4, "little") + header + b"".join(array.tobytes() for array in arrays)
@@ -51,9 +53,12 @@ class TokenLogs:
     def as_row(self) -> dict[str, Any]:
         """Columns of LOGPROBS."""
         return {
-            "tokens": self.tokens, "said": self.said, "counts": self.counts, "likely": self.likely,
+            "tokens": self.tokens,
+            "said": self.said,
+            "counts": self.counts,
+            "likely": self.likely,
             "logs": np.array(self.logs, np.float16),
-        }  # fmt: skip
+        }
 
 
 def read_token_logs(choice: Any, most: int) -> TokenLogs | None:

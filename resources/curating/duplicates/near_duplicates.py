@@ -50,9 +50,16 @@ def signatures(
 
     def work(_: int, asked: TextBuffer, said: TextBuffer) -> tuple[np.ndarray, np.ndarray]:
         return sketch(
-            asked.content, asked.edges, said.content, said.edges, settings.ngram, alphabet(), multipliers, summands,
+            asked.content,
+            asked.edges,
+            said.content,
+            said.edges,
+            settings.ngram,
+            alphabet(),
+            multipliers,
+            summands,
             settings.bands,
-        )  # fmt: skip
+        )
 
     groups = list(in_groups(work, text_buffer(questions), text_buffer(answers)))
     bands = np.concatenate([np.zeros((0, settings.bands), np.uint32), *(hashes for hashes, _ in groups)])
@@ -118,9 +125,19 @@ def link(
     joined = 0
     for band in range(bands.shape[1]):
         joined += link_buckets(
-            _buckets(own[:, band], rows.astype(np.uint64)), set_of, sets.offsets, sets.values, common, settings.similarity,
-            settings.ngram - 1 + STRETCH, BEST, BEFORE, parents, likeness, pairs[joined:],
-        )  # fmt: skip
+            _buckets(own[:, band], rows.astype(np.uint64)),
+            set_of,
+            sets.offsets,
+            sets.values,
+            common,
+            settings.similarity,
+            settings.ngram - 1 + STRETCH,
+            BEST,
+            BEFORE,
+            parents,
+            likeness,
+            pairs[joined:],
+        )
     settle(parents)
     return Links(parents, likeness, pairs[:joined])
 
@@ -257,9 +274,11 @@ def _across_splits(
     for row, best in enumerate(links.best.tolist()):
         if signed.places[chosen[best]] < signed.places[chosen[row]]:
             yield {
-                "row_id": signed.conversations[int(chosen[row])].as_py(), "rule": "near_copy_of_held_out",
-                "held_id": signed.conversations[int(chosen[best])].as_py(), "similarity": float(links.likeness[row]),
-            }  # fmt: skip
+                "row_id": signed.conversations[int(chosen[row])].as_py(),
+                "rule": "near_copy_of_held_out",
+                "held_id": signed.conversations[int(chosen[best])].as_py(),
+                "similarity": float(links.likeness[row]),
+            }
 
 
 def _share_a_band(bands: np.ndarray, others: np.ndarray) -> np.ndarray:

@@ -16,15 +16,18 @@ _CONTAINERS = (
     (b"\x1f\x8b", "compressed twice, the second time with gzip", "unpack it once: zcat old > new.gz"),
     (b"\x28\xb5\x2f\xfd", "compressed twice, the second time with zstd", "unpack it once: zstd -dc old > new.zst"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it: 7z x old"),
-    (b"Rar!\x1a\x07", "a RAR archive", "unpack it: unrar x old"), (b"Obj\x01", "an Avro file", f"write it as {_JSON_LINES}"),
-    (b"ORC", "an ORC file", f"write it as {_JSON_LINES}"), (b"ARROW1\0", "an Arrow file", f"write it as {_JSON_LINES}"),
+    (b"Rar!\x1a\x07", "a RAR archive", "unpack it: unrar x old"),
+    (b"Obj\x01", "an Avro file", f"write it as {_JSON_LINES}"),
+    (b"ORC", "an ORC file", f"write it as {_JSON_LINES}"),
+    (b"ARROW1\0", "an Arrow file", f"write it as {_JSON_LINES}"),
     (b"SQLite format 3\0", "an SQLite database", f"export its table as {_JSON_LINES}"),
     (b"PARE", "an encrypted Parquet file", "write it without encryption"),
-    (b"Salted__", "encrypted (OpenSSL)", "decrypt it first"), (b"age-encryption.org/", "encrypted (age)", "decrypt it first"),
+    (b"Salted__", "encrypted (OpenSSL)", "decrypt it first"),
+    (b"age-encryption.org/", "encrypted (age)", "decrypt it first"),
     (b"-----BEGIN PGP MESSAGE", "encrypted (PGP)", "decrypt it first"),
     (b"version https://git-lfs", "a Git LFS pointer", "fetch its content: git lfs pull"),
     (b"%PDF-", "a PDF", "give logs in JSON lines or Parquet"),
-)  # fmt: skip
+)
 _ARCHIVES = (b"PK\x03\x04", b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07")
 _UTF = ((b"\xff\xfe\0\0", "UTF-32"), (b"\0\0\xfe\xff", "UTF-32"), (b"{\0\0\0", "UTF-32LE"), (b"[\0\0\0", "UTF-32LE"),
     (b"\0\0\0{", "UTF-32BE"), (b"\0\0\0[", "UTF-32BE"))  # fmt: skip

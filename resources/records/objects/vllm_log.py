@@ -127,17 +127,25 @@ def _record(line: str) -> dict[str, Any]:
         if match["stream"] == "delta":
             return {"vllm": "delta"}
         return {
-            "vllm": "response", "id": _id(match["id"]), "time": when, "output": _text(match["text"]),
-            "output_token_ids": _ids(match["ids"]), "finish_reason": None if match["end"] == "None" else match["end"],
-        }  # fmt: skip
+            "vllm": "response",
+            "id": _id(match["id"]),
+            "time": when,
+            "output": _text(match["text"]),
+            "output_token_ids": _ids(match["ids"]),
+            "finish_reason": None if match["end"] == "None" else match["end"],
+        }
     for kind, pattern in (("request", _RECEIVED), ("details", _DETAILS), ("params", _PARAMS)):
         if match := pattern.match(said):
             given = match.groupdict()
             return {
-                "vllm": kind, "id": _id(match["id"]), "time": when, "prompt": _text(given.get("text")),
-                "prompt_token_ids": _ids(given.get("ids")), "params": _parameters(given.get("params")),
+                "vllm": kind,
+                "id": _id(match["id"]),
+                "time": when,
+                "prompt": _text(given.get("text")),
+                "prompt_token_ids": _ids(given.get("ids")),
+                "params": _parameters(given.get("params")),
                 "lora": (_LORA.search(given.get("lora") or "") or [None, None])[1],
-            }  # fmt: skip
+            }
     return {"vllm": "broken"}
 
 

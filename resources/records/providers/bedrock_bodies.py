@@ -47,14 +47,16 @@ def converse_chat(request: dict[str, Any], response: dict[str, Any]) -> dict[str
         or None,
         "params": params_of(request) | ({"left_out": list(dict.fromkeys(left_out))} if left_out else {}),
         "usage": {
-            "prompt": plus(usage.get("inputTokens"), read, wrote), "completion": usage.get("outputTokens"), "cached": read,
+            "prompt": plus(usage.get("inputTokens"), read, wrote),
+            "completion": usage.get("outputTokens"),
+            "cached": read,
         },
         "request_id": mapping(response.get("ResponseMetadata")).get("RequestId"),
         "model": request.get("modelId"),
         "latency_ms": mapping(response.get("metrics")).get("latencyMs"),
         "error": response.get("error"),
         "metadata": mapping(request.get("requestMetadata")),
-    }  # fmt: skip
+    }
 
 
 def turn(role: Any, content: Any) -> Turn:
@@ -192,9 +194,11 @@ def _completion(request: dict[str, Any], response: dict[str, Any]) -> dict[str, 
         for turn in objects(request.get("chat_history"))
     ]
     outputs = [
-        *objects(response.get("outputs")), *objects(response.get("results")), *objects(response.get("generations")),
+        *objects(response.get("outputs")),
+        *objects(response.get("results")),
+        *objects(response.get("generations")),
         *objects(response.get("choices")),
-    ] or [response]  # fmt: skip
+    ] or [response]
     choices = []
     for each in outputs:
         text = next((each[key] for key in ANSWERS if isinstance(each.get(key), str)), None)

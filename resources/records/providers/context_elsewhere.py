@@ -30,12 +30,18 @@ ITEMS = "item_reference", "compaction"
 RETRIEVALS = "fileSearch", "file_search", "retrieval"
 HIDDEN = "encrypted_content", "redacted_thinking", "redactedContent", "thoughtSignature", "thought_signature"
 """Encrypted thoughts, which count as prompt tokens and have no text."""
-NEEDLES = "|".join((
+NEEDLES = "|".join(
+    (
         *(rf'{key}\\*"' for key in (*HIDES, *ITEMS, *RETRIEVALS, *HIDDEN, "documents", "citations", "groundingMetadata")),
         r'(previous_response_id|file_id|file_ur[il]|fileUri|s3Location|instructions)\\*"|"audio\\*"\s*:\s*\{',
         r'\{\s*\\*"id\\*"\s*:\s*\\*"[^"\\]*\\*"\s*\}',
-        r'"(conversation|prompt|context)\\*"\s*:\s*(\\*"|\{|\[\s*\d)', "file_search_call", "applied_edits", ":prompt/",
-        "@preset/"))  # fmt: skip
+        r'"(conversation|prompt|context)\\*"\s*:\s*(\\*"|\{|\[\s*\d)',
+        "file_search_call",
+        "applied_edits",
+        ":prompt/",
+        "@preset/",
+    )
+)
 
 
 def context_of(text: str) -> str | None:

@@ -8,9 +8,12 @@ from model_ops.chat_apis import body, finish_reason, json_text, mapping, objects
 from resources.records.example_prompts import KEYS as PROMPTS
 from resources.records.example_prompts import composed
 
-ROLES = {**dict.fromkeys(("human", "HumanMessage"), "user"),
-    **dict.fromkeys(("ai", "AIMessageChunk", "AIMessage"), "assistant"), "SystemMessage": "system",
-    **dict.fromkeys(("ToolMessage", "FunctionMessage"), "tool")}  # fmt: skip
+ROLES = {
+    **dict.fromkeys(("human", "HumanMessage"), "user"),
+    **dict.fromkeys(("ai", "AIMessageChunk", "AIMessage"), "assistant"),
+    "SystemMessage": "system",
+    **dict.fromkeys(("ToolMessage", "FunctionMessage"), "tool"),
+}
 _KEYS = """
     run_type name status serialized dotted_order parent_run_id parent_run_ids child_runs child_run_ids direct_child_run_ids
     reference_example_id reference_dataset_id session_id session_name app_path manifest_id manifest_s3_id end_time

@@ -37,13 +37,17 @@ def chat(request: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
     options = {OPTIONS.get(name, name): value for name, value in mapping(request.get("options")).items()}
     latency, first = response.get("total_duration"), response.get("prompt_eval_duration")
     return {
-        **asked, "choices": [{"message": message, "finish_reason": ended}] if mapping(answer) else [],
-        "tools": request.get("tools"), "params": {**options, **{k: request[k] for k in ("stream", "format") if k in request}},
+        **asked,
+        "choices": [{"message": message, "finish_reason": ended}] if mapping(answer) else [],
+        "tools": request.get("tools"),
+        "params": {**options, **{k: request[k] for k in ("stream", "format") if k in request}},
         "usage": {"prompt": response.get("prompt_eval_count"), "completion": response.get("eval_count")},
-        "model": response.get("model") or request.get("model"), "error": response.get("error"),
-        "written_ts": response.get("created_at"), "latency_ms": latency / 1e6 if isinstance(latency, int) else None,
+        "model": response.get("model") or request.get("model"),
+        "error": response.get("error"),
+        "written_ts": response.get("created_at"),
+        "latency_ms": latency / 1e6 if isinstance(latency, int) else None,
         "ttft_ms": ((response.get("load_duration") or 0) + first) / 1e6 if isinstance(first, int) else None,
-    }  # fmt: skip
+    }
 
 
 def completion(request: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
@@ -59,12 +63,15 @@ def completion(request: dict[str, Any], response: dict[str, Any]) -> dict[str, A
         for choice in objects(response.get("choices"))
     ]
     return {
-        **asked, "choices": choices, "error": response.get("error"),
+        **asked,
+        "choices": choices,
+        "error": response.get("error"),
         "params": {key: value for key, value in request.items() if key not in ("prompt", "model")},
-        "request_id": response.get("id"), "model": response.get("model") or request.get("model"),
+        "request_id": response.get("id"),
+        "model": response.get("model") or request.get("model"),
         "usage": {"prompt": usage.get("prompt_tokens"), "completion": usage.get("completion_tokens")},
         "written_ts": response.get("created"),
-    }  # fmt: skip
+    }
 
 
 def _prompted(request: dict[str, Any]) -> dict[str, Any]:

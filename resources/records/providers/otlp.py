@@ -77,8 +77,10 @@ def _record(item: Any, reader: Reader) -> dict[str, Any]:
             evaluation["response_id"] or item.get("traceId")
         )
         return {
-            "kind": "evaluation" if is_complete else "incomplete", "trace_id": item.get("traceId"), "evaluations": [evaluation],
-        }  # fmt: skip
+            "kind": "evaluation" if is_complete else "incomplete",
+            "trace_id": item.get("traceId"),
+            "evaluations": [evaluation],
+        }
     if _span(item) and (name in (DETAILS, *CONTENTS) or ROLE_OF_EVENT.fullmatch(str(name))):
         return _side("event", item, _logged_at(item))
     if name != DETAILS:
@@ -257,10 +259,12 @@ def _evaluation(attributes: dict[str, Any], when: Any) -> dict[str, Any]:
     score, when = attributes.get("gen_ai.evaluation.score.value"), _nanoseconds(when)
     return {
         "name": attributes.get("gen_ai.evaluation.name") or "evaluation",
-        "value": score if isinstance(score, int | float) else None, "label": attributes.get("gen_ai.evaluation.score.label"),
-        "comment": attributes.get("gen_ai.evaluation.explanation"), "response_id": attributes.get("gen_ai.response.id"),
+        "value": score if isinstance(score, int | float) else None,
+        "label": attributes.get("gen_ai.evaluation.score.label"),
+        "comment": attributes.get("gen_ai.evaluation.explanation"),
+        "response_id": attributes.get("gen_ai.response.id"),
         "written_ts": None if when is None else str(when // 1000),
-    }  # fmt: skip
+    }
 
 
 def _nanoseconds(written: Any) -> int | None:

@@ -215,10 +215,12 @@ def _of_events(events: list[tuple[Any, dict[str, Any]]]) -> tuple[list, list]:
                 message = {**message, "tool_calls": structured(attributes["tool_calls"])}
             said.append(
                 {
-                    "role": "assistant", **message, "finish_reason": attributes.get("finish_reason"),
+                    "role": "assistant",
+                    **message,
+                    "finish_reason": attributes.get("finish_reason"),
                     "index": attributes.get("index"),
                 }
-            )  # fmt: skip
+            )
         elif match := ROLE_OF_EVENT.fullmatch(str(name)):
             message = {"role": attributes.get("role") or match[1], "content": attributes.get("content")}
             if attributes.get("tool_calls"):

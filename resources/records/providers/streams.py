@@ -13,9 +13,18 @@ from resources.records.streams import joined as joined_chat
 
 CUT = "stream_cut: the stream ends without a reason why the model stopped"
 NEEDLES = (
-    "message_start", "messageStart", "contentBlockDelta", 'BodyJson":[', 'BodyJson": [', 'esponse":[', 'esponse": [',
-    '"data: {', '"data:{', r"\"done\":", *responses_api.NEEDLES,
-)  # fmt: skip
+    "message_start",
+    "messageStart",
+    "contentBlockDelta",
+    'BodyJson":[',
+    'BodyJson": [',
+    'esponse":[',
+    'esponse": [',
+    '"data: {',
+    '"data:{',
+    r"\"done\":",
+    *responses_api.NEEDLES,
+)
 """A record without any of these holds no streamed answer of these providers."""
 
 

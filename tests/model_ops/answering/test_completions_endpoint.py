@@ -49,15 +49,27 @@ def settings_of(server, **changes):
 
 def test_a_request_says_what_the_log_said(server, monkeypatch):
     monkeypatch.setenv("TUTOR_KEY", "k1")
-    sampling = sampling_of({"temperature": 0.4, "top_k": 20, "presence_penalty": 1.0, "frequency_penalty": 0, "max_tokens": 7,
-        "user": "x"}, Sampling())  # fmt: skip
+    sampling = sampling_of(
+        {"temperature": 0.4, "top_k": 20, "presence_penalty": 1.0, "frequency_penalty": 0, "max_tokens": 7, "user": "x"},
+        Sampling(),
+    )
     with CompletionsEndpoint(settings_of(server, api_key_env="TUTOR_KEY")) as endpoint:
         endpoint.check()
         assert endpoint.answer([5, 6, 7], sampling, 7) == CompletionTokens([6, 9, 2], "stop")
         assert endpoint.answer([5, 6, 7], Sampling(), 2) == CompletionTokens([6, 9], "length")
     first, second = (request["body"] for request in server.asked)
-    assert first == {"model": "tutor", "prompt": [5, 6, 7], "max_tokens": 7, "temperature": 0.4, "top_p": 1.0, "top_k": 20,
-        "min_p": 0.0, "repetition_penalty": 1, "presence_penalty": 1.0, "return_token_ids": True}  # fmt: skip
+    assert first == {
+        "model": "tutor",
+        "prompt": [5, 6, 7],
+        "max_tokens": 7,
+        "temperature": 0.4,
+        "top_p": 1.0,
+        "top_k": 20,
+        "min_p": 0.0,
+        "repetition_penalty": 1,
+        "presence_penalty": 1.0,
+        "return_token_ids": True,
+    }
     assert server.asked[0]["headers"]["Authorization"] == "Bearer k1"
     # a server takes what is not said from its generation_config.json
     assert (second["top_k"], second["min_p"], second["repetition_penalty"]) == (-1, 0.0, 1)
@@ -70,9 +82,15 @@ def test_no_more_is_asked_for_than_the_server_has_room_for(server, tmp_path):
     whole, longest = server.behave, 40
     server.listed = {"id": "tutor", "max_model_len": longest}
     server.behave = lambda body: whole(body) if len(body["prompt"]) + body["max_tokens"] <= longest else (400, {})
-    metrics = generate.run(Job(operation="generate", output=tmp_path / "out",
-        inputs={"target": tmp_path / "target", "dataset": tmp_path / "dataset"},
-        settings={"max_new_tokens": 30, "endpoint": settings_of(server).model_dump()}), Progress())  # fmt: skip
+    metrics = generate.run(
+        Job(
+            operation="generate",
+            output=tmp_path / "out",
+            inputs={"target": tmp_path / "target", "dataset": tmp_path / "dataset"},
+            settings={"max_new_tokens": 30, "endpoint": settings_of(server).model_dump()},
+        ),
+        Progress(),
+    )
     rows = pq.read_table(tmp_path / "out" / "train.parquet").to_pylist()
     assert rows and metrics["prompts_too_long"] > 0 and all(len(row["prompt_token_ids"]) < longest for row in rows)
 
@@ -109,9 +127,12 @@ def test_a_dataset_is_answered_by_the_endpoint_and_continued_where_it_failed(ser
     write_dataset(tmp_path / "dataset", rows=9)
     whole = server.behave
     server.behave = lambda body: whole(body) if len(server.asked) < 7 else (400, {})
-    job = Job(operation="generate", output=tmp_path / "out",
+    job = Job(
+        operation="generate",
+        output=tmp_path / "out",
         inputs={"target": tmp_path / "target", "dataset": tmp_path / "dataset"},
-        settings={"endpoint": settings_of(server, concurrency=2).model_dump()})  # fmt: skip
+        settings={"endpoint": settings_of(server, concurrency=2).model_dump()},
+    )
     with pytest.raises(ModelError, match="HTTP 400"):
         generate.run(job, Progress())
     server.behave = whole
@@ -152,9 +173,17 @@ def target(tmp_path):
 @pytest.fixture
 def directory(tmp_path, target):
     (tmp_path / "answers").mkdir()
-    rows = pa.table({"row_id": ["a", "b"], "turn": pa.array([0, 1], pa.int32()), "origin": ["generated", "served"],
-        "prompt_token_ids": [[1, 2], [3]], "answer_token_ids": [[7, 8], [9]], "finish_reason": ["stop", "length"],
-        "sampling": [SAMPLING.as_json()] * 2})  # fmt: skip
+    rows = pa.table(
+        {
+            "row_id": ["a", "b"],
+            "turn": pa.array([0, 1], pa.int32()),
+            "origin": ["generated", "served"],
+            "prompt_token_ids": [[1, 2], [3]],
+            "answer_token_ids": [[7, 8], [9]],
+            "finish_reason": ["stop", "length"],
+            "sampling": [SAMPLING.as_json()] * 2,
+        }
+    )
     pq.write_table(
         rows.replace_schema_metadata({"target_digest": target_digest(target)}), tmp_path / "answers" / "train.parquet"
     )

@@ -24,8 +24,10 @@ def short_pauses(monkeypatch):
 
 
 def completion(text, reason="stop", prompt=10, answer=5, **message):
-    return {"choices": [{"message": {"role": "assistant", "content": text, **message}, "finish_reason": reason}],
-        "usage": {"prompt_tokens": prompt, "completion_tokens": answer}}  # fmt: skip
+    return {
+        "choices": [{"message": {"role": "assistant", "content": text, **message}, "finish_reason": reason}],
+        "usage": {"prompt_tokens": prompt, "completion_tokens": answer},
+    }
 
 
 def endpoint_of(address, **changes):
@@ -36,8 +38,11 @@ def endpoint_of(address, **changes):
 def chats(answer, count=1, **changes):
     """(replies, requests, endpoint) of so many chats against a server."""
     with loopback(answer) as (address, seen), endpoint_of(address, **changes) as endpoint:
-        return (list(endpoint.each(endpoint.chat, [{"messages": [], "number": number} for number in range(count)])), seen,
-            endpoint)  # fmt: skip
+        return (
+            list(endpoint.each(endpoint.chat, [{"messages": [], "number": number} for number in range(count)])),
+            seen,
+            endpoint,
+        )
 
 
 @pytest.mark.parametrize(
@@ -75,9 +80,13 @@ def test_a_key_comes_from_the_environment_only(monkeypatch):
     assert "sk-1234" not in str(caught.value.errors(include_input=False))
 
 
-BAD = {"busy": (429, {}), "no reply": (0, completion("x")),
-    "HTML instead of JSON": (200, "<!DOCTYPE html><html>login</html>"), "not JSON": (200, '{"choices": [{"mess'),
-    "no choices": (200, {"choices": []})}  # fmt: skip
+BAD = {
+    "busy": (429, {}),
+    "no reply": (0, completion("x")),
+    "HTML instead of JSON": (200, "<!DOCTYPE html><html>login</html>"),
+    "not JSON": (200, '{"choices": [{"mess'),
+    "no choices": (200, {"choices": []}),
+}
 
 
 @pytest.mark.parametrize("kind", BAD)

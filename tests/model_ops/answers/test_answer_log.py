@@ -97,8 +97,10 @@ def test_threads_add_and_find_at_once(tmp_path):
 
 def test_two_processes_share_a_file_and_a_kill_loses_nothing(tmp_path):
     path, last = tmp_path / "answers.jsonl", {}
-    writers = {name: subprocess.Popen([sys.executable, "-c", WRITER, path, name], stdout=subprocess.PIPE, text=True,
-        cwd=PROJECT) for name in "ab"}  # fmt: skip
+    writers = {
+        name: subprocess.Popen([sys.executable, "-c", WRITER, path, name], stdout=subprocess.PIPE, text=True, cwd=PROJECT)
+        for name in "ab"
+    }
     for name, writer in writers.items():
         said = next(line for line in writer.stdout if int(line) >= 20)
         writer.kill()

@@ -10,9 +10,25 @@ from model_ops.drafting.acceptance import AcceptanceRow, is_looping, length_buck
 
 def row(row_id, forwards, accepted_at, **labels):
     plain = AcceptanceRow(
-        "eagle3", 1.0, len(accepted_at), str(row_id), "tutor", "", 50, 1, False, False, 40, "length", False, forwards, forwards,
-        forwards * len(accepted_at), sum(accepted_at), accepted_at,
-    )  # fmt: skip
+        "eagle3",
+        1.0,
+        len(accepted_at),
+        str(row_id),
+        "tutor",
+        "",
+        50,
+        1,
+        False,
+        False,
+        40,
+        "length",
+        False,
+        forwards,
+        forwards,
+        forwards * len(accepted_at),
+        sum(accepted_at),
+        accepted_at,
+    )
     return replace(plain, **labels)
 
 
@@ -69,8 +85,13 @@ def test_totals_positions_and_groups():
     assert set(summary["tau_by"]["turns"]) == {"1", "4 or more"}
     assert summary["tau_by"]["tools"]["tools offered"]["prompts"] == 1
     assert [length_bucket(n) for n in (1, 127, 128, 255, 256, 9_000)] == [
-        "1-127", "1-127", "128-255", "128-255", "256-511", "8192-16383",
-    ]  # fmt: skip
+        "1-127",
+        "1-127",
+        "128-255",
+        "128-255",
+        "256-511",
+        "8192-16383",
+    ]
 
 
 def drafts(generator, difficulty, chance):

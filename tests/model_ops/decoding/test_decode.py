@@ -26,9 +26,14 @@ def test_token_ids_go_in_and_come_out_and_only_this_runs_drafts_are_counted():
         measured = measure_served(server, [[1, 2], [3]], concurrency=1, max_tokens=6, temperature=1.0, seed=10, ignore_eos=True)
     assert [request["path"] for request in seen] == ["/v1/completions"] * 2
     assert seen[0]["body"] == {
-        "model": "m", "temperature": 1.0, "max_tokens": 6, "seed": 10, "ignore_eos": True, "prompt": [1, 2],
+        "model": "m",
+        "temperature": 1.0,
+        "max_tokens": 6,
+        "seed": 10,
+        "ignore_eos": True,
+        "prompt": [1, 2],
         "return_token_ids": True,
-    }  # fmt: skip
+    }
     assert seen[1]["body"]["seed"] == 11 and seen[1]["headers"]["Authorization"] == "Bearer secret"
     assert measured.replies[0].token_ids == [5] * 6 and measured.tokens == 12
     counted = measured.acceptance
@@ -62,10 +67,13 @@ def test_counters_add_up_over_engines():
         f'vllm:spec_decode_num_{name}_total{{engine="{engine}"{more}}} {value}'
         for engine in (0, 1)
         for name, more, value in (
-            ("drafts", "", 4), ("draft_tokens", "", 1.2e1), ("accepted_tokens", "", 5),
-            ("accepted_tokens_per_pos", ',position="1"', 2), ("accepted_tokens_per_pos", ',position="0"', 3),
+            ("drafts", "", 4),
+            ("draft_tokens", "", 1.2e1),
+            ("accepted_tokens", "", 5),
+            ("accepted_tokens_per_pos", ',position="1"', 2),
+            ("accepted_tokens_per_pos", ',position="0"', 3),
         )
-    ]  # fmt: skip
+    ]
     counted = read_counters("\n".join(lines))
     assert (counted.drafts, counted.drafted, counted.accepted, counted.accepted_at) == (8, 24, 10, [6, 4])
     assert read_counters("vllm:num_requests_running 3\n") is None
@@ -163,9 +171,16 @@ def test_greedy_text_is_the_targets_own(drafter):
         drafter, lambda: None
     )()
     answers = decode(
-        IncrementalModel(model), prompts, [str(i) for i in range(9)], eos_ids={eos}, temperature=0, max_new_tokens=20,
-        drafter=made, num_speculative_tokens=3, batch_size=4,
-    )  # fmt: skip
+        IncrementalModel(model),
+        prompts,
+        [str(i) for i in range(9)],
+        eos_ids={eos},
+        temperature=0,
+        max_new_tokens=20,
+        drafter=made,
+        num_speculative_tokens=3,
+        batch_size=4,
+    )
     assert [answer.tokens for answer in answers] == truth
     assert [answer.finish_reason for answer in answers] == ["stop" if row[-1] == eos else "length" for row in truth]
     assert any(len(row) < 20 for row in truth) and any(len(row) == 20 for row in truth)
@@ -211,10 +226,17 @@ def test_each_token_has_its_log_probability_at_the_temperature(drafter, temperat
     model = tiny_model(layers=2, seed=4)
     prompts = prompts_of(5)
     answers = decode(
-        IncrementalModel(model), prompts, [str(i) for i in range(5)], eos_ids={7, 11, 30}, temperature=temperature,
-        max_new_tokens=17, drafter=NoisyDrafter(96, list(range(5, 60))) if drafter else None, num_speculative_tokens=3,
-        truncation=Truncation(top_p=0.9), log_probs=True,
-    )  # fmt: skip
+        IncrementalModel(model),
+        prompts,
+        [str(i) for i in range(5)],
+        eos_ids={7, 11, 30},
+        temperature=temperature,
+        max_new_tokens=17,
+        drafter=NoisyDrafter(96, list(range(5, 60))) if drafter else None,
+        num_speculative_tokens=3,
+        truncation=Truncation(top_p=0.9),
+        log_probs=True,
+    )
     for prompt, answer in zip(prompts, answers, strict=True):
         with torch.no_grad():
             logits = model(torch.tensor([[*prompt, *answer.tokens]])).logits[0, len(prompt) - 1 : -1]

@@ -24,9 +24,15 @@ def test_the_target_itself_as_drafter_is_never_rejected(temperature):
     runner = IncrementalModel(tiny_model(layers=2, eos_token_id=None))
     drafter = ModelDrafter(IncrementalModel(tiny_model(layers=2, eos_token_id=None)), 96)
     answers = decode(
-        runner, PROMPTS, list("abcd"), eos_ids=set(), temperature=temperature, max_new_tokens=21, drafter=drafter,
+        runner,
+        PROMPTS,
+        list("abcd"),
+        eos_ids=set(),
+        temperature=temperature,
+        max_new_tokens=21,
+        drafter=drafter,
         num_speculative_tokens=3,
-    )  # fmt: skip
+    )
     assert all(answer.accepted == answer.drafted == 15 and answer.forwards == 5 for answer in answers)
 
 
@@ -84,9 +90,14 @@ def test_decoding_equals_plain_decoding_and_its_replay(kind, temperature):
     open_of = {"ngram": lambda: NgramIndex, "suffix": lambda: SuffixCache().open}[kind]
     options = {"eos_ids": {2, 7, 9}, "temperature": temperature, "max_new_tokens": 23, "seed": 7}
     drafted = decode(
-        runner, prompts, ids, drafter=LookupDrafter(open_of()), num_speculative_tokens=3,
-        batch_size=5 if kind == "ngram" else 1, **options,
-    )  # fmt: skip
+        runner,
+        prompts,
+        ids,
+        drafter=LookupDrafter(open_of()),
+        num_speculative_tokens=3,
+        batch_size=5 if kind == "ngram" else 1,
+        **options,
+    )
     plain = decode(runner, prompts, ids, beyond=3, batch_size=5, **options)
     open_index = open_of()
     for prompt, with_drafts, alone in zip(prompts, drafted, plain, strict=True):

@@ -170,18 +170,29 @@ def test_an_unknown_family_runs_by_its_own_forward():
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.for_model(
-        "olmo", vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=64, eos_token_id=2,
-    )  # fmt: skip
+        "olmo",
+        vocab_size=61,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+        eos_token_id=2,
+    )
     runner = new_runner(AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval())
     assert type(runner) is RaggedModel
 
 
 def test_a_rope_that_changes_with_length_keeps_rows_below_its_change():
     rope = {
-        "rope_type": "longrope", "rope_theta": 10_000.0, "short_factor": [1.0] * 4, "long_factor": [4.0] * 4,
-        "original_max_position_embeddings": 64, "factor": 4.0,
-    }  # fmt: skip
+        "rope_type": "longrope",
+        "rope_theta": 10_000.0,
+        "short_factor": [1.0] * 4,
+        "long_factor": [4.0] * 4,
+        "original_max_position_embeddings": 64,
+        "factor": 4.0,
+    }
     model = build("phi3", "eager", rope_parameters=rope, original_max_position_embeddings=64)
     assert max_positions(model.config) == 64 == new_runner(model).max_positions
     assert max_positions(tiny_model("qwen3", layers=2).config) == 256

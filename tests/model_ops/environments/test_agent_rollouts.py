@@ -224,9 +224,14 @@ def test_an_agent_that_fails_leaves_no_grade(agent, tmp_path):
     assert not any(each.ended for how in ("gives up", "long") for each in found[how])
     assert (agent / "code").read_text() == "context_length_exceeded"
     line = 1 + AGENT.split("\n").index('        raise KeyError("a secret")')
-    assert problems == {"nothing": "asked the model nothing", "hang": "took longer than 4 s", "die": "ended its process",
-        "raise": f"raised KeyError in line {line}", "leave": "closed its connection before the answer",
-        "refused": "asked the model nothing"}  # fmt: skip
+    assert problems == {
+        "nothing": "asked the model nothing",
+        "hang": "took longer than 4 s",
+        "die": "ended its process",
+        "raise": f"raised KeyError in line {line}",
+        "leave": "closed its connection before the answer",
+        "refused": "asked the model nothing",
+    }
     values = {how: rollouts[-1].grade.value for how, rollouts in found.items()}
     assert values == dict.fromkeys(hows, None) | {"endless": 7.0, "well": 1.0, "short": 1.0, "branch": 0.5}
     assert not found["endless"][-1].ended, "more turns than are allowed"

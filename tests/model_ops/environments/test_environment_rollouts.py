@@ -136,8 +136,15 @@ def play(folder, name, texts, columns=None, *, seconds=20.0, answers=1, max_turn
     columns = columns or {}
     prompts = [SampledPrompt(f"row-{each}", "", [1], [user("q")], None, columns.get(each, {})) for each in texts]
     with EnvironmentProcesses(folder / "envs.py", name, seconds) as processes:
-        maker = EnvironmentRollouts(processes, tokenizer, RolloutLog(folder / log), more.get("progress", Progress()),
-            answers=answers, max_turns=max_turns, longest_context=more.get("longest_context", 10_000))  # fmt: skip
+        maker = EnvironmentRollouts(
+            processes,
+            tokenizer,
+            RolloutLog(folder / log),
+            more.get("progress", Progress()),
+            answers=answers,
+            max_turns=max_turns,
+            longest_context=more.get("longest_context", 10_000),
+        )
         found = maker.rollouts(prompts, list(texts), engine, seed=0)
     return dict(zip(texts, found, strict=True)), engine
 
@@ -153,12 +160,14 @@ def test_tools_are_described_by_their_hints_and_docstrings(envs):
     assert (add["name"], add["description"], fail["name"]) == ("add", "Adds a number\nto the total.", "fail")
     assert add["parameters"] == {
         "type": "object",
-        "properties": {"number": {"type": "integer", "description": "What is added"},
+        "properties": {
+            "number": {"type": "integer", "description": "What is added"},
             "times": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": 1, "description": "How often"},
             "how": {"type": "string", "enum": ["up", "down"], "default": "up"},
-            "tags": {"type": "array", "items": {"type": "string"}, "default": []}},
+            "tags": {"type": "array", "items": {"type": "string"}, "default": []},
+        },
         "required": ["number"],
-    }  # fmt: skip
+    }
     assert (about.replies, about.rewards) == (False, True)
 
 
@@ -167,18 +176,23 @@ def test_attempts_act_hear_and_are_graded(envs):
         "right": [call("add", number="2"), call("add", number=1, times=3), f"done{END}"],
         "wrong": [f"nothing{END}"],
         "mistakes": [
-            f"<tool_call>{{add}}</tool_call>{END}", call("sub", number=1), call("add", nummer=1), call("fail", how="value"),
+            f"<tool_call>{{add}}</tool_call>{END}",
+            call("sub", number=1),
+            call("add", nummer=1),
+            call("fail", how="value"),
             f"I cannot{END}",
         ],
         "two": [call("add", number=1).replace(END, "") + call("add", number=4), f"done{END}"],
-    }  # fmt: skip
+    }
     found, engine = play(envs, "Counter", texts, {each: {"goal": 5} for each in texts}, max_turns=5)
     (right,), (wrong,), (mistakes,), (two,) = found.values()
     assert [each.grade.value for each in (right, wrong, mistakes, two)] == [1.0, 0.0, 0.0, 1.0]
     assert right.grade.parts == {"score": 1.0, "total": 5.0} and all(each[0].ended for each in found.values())
     assert [sampled_text(each) for each in (right, mistakes)] == ["".join(texts["right"]), "".join(texts["mistakes"])]
-    assert [sorted(asked) for asked in engine.asked][:2] == [["mistakes:0:0", "right:0:0", "two:0:0", "wrong:0:0"],
-        ["mistakes:0:1", "right:0:1", "two:0:1"]], "attempts that go on are sampled together"  # fmt: skip
+    assert [sorted(asked) for asked in engine.asked][:2] == [
+        ["mistakes:0:0", "right:0:0", "two:0:0", "wrong:0:0"],
+        ["mistakes:0:1", "right:0:1", "two:0:1"],
+    ], "attempts that go on are sampled together"
     assert "q Count to 5.<|im_end|>" in engine.asked[0]["right:0:0"]
     heard = engine.asked[-1]["mistakes:0:4"]
     assert [part.partition(END)[0] for part in heard.split("<|im_start|>tool\n")[1:]] == [
@@ -191,16 +205,22 @@ def test_attempts_act_hear_and_are_graded(envs):
 
 
 def test_an_environment_that_fails_leaves_no_grade(envs):
-    ways = {"raise": "a tool raised KeyError in line 39", "hang": "a tool took longer than 2 s",
-        "die": "a tool ended its process", "fork": "a tool raised KeyError in line 39",
-        "bytes": "said what the chat template refuses"}  # fmt: skip
+    ways = {
+        "raise": "a tool raised KeyError in line 39",
+        "hang": "a tool took longer than 2 s",
+        "die": "a tool ended its process",
+        "fork": "a tool raised KeyError in line 39",
+        "bytes": "said what the chat template refuses",
+    }
     texts = {each: [call("fail", how=each), f"on{END}"] for each in ways} | {f"fine {n}": [f"on{END}"] for n in range(8)}
     texts |= {"reset": [f"on{END}"], "reward": [f"on{END}"]}
     texts["two slow calls"] = [call("fail", how="slow").replace(END, "") + call("fail", how="slow"), f"on{END}"]
     found, _ = play(envs, "Counter", texts, {each: {"fails": each} for each in ("reset", "reward")}, seconds=2.0)
     problems = {name: rollouts[0].grade.problem for name, rollouts in found.items()}
-    assert problems == dict.fromkeys(texts, "") | ways | {"reset": "reset raised OSError in line 12",
-        "reward": "answered a number that is not finite (NaN or infinity)"}  # fmt: skip
+    assert problems == dict.fromkeys(texts, "") | ways | {
+        "reset": "reset raised OSError in line 12",
+        "reward": "answered a number that is not finite (NaN or infinity)",
+    }
     values = {name: rollouts[0].grade.value for name, rollouts in found.items()}
     assert values == {name: None if problems[name] else 0.0 for name in texts}
     assert len(found["reset"][0].tokens) == 0 and sampled_text(found["die"][0]) == texts["die"][0]

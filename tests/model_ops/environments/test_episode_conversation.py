@@ -80,8 +80,11 @@ class Talk:
         parts = [text]
         for mark in specials:
             parts = [piece for part in parts for piece in ([part] if part in specials else split(part, mark))]
-        return [token for part in parts for token in ([specials[part]] if part in specials
-            else [t for letter in part for t in self.encoded(letter)])]  # fmt: skip
+        return [
+            token
+            for part in parts
+            for token in ([specials[part]] if part in specials else [t for letter in part for t in self.encoded(letter)])
+        ]
 
     def encoded(self, text):
         return self.tokenizer.encode(text, add_special_tokens=False)
@@ -108,13 +111,25 @@ KEPT = {
         '<|start_header_id|>ipython<|end_header_id|>\n\n"{\\"t\\": \\"one\\\\non\\"}"<|eot_id|>'
         "<|start_header_id|>assistant<|end_header_id|>\n\n",
     ),
-    "Qwen 3 without reasoning": (QWEN_3, "<|im_end|>", CALL,
-        f"\n<|im_start|>user\n<tool_response>\n{RESULT}\n</tool_response><|im_end|>\n<|im_start|>assistant\n"),
-    "Qwen 3 with reasoning": (QWEN_3, "<|im_end|>", f"<think>\none by one</think>\n{CALL}",
-        f"\n<|im_start|>user\n<tool_response>\n{RESULT}\n</tool_response><|im_end|>\n<|im_start|>assistant\n"),
-    "Mistral": (MISTRAL, "</s>", '[TOOL_CALLS][{"name":  "weather", "arguments": {"city": "London"}}]',
-        '[TOOL_RESULTS]{"content": "{\\"t\\": \\"one\\\\non\\"}", "call_id": "call00000"}[/TOOL_RESULTS]'),
-}  # fmt: skip
+    "Qwen 3 without reasoning": (
+        QWEN_3,
+        "<|im_end|>",
+        CALL,
+        f"\n<|im_start|>user\n<tool_response>\n{RESULT}\n</tool_response><|im_end|>\n<|im_start|>assistant\n",
+    ),
+    "Qwen 3 with reasoning": (
+        QWEN_3,
+        "<|im_end|>",
+        f"<think>\none by one</think>\n{CALL}",
+        f"\n<|im_start|>user\n<tool_response>\n{RESULT}\n</tool_response><|im_end|>\n<|im_start|>assistant\n",
+    ),
+    "Mistral": (
+        MISTRAL,
+        "</s>",
+        '[TOOL_CALLS][{"name":  "weather", "arguments": {"city": "London"}}]',
+        '[TOOL_RESULTS]{"content": "{\\"t\\": \\"one\\\\non\\"}", "call_id": "call00000"}[/TOOL_RESULTS]',
+    ),
+}
 
 
 @pytest.mark.parametrize("kind", KEPT)

@@ -9,8 +9,10 @@ from test_environment_rollouts import END, call, sampled_text
 from benchmarks.agents_environment import agents_python
 
 PYTHON = agents_python(make=False)
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(PYTHON is None,
-    reason="make it with `python -m benchmarks.agents_environment`")]  # fmt: skip
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(PYTHON is None, reason="make it with `python -m benchmarks.agents_environment`"),
+]
 AGENTS = '''
 import json
 import anthropic, openai

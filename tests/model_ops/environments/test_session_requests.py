@@ -29,48 +29,109 @@ OPENAI = {"store": True, "user": "u", "safety_identifier": "u", "service_tier": 
 ANSWERED = {
     "/chat/completions": EVERYWHERE
     | OPENAI
-    | {"max_tokens": 5, "max_completion_tokens": 7, "stream_options": {"include_usage": True}, "n": 1, "stop": [],
-        "logprobs": False, "top_logprobs": 0, "logit_bias": {}, "presence_penalty": 0, "frequency_penalty": 0.0,
-        "parallel_tool_calls": True, "tool_choice": "auto", "response_format": {"type": "text"}, "modalities": ["text"],
-        "audio": None, "functions": None, "prediction": {"type": "content", "content": "x"}, "verbosity": "medium",
-        "a_later_key": None},
+    | {
+        "max_tokens": 5,
+        "max_completion_tokens": 7,
+        "stream_options": {"include_usage": True},
+        "n": 1,
+        "stop": [],
+        "logprobs": False,
+        "top_logprobs": 0,
+        "logit_bias": {},
+        "presence_penalty": 0,
+        "frequency_penalty": 0.0,
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "response_format": {"type": "text"},
+        "modalities": ["text"],
+        "audio": None,
+        "functions": None,
+        "prediction": {"type": "content", "content": "x"},
+        "verbosity": "medium",
+        "a_later_key": None,
+    },
     "/responses": EVERYWHERE
     | OPENAI
-    | {"max_output_tokens": 5, "include": ["reasoning.encrypted_content"], "truncation": "auto",
-        "text": {"format": {"type": "text"}, "verbosity": "medium"}, "reasoning": {"summary": "auto"}, "background": False,
-        "max_tool_calls": 3, "tool_choice": {"type": "auto"}, "previous_response_id": None},
+    | {
+        "max_output_tokens": 5,
+        "include": ["reasoning.encrypted_content"],
+        "truncation": "auto",
+        "text": {"format": {"type": "text"}, "verbosity": "medium"},
+        "reasoning": {"summary": "auto"},
+        "background": False,
+        "max_tool_calls": 3,
+        "tool_choice": {"type": "auto"},
+        "previous_response_id": None,
+    },
     "/messages": EVERYWHERE
-    | {"system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}],
-        "tool_choice": {"type": "auto", "disable_parallel_tool_use": False}, "stop_sequences": [],
-        "thinking": {"type": "disabled"}, "speed": "fast", "cache_control": {"type": "ephemeral"}},
-}  # fmt: skip
+    | {
+        "system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}],
+        "tool_choice": {"type": "auto", "disable_parallel_tool_use": False},
+        "stop_sequences": [],
+        "thinking": {"type": "disabled"},
+        "speed": "fast",
+        "cache_control": {"type": "ephemeral"},
+    },
+}
 REFUSED = {
     "/chat/completions": {
-        "n": 2, "stop": "x", "logprobs": True, "top_logprobs": 3, "logit_bias": {"5": -100}, "presence_penalty": 2,
-        "frequency_penalty": -1, "repetition_penalty": 1.2, "parallel_tool_calls": False, "tool_choice": "required",
+        "n": 2,
+        "stop": "x",
+        "logprobs": True,
+        "top_logprobs": 3,
+        "logit_bias": {"5": -100},
+        "presence_penalty": 2,
+        "frequency_penalty": -1,
+        "repetition_penalty": 1.2,
+        "parallel_tool_calls": False,
+        "tool_choice": "required",
         "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}},
-        "modalities": ["text", "audio"], "audio": {"voice": "x", "format": "wav"}, "functions": [LOOK],
-        "function_call": {"name": "look"}, "web_search_options": {"search_context_size": "low"}, "verbosity": "low",
-        "moderation": {"model": "m"}, "max_tokens": 0, "max_completion_tokens": "7", "reasoning_effort": "high",
-        "chat_template_kwargs": {"enable_thinking": True}, "documents": [{"text": "a"}], "continue_final_message": True,
-        "add_generation_prompt": False, "enable_thinking": False, "guided_json": {"type": "object"}, "min_tokens": 5,
+        "modalities": ["text", "audio"],
+        "audio": {"voice": "x", "format": "wav"},
+        "functions": [LOOK],
+        "function_call": {"name": "look"},
+        "web_search_options": {"search_context_size": "low"},
+        "verbosity": "low",
+        "moderation": {"model": "m"},
+        "max_tokens": 0,
+        "max_completion_tokens": "7",
+        "reasoning_effort": "high",
+        "chat_template_kwargs": {"enable_thinking": True},
+        "documents": [{"text": "a"}],
+        "continue_final_message": True,
+        "add_generation_prompt": False,
+        "enable_thinking": False,
+        "guided_json": {"type": "object"},
+        "min_tokens": 5,
         "messages": [*USER, {"role": "assistant", "content": "{"}],
     },
     "/responses": {
-        "conversation": "conv_1", "prompt": {"id": "pmpt_1"}, "background": True, "previous_response_id": "resp_x",
-        "include": ["message.output_text.logprobs"], "top_logprobs": 2,
-        "context_management": [{"type": "compaction", "compact_threshold": 1000}], "parallel_tool_calls": False,
+        "conversation": "conv_1",
+        "prompt": {"id": "pmpt_1"},
+        "background": True,
+        "previous_response_id": "resp_x",
+        "include": ["message.output_text.logprobs"],
+        "top_logprobs": 2,
+        "context_management": [{"type": "compaction", "compact_threshold": 1000}],
+        "parallel_tool_calls": False,
         "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "look"}]},
-        "text": {"format": {"type": "json_object"}}, "reasoning": {"effort": "low"}, "instructions": ["s"],
-        "moderation": {"model": "m"}, "messages": USER,
+        "text": {"format": {"type": "json_object"}},
+        "reasoning": {"effort": "low"},
+        "instructions": ["s"],
+        "moderation": {"model": "m"},
+        "messages": USER,
     },
-    "/messages": {"stop_sequences": ["x"], "tool_choice": {"type": "tool", "name": "look"},
+    "/messages": {
+        "stop_sequences": ["x"],
+        "tool_choice": {"type": "tool", "name": "look"},
         "thinking": {"type": "enabled", "budget_tokens": 1024},
-        "output_config": {"format": {"type": "json_schema", "schema": {}}}, "container": "c",
+        "output_config": {"format": {"type": "json_schema", "schema": {}}},
+        "container": "c",
         "mcp_servers": [{"type": "url", "url": "http://x", "name": "x"}],
         "context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]},
-        "messages": [*USER, {"role": "assistant", "content": "{"}]},
-}  # fmt: skip
+        "messages": [*USER, {"role": "assistant", "content": "{"}],
+    },
+}
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,x"}}
 CALL = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
 PARTS = [
@@ -84,8 +145,11 @@ PARTS = [
     (
         "/chat/completions",
         {
-            "messages": [*USER,
-                {"role": "assistant", "tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "sh"}}]}, *USER]
+            "messages": [
+                *USER,
+                {"role": "assistant", "tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "sh"}}]},
+                *USER,
+            ]
         },
         "no function",
     ),
@@ -115,7 +179,7 @@ PARTS = [
         {"messages": [*USER, {"role": "assistant", "content": [{"type": "redacted_thinking", "data": "x"}]}, *USER]},
         "redacted",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.fixture
@@ -162,13 +226,17 @@ def test_tools_that_the_chat_template_does_not_write_are_refused():
 
 
 def test_the_chat_template_gets_what_it_reads_and_another_value_is_another_rollout():
-    template = QWEN_3.replace("<|im_start|>assistant\n{% endif %}",
-        "<|im_start|>assistant\n{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}")  # fmt: skip
+    template = QWEN_3.replace(
+        "<|im_start|>assistant\n{% endif %}",
+        "<|im_start|>assistant\n{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}",
+    )
     sessions = PolicySessions(tokenizer_of(template, END), longest_context=10_000, max_turns=9)
-    bodies = [("/chat/completions", {"chat_template_kwargs": {"enable_thinking": False}, "tools": None}),
+    bodies = [
+        ("/chat/completions", {"chat_template_kwargs": {"enable_thinking": False}, "tools": None}),
         ("/chat/completions", {"reasoning_effort": "none", "tools": None}),
         ("/responses", {"reasoning": {"effort": "none"}, "tools": None}),
-        ("/messages", {"thinking": {"type": "disabled"}, "tools": None})]  # fmt: skip
+        ("/messages", {"thinking": {"type": "disabled"}, "tools": None}),
+    ]
     assert [asked(sessions, *each).talk._text.endswith("</think>\n\n") for each in bodies] == [True] * 4
     assert not asked(sessions, "/messages", {"thinking": {"type": "adaptive"}, "tools": None}).talk._text.endswith(
         "</think>\n\n"

@@ -72,9 +72,11 @@ def test_a_taskset_is_played_as_it_is(taskset, tmp_path):
     texts = {"a": [f"cat{END}"], "b": [f"cat{END}"], "c": [f"Hi{END}", f"bird{END}"]}
     found = play_rows(TASKSET_CHILD, "play", records, texts, tmp_path, python=str(PYTHON), seconds=120.0)
     grades = {name: (each.grade.value, dict(each.grade.parts), each.grade.problem) for name, (each,) in found.items()}
-    assert grades == {"a": (2.0, {"same": 2.0, "turns": 1.0, "score": 2.0}, ""),
+    assert grades == {
+        "a": (2.0, {"same": 2.0, "turns": 1.0, "score": 2.0}, ""),
         "b": (0.0, {"same": 0.0, "turns": 1.0, "score": 0.0}, ""),
-        "c": (2.0, {"same": 2.0, "turns": 2.0, "score": 2.0}, "")}  # fmt: skip
+        "c": (2.0, {"same": 2.0, "turns": 2.0, "score": 2.0}, ""),
+    }
     assert sampled_text(found["c"][0]) == f"Hi{END}bird{END}", "both turns are one rollout"
 
 

@@ -121,8 +121,11 @@ def test_an_answer_that_lacks_a_part_which_another_answer_to_its_prompt_has_gets
         with Grader(GraderSettings.model_validate({"parts": parts, "combine": combine}), "grader") as grader:
             found = grader.grade(asked)
         assert [[grade.value for grade in of_group] for of_group in found] == [
-            [None, value], [1.0, 0.0], [None, None], [None, None],
-        ], "a part that applies to none of the answers is left out; one that fails on an answer applies to it"  # fmt: skip
+            [None, value],
+            [1.0, 0.0],
+            [None, None],
+            [None, None],
+        ], "a part that applies to none of the answers is left out; one that fails on an answer applies to it"
         assert found[0][0] == Grade(None, {"right": 1.0}), "no failure, and the part that it has is kept"
         assert found[3][1].problem == "lax: raised ZeroDivisionError in line 2"
 
@@ -193,8 +196,10 @@ def test_a_judge_grades_by_wins_and_losses_in_both_orders():
         return "tie" if first[0] == second[0] else "A" if first > second else "B"
 
     with judge_server(prefers(better)) as (address, seen):
-        assert grades(judge_of(address), group("c", "a", "b", "a"),
-            group("b1", "b2", "b1", "b1")) == [[1.0, -2 / 3, 1 / 3, -2 / 3], [0.0, 0.0, 0.0, 0.0]]  # fmt: skip
+        assert grades(judge_of(address), group("c", "a", "b", "a"), group("b1", "b2", "b1", "b1")) == [
+            [1.0, -2 / 3, 1 / 3, -2 / 3],
+            [0.0, 0.0, 0.0, 0.0],
+        ]
         assert len(seen) == 2 * (5 + 3), "equal texts are not asked about"
 
 
@@ -281,9 +286,13 @@ def test_settings_say_what_is_wrong():
 def test_math_equality(monkeypatch):
     pytest.importorskip("math_verify")
     monkeypatch.setattr("model_ops.graders.functions.WORKERS", 1)  # importing it takes seconds
-    asked = [group(r"so \boxed{\frac{1}{2}}", r"$\frac{1}{3}$", r"\boxed{9^{9^{9^9}}}", answer="0.5"),
-        group("4", answer=" "), group("Paris", answer="Paris"), group("$1 + x$", "1", answer="x + 1"),
-        group(r"$2\pi$", "2", answer=r"2\pi")]  # fmt: skip
+    asked = [
+        group(r"so \boxed{\frac{1}{2}}", r"$\frac{1}{3}$", r"\boxed{9^{9^{9^9}}}", answer="0.5"),
+        group("4", answer=" "),
+        group("Paris", answer="Paris"),
+        group("$1 + x$", "1", answer="x + 1"),
+        group(r"$2\pi$", "2", answer=r"2\pi"),
+    ]
     settings = {"parts": {"right": {"by": "math", "seconds": 2}}}
     with Grader(GraderSettings.model_validate(settings), "grader") as grader:
         ((half, third, endless), (nothing,), (words,), *formulas) = grader.grade(asked)
@@ -294,8 +303,10 @@ def test_math_equality(monkeypatch):
 
 
 def test_language_is_that_of_the_part_or_of_the_row():
-    german, english = ("Das ist eine Antwort auf Deutsch, und sie ist lang genug.",
-        "This is an answer, and it is long enough to tell.")  # fmt: skip
+    german, english = (
+        "Das ist eine Antwort auf Deutsch, und sie ist lang genug.",
+        "This is an answer, and it is long enough to tell.",
+    )
     assert grades("language", group(german, english, "4", language="de"), group(german)) == [[1.0, 0.0, None], [None]]
     assert grades({"parts": {"a": {"by": "language", "language": "en"}}}, group(german, english)) == [[0.0, 1.0]]
 
@@ -334,8 +345,11 @@ def test_a_ranking_asks_twice_for_a_group_in_opposite_orders():
     with judge_server(answer) as (address, seen):
         settings = {"parts": {"best": {"by": "ranking", "judge": {"base_url": address, "model": "j"}}}}
         assert grades(settings, group("b", "a", "d", "c"), group("x1", "x2", "x3"), group("a", "a"), group("a")) == [
-            [1 / 3, 1.0, -1.0, -1 / 3], [0.0, 0.0, 0.0], [0.0, 0.0], [None],
-        ]  # fmt: skip
+            [1 / 3, 1.0, -1.0, -1 / 3],
+            [0.0, 0.0, 0.0],
+            [0.0, 0.0],
+            [None],
+        ]
         assert len(seen) == 6
 
 

@@ -115,8 +115,13 @@ def test_what_cannot_be_had_is_refused_when_the_file_is_read(tmp_path, grader, s
 
 
 def test_a_score_model_is_asked_at_the_recipes_server(tmp_path):
-    grader = {"type": "score_model", "model": "theirs", "range": [0, 10], "sampling_params": {"temperature": 0.5},
-        "input": [{"role": "user", "content": "Score {{sample.output_text}} for {{item.n}}"}]}  # fmt: skip
+    grader = {
+        "type": "score_model",
+        "model": "theirs",
+        "range": [0, 10],
+        "sampling_params": {"temperature": 0.5},
+        "input": [{"role": "user", "content": "Score {{sample.output_text}} for {{item.n}}"}],
+    }
 
     def answer(body, number):
         asked = body["messages"][0]["content"]

@@ -20,11 +20,14 @@ def load_adapter(model, directory, kind=LoraLinear):
     add_adapters(
         model,
         LoraSettings(
-            rank=config["r"], alpha=config["lora_alpha"], dropout=config["lora_dropout"], rslora=config["use_rslora"],
+            rank=config["r"],
+            alpha=config["lora_alpha"],
+            dropout=config["lora_dropout"],
+            rslora=config["use_rslora"],
             targets=names,
         ),
         kind=kind,
-    )  # fmt: skip
+    )
     with torch.no_grad():
         for name, layer in {**adapted_layers(model), **_wrapped(adapted_parameters(model))}.items():
             for part, matrix in zip(PARTS, _matrices(layer), strict=True):

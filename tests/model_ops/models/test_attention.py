@@ -244,9 +244,15 @@ LENGTHS = [5, 70, 1, 33, 90, 34, 64, 3]
 def models():
     torch.manual_seed(3)
     config = {
-        "vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
-        "head_dim": 8, "intermediate_size": 48, "max_position_embeddings": 256,
-    }  # fmt: skip
+        "vocab_size": 61,
+        "hidden_size": 32,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "intermediate_size": 48,
+        "max_position_embeddings": 256,
+    }
     packed = Qwen3ForCausalLM(Qwen3Config(**config, attn_implementation="packed"))
     plain = Qwen3ForCausalLM(Qwen3Config(**config, attn_implementation="sdpa"))
     with torch.no_grad():

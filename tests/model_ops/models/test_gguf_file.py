@@ -101,9 +101,13 @@ def test_rotary_factors_of_llama_3_are_transformers_own(tmp_path):
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     rope = {
-        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_theta": 500_000.0,
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "rope_theta": 500_000.0,
         "original_max_position_embeddings": 64,
-    }  # fmt: skip
+    }
     write_target(
         tmp_path / "m", layers=2, model_type="llama", hidden_size=64, intermediate_size=64, head_dim=16, rope_parameters=rope
     )
@@ -142,9 +146,15 @@ def test_yarn_is_that_of_transformers(more, kind, tmp_path):
 
     width = 128 if kind == "qwen3" else 16
     write_target(
-        tmp_path, layers=1, model_type=kind, hidden_size=64, intermediate_size=64, head_dim=width, max_position_embeddings=192,
+        tmp_path,
+        layers=1,
+        model_type=kind,
+        hidden_size=64,
+        intermediate_size=64,
+        head_dim=width,
+        max_position_embeddings=192,
         rope_parameters={**YARN, **more},
-    )  # fmt: skip
+    )
     write_gguf(tmp_path, tmp_path / gguf_file.FILE)
     fields = gguf.GGUFReader(tmp_path / gguf_file.FILE).fields
     assert fields[f"{kind}.rope.scaling.type"].contents() == "yarn"
@@ -156,9 +166,13 @@ def test_yarn_is_that_of_transformers(more, kind, tmp_path):
 
 def test_linear_scaling_is_written_as_its_factor(tmp_path):
     write_target(
-        tmp_path, layers=1, model_type="llama", hidden_size=64, intermediate_size=64,
+        tmp_path,
+        layers=1,
+        model_type="llama",
+        hidden_size=64,
+        intermediate_size=64,
         rope_parameters={"rope_type": "linear", "factor": 2.5, "rope_theta": 1e4},
-    )  # fmt: skip
+    )
     write_gguf(tmp_path, tmp_path / gguf_file.FILE)
     fields = gguf.GGUFReader(tmp_path / gguf_file.FILE).fields
     found = {name.removeprefix("llama.rope."): field.contents() for name, field in fields.items() if ".rope." in name}

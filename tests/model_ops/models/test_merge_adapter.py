@@ -18,7 +18,11 @@ EVERY_LAYER = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "
 KINDS = {
     "lora": LoraConfig(r=4, lora_alpha=8, target_modules=EVERY_LAYER, task_type="CAUSAL_LM"),
     "ranks per layer": LoraConfig(
-        r=4, target_modules=EVERY_LAYER, rank_pattern={"q_proj": 2}, alpha_pattern={"q_proj": 32}, use_rslora=True,
+        r=4,
+        target_modules=EVERY_LAYER,
+        rank_pattern={"q_proj": 2},
+        alpha_pattern={"q_proj": 32},
+        use_rslora=True,
         task_type="CAUSAL_LM",
     ),
     "dora": LoraConfig(r=4, target_modules=["q_proj", "down_proj"], use_dora=True, task_type="CAUSAL_LM"),
@@ -31,7 +35,7 @@ KINDS = {
         r=4, target_modules=["q_proj", "embed_tokens"], ensure_weight_tying=True, task_type="CAUSAL_LM"
     ),
     "ia3": IA3Config(target_modules=["k_proj", "down_proj"], feedforward_modules=["down_proj"], task_type="CAUSAL_LM"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture

@@ -54,9 +54,12 @@ def imported(folder, wanted, exact=True):
     assert found.keys() == wanted.keys() and "quantization_config" not in (output / "config.json").read_text()
     for key, value in wanted.items():
         torch.testing.assert_close(
-            found[key].float(), value.to(found[key].dtype).float(), rtol=0 if exact else 1e-2, atol=0 if exact else 1e-3,
+            found[key].float(),
+            value.to(found[key].dtype).float(),
+            rtol=0 if exact else 1e-2,
+            atol=0 if exact else 1e-3,
             msg=key,
-        )  # fmt: skip
+        )
     assert size <= numbers["dequantized_bytes"] == (output / "model.safetensors").stat().st_size < size + 100_000
     load_model(output)
 
@@ -245,9 +248,17 @@ def test_what_the_library_writes_is_read(tmp_path, tokenizer, preset):
 
     quantization = QuantizationConfig(config_groups={"group_0": scheme}, format=form.value).model_dump(mode="json")
     wanted = rewritten(
-        tmp_path / "base", "llama", tokenizer, quantization, change, hidden_size=128, intermediate_size=256, head_dim=32,
-        num_attention_heads=4, num_key_value_heads=4,
-    )  # fmt: skip
+        tmp_path / "base",
+        "llama",
+        tokenizer,
+        quantization,
+        change,
+        hidden_size=128,
+        intermediate_size=256,
+        head_dim=32,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+    )
     imported(tmp_path / "base", wanted, exact=preset != "NVFP4")  # the library decompresses these in bfloat16 steps
 
 

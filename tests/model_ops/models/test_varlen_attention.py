@@ -119,9 +119,16 @@ def test_on_cuda_the_kernel_equals_the_cpu_path(monkeypatch, head_dim, window, w
 def test_on_cuda_a_packed_model_under_autocast_takes_the_kernel(monkeypatch, family):
     """The whole model, whose rotary positions return float32 queries and keys, gives the CPU's float32 loss gradients."""
     shape = {
-        "vocab_size": 64, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-        "head_dim": 32, "intermediate_size": 64, "max_position_embeddings": 128, "attn_implementation": "packed",
-    }  # fmt: skip
+        "vocab_size": 64,
+        "hidden_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "intermediate_size": 64,
+        "max_position_embeddings": 128,
+        "attn_implementation": "packed",
+    }
     torch.manual_seed(0)
     model = (
         Qwen3ForCausalLM(Qwen3Config(**shape))

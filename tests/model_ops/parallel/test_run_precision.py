@@ -68,12 +68,16 @@ def test_a_stopped_training_continues_in_its_precision_and_its_metrics_say_so(
                     "output": str(tmp_path / name),
                     "inputs": {"model": str(tiny_model), "dataset": str(chats)},
                     "settings": {
-                        "steps": 4, "learning_rate": 1e-2, "tokens_per_step": 128, "max_length": 64, "checkpoint_every": 2,
+                        "steps": 4,
+                        "learning_rate": 1e-2,
+                        "tokens_per_step": 128,
+                        "max_length": 64,
+                        "checkpoint_every": 2,
                     },
                     "threads": torch.get_num_threads(),
                 }
             )
-        )  # fmt: skip
+        )
         return path
 
     def losses(name):
@@ -131,9 +135,14 @@ print(json.dumps({path.stem: json.loads(path.read_text()) for path in root.glob(
 def test_unlike_machines_of_a_mesh_agree(tmp_path):
     half, full = "bfloat16", "float32"
     cases = [
-        (None, half, half), (None, full, full), (None, half, full), (None, full, half), (half, full, full), (full, half, half),
+        (None, half, half),
+        (None, full, full),
+        (None, half, full),
+        (None, full, half),
+        (half, full, full),
+        (full, half, half),
         (half, full, half),
-    ]  # fmt: skip
+    ]
     (tmp_path / "runs").mkdir()
     found = forked_script(MESH, [tmp_path / "runs", json.dumps(cases)], tmp_path)
     agreed = [half, full, full, full, half, full, half]

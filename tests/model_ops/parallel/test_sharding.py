@@ -120,9 +120,17 @@ SHAPES = {Q: (128, 128), K: (32, 128), OUT: (128, 128)}
 )
 def test_every_parameter_of_every_architecture_has_logical_axes(kind):
     fields = {
-        "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4, "head_dim": 8,
-        "num_key_value_heads": 2, "vocab_size": 96, "num_experts": 4, "num_local_experts": 4, "attention_bias": True,
-    }  # fmt: skip
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "head_dim": 8,
+        "num_key_value_heads": 2,
+        "vocab_size": 96,
+        "num_experts": 4,
+        "num_local_experts": 4,
+        "attention_bias": True,
+    }
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **fields))
     for name, parameter in model.named_parameters():
@@ -166,9 +174,15 @@ def test_expert_parallel_needs_experts():
 @pytest.mark.parametrize(("kind", "name"), [("qwen2_moe", "shared_expert"), ("phi3", "qkv_proj"), ("olmo2", "q_norm")])
 def test_tensor_parallel_of_what_it_does_not_know_is_refused(kind, name):
     fields = {
-        "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 96,
-        "num_key_value_heads": 2, "num_experts": 4, "pad_token_id": 0,
-    }  # fmt: skip
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "vocab_size": 96,
+        "num_key_value_heads": 2,
+        "num_experts": 4,
+        "pad_token_id": 0,
+    }
     config = AutoConfig.for_model(kind, **fields)
     with torch.device("meta"):
         shapes = {name: value.shape for name, value in AutoModelForCausalLM.from_config(config).named_parameters()}

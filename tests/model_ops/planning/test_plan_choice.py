@@ -48,10 +48,20 @@ def needs(method="full", billions=8.0, length=4_096, per_step=131_072, **changes
     block = int(billions * 1e9 / 32)
     trace = lambda tokens, checkpointing, tp: Line(KEPT[checkpointing] * tokens // tp)  # noqa: E731
     made = Needs(
-        name="m", method=method, counts=WeightCounts(32, block, block, 0, adapters=block // 200), hidden=2_048, heads=32,
-        kv_heads=8, max_length=length, tokens_per_step=per_step, trace=trace, flops_per_token=6e9 * billions,
-        attention_flops=0.4e9 * billions, moved_bytes=5e6 * billions, forward_share=1 / 3,
-    )  # fmt: skip
+        name="m",
+        method=method,
+        counts=WeightCounts(32, block, block, 0, adapters=block // 200),
+        hidden=2_048,
+        heads=32,
+        kv_heads=8,
+        max_length=length,
+        tokens_per_step=per_step,
+        trace=trace,
+        flops_per_token=6e9 * billions,
+        attention_flops=0.4e9 * billions,
+        moved_bytes=5e6 * billions,
+        forward_share=1 / 3,
+    )
     return replace(made, **changes)
 
 
@@ -191,10 +201,18 @@ def small(millions, layers, hidden, heads, length, per_step):
     block = int(millions * 1e6 / layers)
     trace = lambda tokens, checkpointing, tp: Line(hidden * 40 * tokens // tp)  # noqa: E731
     return needs(
-        counts=WeightCounts(layers, block, block, 0), hidden=hidden, heads=heads, kv_heads=min(8, heads), length=length,
-        per_step=per_step, trace=trace, flops_per_token=6e6 * millions, attention_flops=0.4e6 * millions,
-        moved_bytes=5e3 * millions, name="small",
-    )  # fmt: skip
+        counts=WeightCounts(layers, block, block, 0),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=min(8, heads),
+        length=length,
+        per_step=per_step,
+        trace=trace,
+        flops_per_token=6e6 * millions,
+        attention_flops=0.4e6 * millions,
+        moved_bytes=5e3 * millions,
+        name="small",
+    )
 
 
 @pytest.mark.parametrize("count", [2, 4, 8, 16])

@@ -134,9 +134,15 @@ def test_the_line_between_two_traces_agrees_with_a_trace():
 
 def test_operations_a_token_of_an_8b_model():
     llama = AutoConfig.for_model(
-        "llama", hidden_size=4096, intermediate_size=14336, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8,
-        vocab_size=128256, tie_word_embeddings=False,
-    )  # fmt: skip
+        "llama",
+        hidden_size=4096,
+        intermediate_size=14336,
+        num_hidden_layers=32,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        vocab_size=128256,
+        tie_word_embeddings=False,
+    )
     assert needs_of(llama, Training("lora", 4_096, 65_536), "8B").flops_per_token == pytest.approx(33.5e9, rel=0.02)
     assert needs_of(llama, Training("full", 8_192, 65_536), "8B").flops_per_token == pytest.approx(51e9, rel=0.02)
     assert count_weights(llama).all == pytest.approx(8.03e9, rel=0.001)

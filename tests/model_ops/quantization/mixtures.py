@@ -10,13 +10,16 @@ WIDTHS = {"vocab_size": 300, "hidden_size": 64, "intermediate_size": 64, "moe_in
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2}
 LATENT = {**OWN["deepseek_v3"], **WIDTHS, "q_lora_rank": 32, "kv_lora_rank": 32, "v_head_dim": 8}
 MIXTURES = {
-    "mixtral": {**OWN["mixtral"], **WIDTHS}, "qwen3_moe": {**OWN["qwen3_moe"], **WIDTHS},
+    "mixtral": {**OWN["mixtral"], **WIDTHS},
+    "qwen3_moe": {**OWN["qwen3_moe"], **WIDTHS},
     "glm4_moe": {**OWN["glm4_moe"], **WIDTHS, "head_dim": 16},
-    "qwen3_next": {**OWN["qwen3_next"], **WIDTHS, "shared_expert_intermediate_size": 32}, "deepseek_v3": LATENT,
+    "qwen3_next": {**OWN["qwen3_next"], **WIDTHS, "shared_expert_intermediate_size": 32},
+    "deepseek_v3": LATENT,
     "deepseek_v2": {**LATENT, "topk_method": "greedy"},
-    "qwen2_moe": {**EXPERTS, **WIDTHS, "shared_expert_intermediate_size": 32}, "olmoe": {**EXPERTS, **WIDTHS},
+    "qwen2_moe": {**EXPERTS, **WIDTHS, "shared_expert_intermediate_size": 32},
+    "olmoe": {**EXPERTS, **WIDTHS},
     "hunyuan_v1_moe": {"num_experts": 4, "moe_topk": 2, "head_dim": 16, **WIDTHS},
-}  # fmt: skip
+}
 """model_type -> config values; COMMON gives the others."""
 
 

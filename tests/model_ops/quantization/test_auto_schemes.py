@@ -68,9 +68,12 @@ def place(tmp_path_factory):
 
 def job(place, output, **settings):
     given = {
-        "scheme": "auto", "budget": 0.5, "candidates": ["w4a16_g32", "w8a16_channel", "float"], "calibration_rows": 20,
+        "scheme": "auto",
+        "budget": 0.5,
+        "candidates": ["w4a16_g32", "w8a16_channel", "float"],
+        "calibration_rows": 20,
         "calibration_length": 64,
-    }  # fmt: skip
+    }
     return Job(
         operation="quantize",
         output=output,

@@ -59,10 +59,14 @@ def run(place, output, **settings):
     given = {
         "scheme": "w4a16_g32",
         "distil": {
-            "enabled": True, "steps": 12, "learning_rate": 1e-3, "tokens_per_step": 512, "max_length": 256,
+            "enabled": True,
+            "steps": 12,
+            "learning_rate": 1e-3,
+            "tokens_per_step": 512,
+            "max_length": 256,
             "precision": "float32",
         },
-    }  # fmt: skip
+    }
     return run_job(quantize, output, {"model": place / "float", "dataset": place / "dataset"}, **given, **settings)
 
 
@@ -109,10 +113,14 @@ def test_a_stopped_training_continues_to_the_same_files(place, tmp_path):
     settings = {
         "scheme": "w8a8",
         "distil": {
-            "enabled": True, "steps": 8, "learning_rate": 1e-3, "tokens_per_step": 512, "max_length": 256,
+            "enabled": True,
+            "steps": 8,
+            "learning_rate": 1e-3,
+            "tokens_per_step": 512,
+            "max_length": 256,
             "checkpoint_every": 2,
         },
-    }  # fmt: skip
+    }
     job = Job(
         operation="quantize",
         output=tmp_path / "stopped",

@@ -117,15 +117,24 @@ def test_layers_are_grouped_as_servers_join_them():
     names = [
         f"model.layers.0.{name}"
         for name in (
-            "mlp.up_proj", "self_attn.v_proj", "self_attn.o_proj", "self_attn.q_proj", "mlp.gate_proj", "self_attn.k_proj",
-            "mlp.experts.1.w3", "mlp.experts.1.w1",
+            "mlp.up_proj",
+            "self_attn.v_proj",
+            "self_attn.o_proj",
+            "self_attn.q_proj",
+            "mlp.gate_proj",
+            "self_attn.k_proj",
+            "mlp.experts.1.w3",
+            "mlp.experts.1.w1",
         )
-    ]  # fmt: skip
+    ]
     groups = fused_layers(names)
     assert sorted(itertools.chain(*groups)) == sorted(names)
     assert [[name.rpartition(".")[2] for name in group] for group in groups] == [
-        ["gate_proj", "up_proj"], ["q_proj", "k_proj", "v_proj"], ["o_proj"], ["w1", "w3"],
-    ]  # fmt: skip
+        ["gate_proj", "up_proj"],
+        ["q_proj", "k_proj", "v_proj"],
+        ["o_proj"],
+        ["w1", "w3"],
+    ]
     assert len(fused_layers(["a.0.q_proj", "a.1.q_proj"])) == 2
 
 

@@ -88,9 +88,14 @@ class Int8WeightLinear(QuantizedLinear):
 
 
 W8A16 = Scheme(
-    name="w8a16", title="int8 W8A16", format="naive-quantized", weights=Precision(8, "int", "channel"), activations=None,
-    stored=weight_only, load_layer=lambda: Int8WeightLinear,
-)  # fmt: skip
+    name="w8a16",
+    title="int8 W8A16",
+    format="naive-quantized",
+    weights=Precision(8, "int", "channel"),
+    activations=None,
+    stored=weight_only,
+    load_layer=lambda: Int8WeightLinear,
+)
 
 
 @pytest.fixture

@@ -55,8 +55,10 @@ def test_real_templates_teach_what_a_server_would_have_said(kind):
 
 def test_reasoning_is_learnt_in_the_templates_own_place_and_left_out_of_later_contexts():
     template = THINKS.replace("ASKED", "")
-    assert [text for _, text in said(template, TALK)] == ["<think>\nbecause\n</think>\n\n1<|im_end|>",
-        "<think>\n\n</think>\n\n2<|im_end|>"]  # fmt: skip
+    assert [text for _, text in said(template, TALK)] == [
+        "<think>\nbecause\n</think>\n\n1<|im_end|>",
+        "<think>\n\n</think>\n\n2<|im_end|>",
+    ]
     assert "because" not in said(template, TALK)[1][0]
     texts, counts = learnt(template, TALK)
     assert len(texts) == 2 and counts.contexts == 2, "the second prompt does not repeat the reasoning"
@@ -155,9 +157,12 @@ def test_old_function_calls_are_tool_calls():
     path = (
         "{% for m in messages %}{{ m.role + ':' + m.content }}{{ m.tool_calls[0].function.name if m.tool_calls }}|{% endfor %}"
     )
-    old = [user("weather?"),
+    old = [
+        user("weather?"),
         {"role": "assistant", "content": None, "function_call": {"name": "weather", "arguments": "{}"}},
-        {"role": "function", "name": "weather", "content": "4"}, answer("cold")]  # fmt: skip
+        {"role": "function", "name": "weather", "content": "4"},
+        answer("cold"),
+    ]
     tokenizer = tokenizer_of(path)
     assert ChatTemplate.of(tokenizer).prompt(Row("row", old), 3) == "user:weather?|assistant:weather|tool:4|"
 
@@ -256,8 +261,10 @@ def test_what_cannot_be_taught_is_named(message, reason):
 def test_thoughts_that_the_template_cannot_teach_are_named(message, reason):
     with pytest.raises(Unrenderable, match=reason):
         said(PLAIN, [user("one"), message])
-    assert (said(THINKS.replace("ASKED", ""), [user("one"), answer("", reasoning="hm")])[0][1]
-        == "<think>\nhm\n</think>\n\n<|im_end|>")  # fmt: skip
+    assert (
+        said(THINKS.replace("ASKED", ""), [user("one"), answer("", reasoning="hm")])[0][1]
+        == "<think>\nhm\n</think>\n\n<|im_end|>"
+    )
 
 
 ONE_CALL = PLAIN.replace("m.content", "m.content ~ (m.tool_calls[0].function | tojson if m.tool_calls else '')")
@@ -297,10 +304,13 @@ def served(tokenizer, prompt, said, reason="stop"):
     """The log of one answer."""
     return ServedTokens(
         {
-            "i1": {"prompt_token_ids": tokenizer.encode(prompt), "completion_token_ids": tokenizer.encode(said),
-                "finish_reason": reason}
+            "i1": {
+                "prompt_token_ids": tokenizer.encode(prompt),
+                "completion_token_ids": tokenizer.encode(said),
+                "finish_reason": reason,
+            }
         }
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,16 @@ TEMPLATE = (
 
 @pytest.fixture
 def dataset(tmp_path):
-    rows = [[user("<b>one</b>"), answer("1")], [{"role": "system", "content": "s"}, user("two"), answer("2")],
-        [user("three"), answer("3", weight=0)], [user("four"), answer("4"), user("five"), answer("5")]]  # fmt: skip
-    pq.write_table(pa.table({"row_id": [f"row-{n}" for n in range(4)], "messages": [json.dumps(row) for row in rows]}),
-        tmp_path / "train.parquet")  # fmt: skip
+    rows = [
+        [user("<b>one</b>"), answer("1")],
+        [{"role": "system", "content": "s"}, user("two"), answer("2")],
+        [user("three"), answer("3", weight=0)],
+        [user("four"), answer("4"), user("five"), answer("5")],
+    ]
+    pq.write_table(
+        pa.table({"row_id": [f"row-{n}" for n in range(4)], "messages": [json.dumps(row) for row in rows]}),
+        tmp_path / "train.parquet",
+    )
     return tmp_path
 
 

@@ -36,8 +36,10 @@ def marked(tokenizer, messages, budget, **row):
     texts = []
     for document in documents:
         ends = [0, *(1 + np.flatnonzero(np.diff(document.targets))), len(document)]
-        pieces = [(document.targets[start], tokenizer.decode(document.input_ids[start:end])) for start,
-            end in itertools.pairwise(ends)]  # fmt: skip
+        pieces = [
+            (document.targets[start], tokenizer.decode(document.input_ids[start:end]))
+            for start, end in itertools.pairwise(ends)
+        ]
         texts.append("".join(f"{{{text}}}" if is_learnt else text for is_learnt, text in pieces))
     return texts, counted, counts
 
@@ -67,8 +69,10 @@ def test_each_turn_counts_by_itself():
     tokenizer = tokenizer_of(THINKS)
     talk = [user("a"), answer("1", reasoning="long enough"), user("b"), answer("2"), user("c"), answer("3", reasoning="no")]
     texts, counted, _ = marked(tokenizer, [*talk, user("d"), LONG], 5)
-    assert [text[text.rindex("<think>") :] for text in texts] == ["<think>\nlong{\n</think>}\n\n1{<|im_end|>}",
-        "<think>\nbeca{\n</think>}\n\n12{<|im_end|>}"]  # fmt: skip
+    assert [text[text.rindex("<think>") :] for text in texts] == [
+        "<think>\nlong{\n</think>}\n\n1{<|im_end|>}",
+        "<think>\nbeca{\n</think>}\n\n12{<|im_end|>}",
+    ]
     assert texts[1].count("{") == 2 and (counted.reasoning_answers, counted.closed_answers) == (3, 2)
 
 

@@ -196,8 +196,14 @@ def test_kernels_that_take_no_float32_keep_the_dtype_of_the_weights(monkeypatch,
 
 def test_the_quantile_grows_with_the_requests():
     assert [round(tail_quantile(number), 3) for number in (1, 8, 10, 50, 64, 500, 10_000)] == [
-        0.5, 0.5, 0.5, 0.9, 0.922, 0.99, 0.99,
-    ]  # fmt: skip
+        0.5,
+        0.5,
+        0.5,
+        0.9,
+        0.922,
+        0.99,
+        0.99,
+    ]
 
 
 @pytest.mark.parametrize("number", [8, 64, 200])

@@ -137,13 +137,18 @@ def test_gradients_are_those_of_the_dense_model(material):
     expected = sum(
         (
             block_by_definition(
-                model, runner.embedding, target.lm_head.weight, rows[[0, 2][row]].ids, batch.captured[row].float(),
-                rows[[0, 2][row]].start + entry, 3,
+                model,
+                runner.embedding,
+                target.lm_head.weight,
+                rows[[0, 2][row]].ids,
+                batch.captured[row].float(),
+                rows[[0, 2][row]].start + entry,
+                3,
             )
             * drawn[number]
         ).sum()
         for number, (row, entry) in enumerate(where)
-    )  # fmt: skip
+    )
     theirs = torch.autograd.grad(expected, parameters.values())
     model.state_dict = state
     for name, one, other in zip(parameters, ours, theirs, strict=True):
@@ -366,9 +371,15 @@ def test_more_drafts_than_a_block_holds_are_refused():
     model = tiny_dflash(runner)
     with pytest.raises(ModelError, match="blocks of 3 drafts"):
         decode(
-            runner, [[3, 4]], ["r"], eos_ids=set(), temperature=0, max_new_tokens=4, drafter=model.drafter(),
+            runner,
+            [[3, 4]],
+            ["r"],
+            eos_ids=set(),
+            temperature=0,
+            max_new_tokens=4,
+            drafter=model.drafter(),
             num_speculative_tokens=4,
-        )  # fmt: skip
+        )
 
 
 REFUSED = {

@@ -9,9 +9,11 @@ from tests.model_ops.flash_by_definition import FlashByDefinition
 
 BEFORE, WINDOWS = [6, 0, 11, 3, 40, 4], [5, 9, 1, 0, 30, 7]
 PATHS = {
-    "explicit": (512, 1 << 21), "explicit, one query at a time": (512, 60), "the CPU's kernel": (0, 1 << 21),
+    "explicit": (512, 1 << 21),
+    "explicit, one query at a time": (512, 60),
+    "the CPU's kernel": (0, 1 << 21),
     "both": (30, 1 << 21),
-}  # fmt: skip
+}
 
 
 def streams(heads, kv_heads, steps, head_dim=16, dtype=torch.float32, seed=0):

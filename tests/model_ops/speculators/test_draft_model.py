@@ -43,14 +43,21 @@ def test_a_new_architecture_is_one_file_and_one_line(tmp_path):
     write_dataset(place / "dataset", rows=6)
     run_job(generate, place / "answers", {"target": place / "target", "dataset": place / "dataset"}, max_new_tokens=8)
     done = subprocess.run(
-        [sys.executable, "-P", HERE / "use_toy.py", place], cwd=copy, capture_output=True, text=True,
+        [sys.executable, "-P", HERE / "use_toy.py", place],
+        cwd=copy,
+        capture_output=True,
+        text=True,
         env={**os.environ, "PYTHONPATH": str(copy)},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, process_report(done)
     found = json.loads((place / "found.json").read_text())
     assert (found["settings"], found["kind"], found["class"], found["layers"], found["steps"]) == (
-        "ToySettings", "toy", "Toy", 2, 3,
-    )  # fmt: skip
+        "ToySettings",
+        "toy",
+        "Toy",
+        2,
+        3,
+    )
     assert found["problems"] == [] and 1 <= found["tau"] <= 3
     assert "toy_layers is set, but architecture is eagle3 and only toy has it" in found["refused"]
     assert found["explained"] and found["in_schema"]

@@ -88,9 +88,15 @@ def as_speculators_writes(model, folder, **flags):
     }
     save_file(weights, folder / "model.safetensors")
     raw = {
-        "draft_vocab_size": 96, "fc_norm": False, "norm_output": True, "norm_before_fc": True, "norm_before_residual": True,
-        "transformer_layer_config": {"num_hidden_layers": 1}, "eagle_aux_hidden_state_layer_ids": list(LAYERS), **flags,
-    }  # fmt: skip
+        "draft_vocab_size": 96,
+        "fc_norm": False,
+        "norm_output": True,
+        "norm_before_fc": True,
+        "norm_before_residual": True,
+        "transformer_layer_config": {"num_hidden_layers": 1},
+        "eagle_aux_hidden_state_layer_ids": list(LAYERS),
+        **flags,
+    }
     (folder / "config.json").write_text(json.dumps(raw))
     return folder
 

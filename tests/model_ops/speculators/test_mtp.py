@@ -142,11 +142,14 @@ def place(tmp_path_factory):
     (root / "checkpoint/config.json").write_text(
         json.dumps(
             {
-                **config, "model_type": "mimo", "architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1,
+                **config,
+                "model_type": "mimo",
+                "architectures": ["MiMoForCausalLM"],
+                "num_nextn_predict_layers": 1,
                 "auto_map": {"AutoConfig": "configuration_mimo.MiMoConfig"},
             }
         )
-    )  # fmt: skip
+    )
     imported(root / "checkpoint", root / "base")
     for name, beside in (("target", True), ("alone", False)):
         run_job(quantize, root / name, {"model": root / "base"}, mtp_layer=beside)
@@ -205,9 +208,14 @@ def test_it_learns_all_its_steps_and_is_written_as_vllm_loads_it(place, tmp_path
 def test_going_on_from_a_previous_one(place, tmp_path):
     run(place, tmp_path / "first", steps=3)
     run(
-        place, tmp_path / "second", {"previous": tmp_path / "first"}, steps=1, learning_rate=1e-12, continue_from="last",
+        place,
+        tmp_path / "second",
+        {"previous": tmp_path / "first"},
+        steps=1,
+        learning_rate=1e-12,
+        continue_from="last",
         previous_share=1,
-    )  # fmt: skip
+    )
     first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("first", "second"))
     assert all(torch.equal(first[name], second[name]) for name in first)
     with pytest.raises(ModelError, match="give it as continue_from"):

@@ -82,9 +82,14 @@ def the_cases():
     far = torch.tensor([[-6.0, 2, 1, 0, 1, 2]], dtype=torch.float64).repeat(4, 1)
     spike = torch.zeros_like(far).index_fill_(1, torch.tensor(0), 0.999)
     return [
-        ("truncated", logits, truncated, labels), ("sharp", 4 * logits, truncated, labels), ("one-hot", logits, one_hot, labels), ("alpha near 1", logits, close, labels), ("alpha near 0", far, spike, labels),
-        ("outside", logits, torch.zeros_like(truncated), labels), ("nearly outside", logits, truncated * 1e-12, labels),
-    ]  # fmt: skip
+        ("truncated", logits, truncated, labels),
+        ("sharp", 4 * logits, truncated, labels),
+        ("one-hot", logits, one_hot, labels),
+        ("alpha near 1", logits, close, labels),
+        ("alpha near 0", far, spike, labels),
+        ("outside", logits, torch.zeros_like(truncated), labels),
+        ("nearly outside", logits, truncated * 1e-12, labels),
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -77,13 +77,15 @@ def test_it_learns_and_is_written_as_a_model_that_servers_load(place, tmp_path):
         evaluate,
         tmp_path / "report",
         {
-            "target": place / "target", "dataset": place / "dataset", "speculator": tmp_path / "drafter",
+            "target": place / "target",
+            "dataset": place / "dataset",
+            "speculator": tmp_path / "drafter",
             "draft_model": place / "small",
         },
         rows=2,
         max_new_tokens=12,
         num_speculative_tokens=2,
-    )  # fmt: skip
+    )
     assert numbers["greedy_identical_draft_model_t0"] == numbers["greedy_identical_draft_model_untrained_t0"] == 1.0
     assert numbers["tau_draft_model_t1"] > numbers["tau_draft_model_untrained_t1"]
 
@@ -92,9 +94,14 @@ def test_going_on_from_a_previous_one(place, tmp_path):
     run(place, tmp_path / "first")
     # one step that changes nothing: what is written is what was taken over
     run(
-        place, tmp_path / "second", {"previous": tmp_path / "first"}, steps=1, learning_rate=1e-12, continue_from="last",
+        place,
+        tmp_path / "second",
+        {"previous": tmp_path / "first"},
+        steps=1,
+        learning_rate=1e-12,
+        continue_from="last",
         previous_share=1,
-    )  # fmt: skip
+    )
     first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("first", "second"))
     assert all(torch.equal(first[name], second[name]) for name in first)
     write_target(tmp_path / "other", layers=6, seed=3)

@@ -42,6 +42,10 @@ def _model_class():
 
 
 TOY = Architecture(
-    name="toy", settings=ToySettings, model_class=_model_class, verify=verify_eagle3,
-    recognises=lambda config: config.get("architectures") == ["ToyModel"], vllm=VllmOptions("toy_method"),
-)  # fmt: skip
+    name="toy",
+    settings=ToySettings,
+    model_class=_model_class,
+    verify=verify_eagle3,
+    recognises=lambda config: config.get("architectures") == ["ToyModel"],
+    vllm=VllmOptions("toy_method"),
+)

@@ -86,10 +86,22 @@ def test_what_cannot_be_searched_is_refused():
 
 def test_a_dense_first_layer_stays_where_the_family_has_it():
     model = tiny_model(
-        "deepseek_v3", layers=4, n_routed_experts=4, num_experts_per_tok=2, n_group=1, topk_group=1, moe_intermediate_size=16,
-        first_k_dense_replace=1, q_lora_rank=None, kv_lora_rank=16, qk_rope_head_dim=4, qk_nope_head_dim=4, v_head_dim=8,
-        num_key_value_heads=4, head_dim=4,
-    )  # fmt: skip
+        "deepseek_v3",
+        layers=4,
+        n_routed_experts=4,
+        num_experts_per_tok=2,
+        n_group=1,
+        topk_group=1,
+        moe_intermediate_size=16,
+        first_k_dense_replace=1,
+        q_lora_rank=None,
+        kv_lora_rank=16,
+        qk_rope_head_dim=4,
+        qk_nope_head_dim=4,
+        v_head_dim=8,
+        num_key_value_heads=4,
+        head_dim=4,
+    )
     model.set_attn_implementation("packed")
     assert layers_fit(model, [0, 2]) and not layers_fit(model, [1, 2])
     without_effect_of_mla(model, 0)

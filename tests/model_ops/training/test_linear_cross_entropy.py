@@ -40,9 +40,16 @@ def test_it_agrees_with_torchs_own_chunked_loss():
 def tiny(**changes):
     torch.manual_seed(2)
     config = {
-        "vocab_size": 41, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
-        "head_dim": 8, "intermediate_size": 24, "tie_word_embeddings": True, **changes,
-    }  # fmt: skip
+        "vocab_size": 41,
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 8,
+        "intermediate_size": 24,
+        "tie_word_embeddings": True,
+        **changes,
+    }
     return Qwen3ForCausalLM(Qwen3Config(**config, attn_implementation="packed"))
 
 

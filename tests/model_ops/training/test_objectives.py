@@ -58,9 +58,15 @@ def scored(tokens, seed):
     advantages = torch.randn(tokens, generator=generator) * (torch.rand(tokens, generator=generator) < 0.5)
     reference = torch.randn(tokens, generator=generator) * (torch.rand(tokens, generator=generator) < 0.3)
     return ScoredBatch(
-        ids, torch.arange(tokens), ids, torch.ones(tokens), [tokens], [f"row-{seed}"], advantages=advantages,
+        ids,
+        torch.arange(tokens),
+        ids,
+        torch.ones(tokens),
+        [tokens],
+        [f"row-{seed}"],
+        advantages=advantages,
         reference=reference,
-    )  # fmt: skip
+    )
 
 
 def settings(**changes):

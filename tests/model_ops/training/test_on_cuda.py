@@ -29,10 +29,17 @@ def trained(folder, device, steps=4, **changes):
     torch.manual_seed(0)
     model = Qwen3ForCausalLM(
         Qwen3Config(
-            vocab_size=97, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
-            intermediate_size=96, max_position_embeddings=128, attn_implementation="packed",
+            vocab_size=97,
+            hidden_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=16,
+            intermediate_size=96,
+            max_position_embeddings=128,
+            attn_implementation="packed",
         )
-    ).to(device)  # fmt: skip
+    ).to(device)
     generator = np.random.default_rng(0)
     documents = [
         Document(f"row-{i}", generator.integers(0, 97, length, dtype=np.int32), np.ones(length, dtype=bool))
@@ -42,9 +49,15 @@ def trained(folder, device, steps=4, **changes):
         **{"steps": steps, "learning_rate": 1e-3, "tokens_per_step": 128, "max_length": 64, "precision": "float32", **changes}
     ).resolved()
     result = train(
-        model, PackedPlan(documents, settings), next_token_loss, settings, folder / ".work", Progress(None), "sft",
+        model,
+        PackedPlan(documents, settings),
+        next_token_loss,
+        settings,
+        folder / ".work",
+        Progress(None),
+        "sft",
         world=World.alone(torch.device(device)),
-    )  # fmt: skip
+    )
     return result, {name: value.detach().cpu() for name, value in model.named_parameters()}
 
 

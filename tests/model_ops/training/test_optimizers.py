@@ -56,9 +56,12 @@ def test_constant_stays():
 
 
 @given(
-    st.sampled_from(["cosine", "wsd", "linear", "constant"]), st.integers(1, 300), st.floats(0, 0.5), st.floats(0, 1),
+    st.sampled_from(["cosine", "wsd", "linear", "constant"]),
+    st.integers(1, 300),
+    st.floats(0, 0.5),
+    st.floats(0, 1),
     st.floats(0.01, 0.5),
-)  # fmt: skip
+)
 def test_every_schedule_rises_to_the_peak_and_never_again(schedule, steps, warmup, floor, decay):
     found = rates(steps, schedule=schedule, warmup_share=warmup, final_learning_rate_share=floor, decay_share=decay)
     rising = round(warmup * steps)
@@ -207,10 +210,17 @@ def test_who_is_moved_how(architecture):
     config = AutoConfig.for_model(
         kind,
         **{
-            "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-            "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 96, "tie_word_embeddings": changes["tied"], **changes,
+            "hidden_size": 32,
+            "intermediate_size": 48,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 8,
+            "vocab_size": 96,
+            "tie_word_embeddings": changes["tied"],
+            **changes,
         },
-    )  # fmt: skip
+    )
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     groups = parameter_groups(model, chosen())

@@ -48,10 +48,16 @@ def loss_of(model, batch):
 def chosen(**values):
     return TrainingSettings(
         **{
-            "steps": 5, "max_length": 64, "tokens_per_step": 192, "learning_rate": 1e-2, "precision": "float32",
-            "micro_batch_tokens": 64, "checkpoint_every": 2, **values,
+            "steps": 5,
+            "max_length": 64,
+            "tokens_per_step": 192,
+            "learning_rate": 1e-2,
+            "precision": "float32",
+            "micro_batch_tokens": 64,
+            "checkpoint_every": 2,
+            **values,
         }
-    ).resolved()  # fmt: skip
+    ).resolved()
 
 
 def a_plan(settings, lengths=(60, 31, 20, 9, 44, 17, 50, 3, 40)):

@@ -121,10 +121,20 @@ def test_a_more_thorough_preset_looks_at_no_less(stage):
 @pytest.mark.parametrize("stage", STAGES)
 def test_what_is_set_stays_set_under_every_preset(stage):
     chosen = {
-        "learning_rate": 7e-4, "beta1": 0.8, "beta2": 0.7, "epsilon": 1e-6, "decay_share": 0.3, "adamw_rate_share": 0.4,
-        "warmup_share": 0.2, "final_learning_rate_share": 0.0, "weight_decay": 0.0, "gradient_clip": 3.0, "checkpoint_every": 7,
-        "max_length": 999, "tokens_per_step": 77,
-    }  # fmt: skip
+        "learning_rate": 7e-4,
+        "beta1": 0.8,
+        "beta2": 0.7,
+        "epsilon": 1e-6,
+        "decay_share": 0.3,
+        "adamw_rate_share": 0.4,
+        "warmup_share": 0.2,
+        "final_learning_rate_share": 0.0,
+        "weight_decay": 0.0,
+        "gradient_clip": 3.0,
+        "checkpoint_every": 7,
+        "max_length": 999,
+        "tokens_per_step": 77,
+    }
     resolved = of(stage, preset="thorough", steps=5, **chosen).resolved()
     assert {name: getattr(resolved, name) for name in chosen} == chosen
     assert resolved.steps == 5 and resolved.epochs is None

@@ -34,9 +34,14 @@ def test_attention_of_families_whose_heads_or_layers_differ():
     from types import SimpleNamespace
 
     latent = SimpleNamespace(
-        num_attention_heads=128, head_dim=64, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128,
+        num_attention_heads=128,
+        head_dim=64,
+        kv_lora_rank=512,
+        qk_nope_head_dim=128,
+        qk_rope_head_dim=64,
+        v_head_dim=128,
         num_hidden_layers=2,
-    )  # fmt: skip
+    )
     assert attention_widths(latent) == ((128 * 160, None),) * 2
     hybrid = SimpleNamespace(
         num_attention_heads=4,

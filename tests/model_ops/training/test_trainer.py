@@ -135,9 +135,14 @@ def test_a_step_cut_into_micro_batches_has_the_gradient_of_the_whole():
 def test_the_gradient_is_clipped_to_the_norm_asked_for():
     model, chosen = Toy(), settings(gradient_clip=1e-3)
     numbers = optimizer_step(
-        model, [document(1, 9)], next_token_loss, build_optimizer(model, chosen), chosen, World.alone(torch.device("cpu")),
+        model,
+        [document(1, 9)],
+        next_token_loss,
+        build_optimizer(model, chosen),
+        chosen,
+        World.alone(torch.device("cpu")),
         "step 0",
-    )  # fmt: skip
+    )
     norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])
     assert numbers["grad_norm"] > 1e-3
     assert float(norm) == pytest.approx(1e-3, rel=1e-3)

@@ -52,17 +52,28 @@ def main(work, rank, step, number):
         progress = Hit(sys.stdout if dist.get_rank() == 0 else None, rank, step, number)
         progress.install_signal_handlers()
         settings = TrainingSettings(
-            steps=12, learning_rate=1e-2, tokens_per_step=256, max_length=64, precision="float32", checkpoint_every=4,
+            steps=12,
+            learning_rate=1e-2,
+            tokens_per_step=256,
+            max_length=64,
+            precision="float32",
+            checkpoint_every=4,
             mesh=MeshSettings(dp_shard=dist.get_world_size()),
-        ).resolved()  # fmt: skip
+        ).resolved()
         model = tiny("qwen3", hidden=32, layers=2, vocab=131)
         world = World.start(settings.mesh, torch.device("cpu"))
         world.place(model, "float32")
         try:
             result = train(
-                model, PackedPlan(documents(60, 48, 131), settings), next_token_loss, settings, work / ".work", progress, "sft",
+                model,
+                PackedPlan(documents(60, 48, 131), settings),
+                next_token_loss,
+                settings,
+                work / ".work",
+                progress,
+                "sft",
                 world=world,
-            )  # fmt: skip
+            )
         except Stopped:
             (work / f"stopped-{dist.get_rank()}").touch()
         else:

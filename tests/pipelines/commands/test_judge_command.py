@@ -23,9 +23,34 @@ def write_logs(folder):
     """Twenty questions of one day, each with an answer of its own."""
     chosen = random.Random(0)
     words = [
-        "mill", "wheel", "water", "stone", "grain", "flour", "river", "gate", "sluice", "miller", "sack", "hopper", "axle",
-        "gear", "beam", "floor", "bin", "chute", "bran", "sieve", "rope", "hoist", "wind", "sail", "cap", "brake", "dust",
-    ]  # fmt: skip
+        "mill",
+        "wheel",
+        "water",
+        "stone",
+        "grain",
+        "flour",
+        "river",
+        "gate",
+        "sluice",
+        "miller",
+        "sack",
+        "hopper",
+        "axle",
+        "gear",
+        "beam",
+        "floor",
+        "bin",
+        "chute",
+        "bran",
+        "sieve",
+        "rope",
+        "hoist",
+        "wind",
+        "sail",
+        "cap",
+        "brake",
+        "dust",
+    ]
 
     def line(number):
         said = [f"the {one} is beside the {other}" for one, other in (chosen.sample(words, 2) for _ in range(8))]

@@ -26,10 +26,25 @@ def told(steps, subject):
 
 
 @pytest.mark.parametrize("stage", list(STAGES))
-@pytest.mark.parametrize("subject", [
-    {},
-    dict.fromkeys(("request_id", "session_id", "ts", "workload", "source", "source_format", "model", "prompt_tokens", "completion_tokens")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "subject",
+    [
+        {},
+        dict.fromkeys(
+            (
+                "request_id",
+                "session_id",
+                "ts",
+                "workload",
+                "source",
+                "source_format",
+                "model",
+                "prompt_tokens",
+                "completion_tokens",
+            )
+        ),
+    ],
+)
 def test_a_story_of_which_little_is_known_says_no_none(stage, subject):
     text = told([{"stage": stage, **NEVER_NULL.get(stage, {})}], subject)
     assert "None" not in text

@@ -44,16 +44,19 @@ def test_each_problem_is_one_sentence(tmp_path, more, expected):
     assert said(tmp_path, more + "\n") == [expected]
 
 
-@pytest.mark.parametrize(("text", "expected"), [
-    ("workload: a\nbase_model: tiny\nsources: {gateway: {url: ./logs}}\n", "sources.gateway.url: … did you mean uri?"),
-    ("workload: a\nbase_model: tiny\nsources: {gateway: {path: ./logs}}\n", "sources.gateway.path: … did you mean uri?"),
-    (SMALLEST + "evals: {gsm8k: {url: ./gsm8k}}\n", "evals.gsm8k.url: … did you mean uri?"),
-    ("workload: a\nmodel: tiny\nsources: {a: {uri: b}}\n", "model: … did you mean base_model?"),
-    ("workload: a\nbase_model: tiny\ndata: {a: {uri: b}}\n", "data: … did you mean sources?"),
-    (SMALLEST + "speculator: {arch: eagle3}\n", "speculator.arch: … did you mean architecture?"),
-    (SMALLEST + "sft: {warmup_steps: 8}\n", "sft.warmup_steps: … did you mean warmup_share?"),
-    (SMALLEST + "curation: {judge: {url: http://a, model: m}}\n", "curation.judge.url: … did you mean base_url?"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("workload: a\nbase_model: tiny\nsources: {gateway: {url: ./logs}}\n", "sources.gateway.url: … did you mean uri?"),
+        ("workload: a\nbase_model: tiny\nsources: {gateway: {path: ./logs}}\n", "sources.gateway.path: … did you mean uri?"),
+        (SMALLEST + "evals: {gsm8k: {url: ./gsm8k}}\n", "evals.gsm8k.url: … did you mean uri?"),
+        ("workload: a\nmodel: tiny\nsources: {a: {uri: b}}\n", "model: … did you mean base_model?"),
+        ("workload: a\nbase_model: tiny\ndata: {a: {uri: b}}\n", "data: … did you mean sources?"),
+        (SMALLEST + "speculator: {arch: eagle3}\n", "speculator.arch: … did you mean architecture?"),
+        (SMALLEST + "sft: {warmup_steps: 8}\n", "sft.warmup_steps: … did you mean warmup_share?"),
+        (SMALLEST + "curation: {judge: {url: http://a, model: m}}\n", "curation.judge.url: … did you mean base_url?"),
+    ],
+)
 def test_a_key_of_the_same_section_is_meant_before_one_far_away(tmp_path, text, expected):
     found = [str(problem) for problem in problems(tmp_path, text)]
     assert expected.replace("…", "there is no such key;") in found
@@ -113,13 +116,16 @@ def test_layers_of_a_base_in_a_directory_are_counted(tmp_path):
         assert load_recipe(tmp_path / "fine.yaml")
 
 
-@pytest.mark.parametrize("base, words", [
-    ("TINY", "did you mean tiny?"),
-    ("my model", "nor an id of the Hugging Face Hub"),
-    ("a/b/c", "nor an id of the Hugging Face Hub"),
-    ("~no-such-user-here/x", "base_model"),
-    ("./" + "x" * 5000, "not a path on this machine"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "base, words",
+    [
+        ("TINY", "did you mean tiny?"),
+        ("my model", "nor an id of the Hugging Face Hub"),
+        ("a/b/c", "nor an id of the Hugging Face Hub"),
+        ("~no-such-user-here/x", "base_model"),
+        ("./" + "x" * 5000, "not a path on this machine"),
+    ],
+)
 def test_a_base_that_is_nowhere(tmp_path, base, words):
     assert words in str(problems(tmp_path, SMALLEST.replace("tiny", base))[0])
 
@@ -303,43 +309,50 @@ def test_keys_given_twice_are_all_named(tmp_path):
     assert text.content["a"] == 1
 
 
-@pytest.mark.parametrize("text, line, words", [
-    ("a: 1\nb:\n\tc: 2\n", 3, "not valid YAML: a tab"),
-    ("a: 1\nb:\tc: 2\n", 2, "not valid YAML"),
-    ("a: [1, 2\nb: 3\n", 2, "the bracket of line 1 is not closed"),
-    ("a: {b: 1\n", 2, "the bracket of line 1 is not closed"),
-    ("a: b: c\n", 1, "there is a colon where no key can be"),
-    ("a\nb: 1\n", 2, "the line above lacks its colon"),
-    ("a: 1\nb\nc: 1\n", 2, "this line has no colon and space after its key"),
-    ('a: "open\nb: 1\n', 1, "the quote that opens in this line is never closed"),
-    ('a: "C:\\data"\n', 1, "use single quotes"),
-    ("a: 1\n  b: 2\nc: 3\n", 2, "indent a key like its neighbours"),
-    ("a:\n  b: 1\n c: 2\n", 3, "not indented like its neighbours"),
-    ("cron: * * * * *\n", 1, "a value that begins with * or & needs quotes"),
-    ("a: *nowhere\n", 1, "a value that begins with * or & needs quotes"),
-    ("cron: @daily\n", 1, "a value that begins with @ needs quotes"),
-    ("a: `x`\n", 1, "a value that begins with ` needs quotes"),
-    ("a recipe\n\n---x\n--- \n%\n", 5, "not valid YAML"),
-    ("{a: 1}\nb: 2\n", 2, "put # before a comment"),
-    ("a: > b\n", 1, "a value that begins with | or > needs quotes"),
-    ("a: - b\n", 1, "write it in a line of its own"),
-    ("a: 1\n: 2\n", 2, "a key is missing before the colon"),
-    ("a: 1\n---\nb: 2\n", 3, "a second document begins here"),
-    ("a: 1\nb: \x01\n", 2, "control character"),
-    ("", None, "it is empty"),
-    ("# only a comment\n", None, "it is empty"),
-    ("---\n...\n", None, "it is empty"),
-    ("- a\n- b\n", None, "it holds a list"),
-    ("workload", None, "it holds a single value"),
-    ("a: &a [*a]\n", None, "aliases"),
-    ("a: &a\n  <<: *a\n", None, "aliases"),
-    ("a: " + "[" * 3000, None, "nested too deeply"),
-    ("a: &a [x,x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c]\ne: [*d,*d,*d,*d,*d,*d]\n", None, "aliases"),
-    (b"\xff\xfea\x00:\x00", None, "it is UTF-16; save it as UTF-8"),
-    (b"a: 1\nb: \xe4\n", 2, "this is no UTF-8"),
-    (b"\x89PNG\r\n\x1a\n\x00\x00\x00", 1, "cannot be read as text"),
-    ("# padding\n" * 120_000, None, "1.2 MB"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, line, words",
+    [
+        ("a: 1\nb:\n\tc: 2\n", 3, "not valid YAML: a tab"),
+        ("a: 1\nb:\tc: 2\n", 2, "not valid YAML"),
+        ("a: [1, 2\nb: 3\n", 2, "the bracket of line 1 is not closed"),
+        ("a: {b: 1\n", 2, "the bracket of line 1 is not closed"),
+        ("a: b: c\n", 1, "there is a colon where no key can be"),
+        ("a\nb: 1\n", 2, "the line above lacks its colon"),
+        ("a: 1\nb\nc: 1\n", 2, "this line has no colon and space after its key"),
+        ('a: "open\nb: 1\n', 1, "the quote that opens in this line is never closed"),
+        ('a: "C:\\data"\n', 1, "use single quotes"),
+        ("a: 1\n  b: 2\nc: 3\n", 2, "indent a key like its neighbours"),
+        ("a:\n  b: 1\n c: 2\n", 3, "not indented like its neighbours"),
+        ("cron: * * * * *\n", 1, "a value that begins with * or & needs quotes"),
+        ("a: *nowhere\n", 1, "a value that begins with * or & needs quotes"),
+        ("cron: @daily\n", 1, "a value that begins with @ needs quotes"),
+        ("a: `x`\n", 1, "a value that begins with ` needs quotes"),
+        ("a recipe\n\n---x\n--- \n%\n", 5, "not valid YAML"),
+        ("{a: 1}\nb: 2\n", 2, "put # before a comment"),
+        ("a: > b\n", 1, "a value that begins with | or > needs quotes"),
+        ("a: - b\n", 1, "write it in a line of its own"),
+        ("a: 1\n: 2\n", 2, "a key is missing before the colon"),
+        ("a: 1\n---\nb: 2\n", 3, "a second document begins here"),
+        ("a: 1\nb: \x01\n", 2, "control character"),
+        ("", None, "it is empty"),
+        ("# only a comment\n", None, "it is empty"),
+        ("---\n...\n", None, "it is empty"),
+        ("- a\n- b\n", None, "it holds a list"),
+        ("workload", None, "it holds a single value"),
+        ("a: &a [*a]\n", None, "aliases"),
+        ("a: &a\n  <<: *a\n", None, "aliases"),
+        ("a: " + "[" * 3000, None, "nested too deeply"),
+        (
+            "a: &a [x,x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c]\ne: [*d,*d,*d,*d,*d,*d]\n",
+            None,
+            "aliases",
+        ),
+        (b"\xff\xfea\x00:\x00", None, "it is UTF-16; save it as UTF-8"),
+        (b"a: 1\nb: \xe4\n", 2, "this is no UTF-8"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00\x00", 1, "cannot be read as text"),
+        ("# padding\n" * 120_000, None, "1.2 MB"),
+    ],
+)
 def test_what_is_no_recipe_is_said_with_its_line(tmp_path, text, line, words):
     problem = refused(tmp_path, text)
     assert words in problem.sentence
@@ -347,19 +360,22 @@ def test_what_is_no_recipe_is_said_with_its_line(tmp_path, text, line, words):
     assert "\n" not in problem.sentence and "expected <" not in problem.sentence
 
 
-@pytest.mark.parametrize("text, key, words", [
-    ("a: !include b.yaml\n", "a", "the tag !include means nothing in a recipe"),
-    ("a: !!python/object/apply:os.system [ls]\n", "a", "the tag !!python/object/apply:os.system means nothing"),
-    ("a: !!set {b, c}\n", "a", "the tag !!set means nothing"),
-    ("? [a, b]\n: 1\n", "", "a key is a word"),
-    ("{{ name }}: 1\n", "", "a key is a word"),
-    ("a: {'': 1}\n", "a", "a key is missing"),
-    ("a: " + "9" * 5000, "a", "too many digits"),
-    ("a: !!int x\n", "a", "no value of the kind !!int"),
-    ('a: "x\\0y"\n', "a", "the character \\0"),
-    ('a: "\\ud83d"\n', "a", "a lone surrogate"),
-    ("a: {<<: 3}\n", "a", "`<<` takes an alias"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, key, words",
+    [
+        ("a: !include b.yaml\n", "a", "the tag !include means nothing in a recipe"),
+        ("a: !!python/object/apply:os.system [ls]\n", "a", "the tag !!python/object/apply:os.system means nothing"),
+        ("a: !!set {b, c}\n", "a", "the tag !!set means nothing"),
+        ("? [a, b]\n: 1\n", "", "a key is a word"),
+        ("{{ name }}: 1\n", "", "a key is a word"),
+        ("a: {'': 1}\n", "a", "a key is missing"),
+        ("a: " + "9" * 5000, "a", "too many digits"),
+        ("a: !!int x\n", "a", "no value of the kind !!int"),
+        ('a: "x\\0y"\n', "a", "the character \\0"),
+        ('a: "\\ud83d"\n', "a", "a lone surrogate"),
+        ("a: {<<: 3}\n", "a", "`<<` takes an alias"),
+    ],
+)
 def test_values_that_mean_nothing_are_named(tmp_path, text, key, words):
     [problem] = read(tmp_path, text).problems
     assert (problem.key, problem.line) == (key, 1)

@@ -35,17 +35,20 @@ def test_who_learns_the_answers(tmp_path, trains, sft, student):
     assert read_recipe(BARE, tmp_path).policy.rows_of("sft_model") == "sft_dataset"
 
 
-@pytest.mark.parametrize(("content", "said"), [
-    ({"teacher": {**TEACHER, "trains": "student"}, "student": {"enabled": False}}, "nobody would learn the answers"),
-    ({"teacher": {key: value for key, value in TEACHER.items() if key != "licence"}}, "licence"),
-    ({"teacher": {**TEACHER, "verify": {"kind": "judge"}}}, "set curation.judge, or choose another kind"),
-    ({"teacher": {**TEACHER, "max_cost": 3}}, "price is not"),
-    ({"teacher": {**TEACHER, "logprobs": 20}}, "student.teacher is not answers"),
-    ({"teacher": {**TEACHER}, "student": {"teacher": "answers"}}, "set teacher.logprobs"),
-    ({"student": {"teacher": "answers"}}, "set teacher.logprobs"),
-    ({"teacher": {**TEACHER, "logprobs": 20}, "student": {"teacher": "answers", "temperature": 2}}, "temperature"),
-    ({"teacher": {**TEACHER, "base_url": "http://me:secret@host/v1"}}, "no credentials"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"teacher": {**TEACHER, "trains": "student"}, "student": {"enabled": False}}, "nobody would learn the answers"),
+        ({"teacher": {key: value for key, value in TEACHER.items() if key != "licence"}}, "licence"),
+        ({"teacher": {**TEACHER, "verify": {"kind": "judge"}}}, "set curation.judge, or choose another kind"),
+        ({"teacher": {**TEACHER, "max_cost": 3}}, "price is not"),
+        ({"teacher": {**TEACHER, "logprobs": 20}}, "student.teacher is not answers"),
+        ({"teacher": {**TEACHER}, "student": {"teacher": "answers"}}, "set teacher.logprobs"),
+        ({"student": {"teacher": "answers"}}, "set teacher.logprobs"),
+        ({"teacher": {**TEACHER, "logprobs": 20}, "student": {"teacher": "answers", "temperature": 2}}, "temperature"),
+        ({"teacher": {**TEACHER, "base_url": "http://me:secret@host/v1"}}, "no credentials"),
+    ],
+)
 def test_a_teacher_that_cannot_be_is_refused_in_one_sentence(tmp_path, content, said):
     with pytest.raises(RecipeProblemsError) as refused:
         read_recipe({**BARE, **content}, tmp_path)

@@ -37,13 +37,16 @@ def serving(text):
 GOOD, BAD = entry("shop", {"__typename": "RepositoryLocation"}), entry("club", FAILED)
 
 
-@pytest.mark.parametrize(("answer", "found"), [
-    (workspace(GOOD), {}),
-    (workspace(GOOD, BAD), {"club": "DagsterInvalidDefinitionError: Conflicting definitions of 'x'"}),
-    (workspace(GOOD, entry("club", None, "LOADING")), None),
-    ("no json", None),
-    ("[]", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        (workspace(GOOD), {}),
+        (workspace(GOOD, BAD), {"club": "DagsterInvalidDefinitionError: Conflicting definitions of 'x'"}),
+        (workspace(GOOD, entry("club", None, "LOADING")), None),
+        ("no json", None),
+        ("[]", None),
+    ],
+)
 def test_what_is_not_loaded_is_named(answer, found):
     with serving(answer) as url:
         assert location_errors(url) == found

@@ -53,8 +53,9 @@ def unfinished(lake, where="models/tutor/sft_model/1a2b3c4d5e6f", days=8.0):
 
 def finished(lake, name="sft_model", config=None):
     registry = Registry(lake, "tutor")
-    draft = registry.draft("model", name, "sft", ("model_ops/jobs/job.py",), config or {},
-            [Input(kind="external", name="a", digest="b")])  # fmt: skip
+    draft = registry.draft(
+        "model", name, "sft", ("model_ops/jobs/job.py",), config or {}, [Input(kind="external", name="a", digest="b")]
+    )
     (draft.directory / "weights").write_text("w")
     registry.finish(draft, {})
     return draft.directory
@@ -152,11 +153,13 @@ def test_catalogs_and_writes_cut_short_go_and_are_told_together(lake):
     catalog.mkdir()
     (catalog / "catalog.duckdb").write_bytes(b"x" * 1000)
     half = [
-        lake.root / ".lake.json.abcd1234", lake.root / "models" / "tutor" / "sft_model" / ".current.json.abcd1234",
+        lake.root / ".lake.json.abcd1234",
+        lake.root / "models" / "tutor" / "sft_model" / ".current.json.abcd1234",
         next((lake.root / "models" / "tutor" / "sft_model").glob("*/manifest.json")).parent / ".manifest.json.abcd1234",
-        lake.root / "endpoints" / ".tutor.json.abcd1234", lake.root / "endpoints" / "log" / "tutor" / ".000001.json.abcd1234",
+        lake.root / "endpoints" / ".tutor.json.abcd1234",
+        lake.root / "endpoints" / "log" / "tutor" / ".000001.json.abcd1234",
         lake.root / ".dagster" / ".dagster.yaml.abcd1234",
-    ]  # fmt: skip
+    ]
     for path in half:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{")

@@ -119,8 +119,9 @@ def test_reading_a_lake_that_does_not_exist_creates_nothing(tmp_path):
 
 def test_a_digest_is_of_what_was_made_not_of_how_long_it_took(tmp_path):
     def train(lake, seconds):
-        draft = Registry(LakeLayout.open(tmp_path / lake), "tutor").draft("model", "sft_model", "sft",
-                ("model_ops/jobs/job.py",), {}, [])  # fmt: skip
+        draft = Registry(LakeLayout.open(tmp_path / lake), "tutor").draft(
+            "model", "sft_model", "sft", ("model_ops/jobs/job.py",), {}, []
+        )
         (draft.directory / "model.safetensors").write_bytes(b"weights")
         (draft.directory / "metrics.jsonl").write_text(f'{{"step": 1, "tokens_per_second": {seconds}}}\n')
         return draft.directory, Registry(LakeLayout.open(tmp_path / lake), "tutor").finish(draft, {"seconds": seconds})
@@ -146,9 +147,17 @@ def test_a_manifest_whose_digest_was_edited_is_noticed(tmp_path):
 
 def made(name, digest, *inputs, kind="dataset", version=None):
     return Manifest(
-        kind=kind, name=f"tutor/{name}", version=version or f"v-{digest}", digest=digest, inputs=list(inputs), op=name,
-        config={}, code=Code(revision="r", dirty=False), environment={}, files=[],
-    )  # fmt: skip
+        kind=kind,
+        name=f"tutor/{name}",
+        version=version or f"v-{digest}",
+        digest=digest,
+        inputs=list(inputs),
+        op=name,
+        config={},
+        code=Code(revision="r", dirty=False),
+        environment={},
+        files=[],
+    )
 
 
 def chain(rows="rows-1", read="rows-1"):
@@ -174,7 +183,11 @@ def test_a_changed_parent_makes_its_children_stale_and_theirs():
     assert list(stale) == ["sft_dataset", "sft_model"]
     [changed] = stale["sft_dataset"]
     assert (changed.reason, changed.name, changed.version, changed.current_version) == (
-        "changed", "tutor/curated", "v-rows-1", "v-rows-2")  # fmt: skip
+        "changed",
+        "tutor/curated",
+        "v-rows-1",
+        "v-rows-2",
+    )
     assert str(changed) == "made from curated v-rows-1, current is v-rows-2"
     [parent] = stale["sft_model"]
     assert (parent.reason, parent.kind, parent.digest) == ("stale", "dataset", "d1")
@@ -246,9 +259,13 @@ def test_what_was_made_from_an_outdated_artefact_is_stale():
 def test_the_cause_that_is_furthest_back_comes_first():
     """speculator is out of date by itself and by its dataset: the dataset has to be made again first."""
     of = {
-        "kind": "model", "name": "w/quantized_model", "version": "1", "digest": "1", "reason": "changed",
+        "kind": "model",
+        "name": "w/quantized_model",
+        "version": "1",
+        "digest": "1",
+        "reason": "changed",
         "current_version": "2",
-    }  # fmt: skip
+    }
     dataset = {"kind": "dataset", "name": "w/speculator_dataset", "version": "1", "digest": "1", "reason": "stale"}
     stale = {"speculator": [StaleInput(**of), StaleInput(**dataset)], "speculator_dataset": [StaleInput(**of)]}
     assert [artefact for artefact, _ in causes_of("speculator", stale)] == ["speculator_dataset", "speculator"]
@@ -270,6 +287,7 @@ def test_only_what_is_behind_an_artefact_is_read(tmp_path, monkeypatch):
     make("unrelated")
     read, original = [], current.read_manifest
     monkeypatch.setattr(
-        current, "read_manifest", lambda directory: (read.append(directory.parent.name), original(directory))[1])  # fmt: skip
+        current, "read_manifest", lambda directory: (read.append(directory.parent.name), original(directory))[1]
+    )
     assert current.up_to_date(registry, "model", "sft_model") == sft
     assert read == ["sft_model", "base_model"]

@@ -35,18 +35,32 @@ CURATED: list[pa.Schema] = []
 JUDGED = CurationSettings(judge={"base_url": "http://localhost:1", "model": "judge"})
 
 TOOLS = json.dumps(
-    [{"type": "function", "function": {"name": "alpha_tool", "parameters": {"type": "object", "properties": {}}}}])  # fmt: skip
+    [{"type": "function", "function": {"name": "alpha_tool", "parameters": {"type": "object", "properties": {}}}}]
+)
 
 
 def interactions() -> list[dict[str, Any]]:
     """Three sessions, each with everything that a column can be made from."""
-    return [interaction(n,
+    return [
+        interaction(
+            n,
             f"please explain alpha number {word} in detail, and what it is good for in a garden of stones",
             f"the alpha called {word} is {word} for {more}, which every gardener of the old town knows quite well",
-            session_id=f"s{n}", user_hash=f"u{n}", tools=TOOLS, reasoning=f"alpha thoughts on {word}", prompt_tokens=20,
-            params=json.dumps({"reasoning_effort": "low", "temperature": 0.5}), trace_id=f"t{n}", alias_id=f"a{n}",
-            completion_tokens=20, served_model_digest="d", workload_name="tutor", source_row=n) for n, word,
-        more in ((1, "mill", "water"), (2, "bread", "hunger"), (3, "wheel", "carts"))]  # fmt: skip
+            session_id=f"s{n}",
+            user_hash=f"u{n}",
+            tools=TOOLS,
+            reasoning=f"alpha thoughts on {word}",
+            prompt_tokens=20,
+            params=json.dumps({"reasoning_effort": "low", "temperature": 0.5}),
+            trace_id=f"t{n}",
+            alias_id=f"a{n}",
+            completion_tokens=20,
+            served_model_digest="d",
+            workload_name="tutor",
+            source_row=n,
+        )
+        for n, word, more in ((1, "mill", "water"), (2, "bread", "hunger"), (3, "wheel", "carts"))
+    ]
 
 
 def experiment(step: str, folder: Path) -> dict[str, set[str]]:
@@ -114,13 +128,19 @@ def _cleaned_rows(folder: Path) -> Rows:
     judged = [
         dict.fromkeys(SCHEMAS["judgements"].names)
         | {
-            "workload": "tutor", "dt": row["dt"], "interaction_id": row["interaction_id"],
-            "content_sha256": row["content_sha256"], "name": name, "score": 7.0, "ts": row["ts"], "model": "judge",
+            "workload": "tutor",
+            "dt": row["dt"],
+            "interaction_id": row["interaction_id"],
+            "content_sha256": row["content_sha256"],
+            "name": name,
+            "score": 7.0,
+            "ts": row["ts"],
+            "model": "judge",
             "prompt_sha256": JUDGED.judge.prompt_sha256,
         }
         for row in cleaned
         for name in ("quality", "difficulty")
-    ]  # fmt: skip
+    ]
     return {"cleaned_interactions": cleaned, **rows, "judgements": judged}
 
 
@@ -141,8 +161,13 @@ def _curated_rows(folder: Path) -> Rows:
 def _build(rows: Rows, folder: Path) -> dict[str, dict[str, Any]]:
     folder.mkdir(parents=True)
     pq.write_table(pa.Table.from_pylist(rows["curated_interactions"], schema=CURATED[-1]), folder / "curated.parquet")
-    build_sft_dataset(folder / "curated.parquet", None, folder / "out",
-        DatasetSettings(test_share=0, validation_share=0), Tables(LakeLayout.open(folder / "lake")))  # fmt: skip
+    build_sft_dataset(
+        folder / "curated.parquet",
+        None,
+        folder / "out",
+        DatasetSettings(test_share=0, validation_share=0),
+        Tables(LakeLayout.open(folder / "lake")),
+    )
     return _by_id(pq.read_table(folder / "out" / "train.parquet").to_pylist(), "row_id")
 
 

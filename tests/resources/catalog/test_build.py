@@ -26,8 +26,7 @@ def lake(tmp_path):
 
 def artefact(lake, name, number, inputs=()):
     registry = Registry(lake, "tutor")
-    draft = registry.draft("model", name, name, ("model_ops/jobs/job.py",), {"n": number},
-            [item.as_input() for item in inputs])  # fmt: skip
+    draft = registry.draft("model", name, name, ("model_ops/jobs/job.py",), {"n": number}, [item.as_input() for item in inputs])
     if draft.finished is None:
         (draft.directory / "config.json").write_text(str(number))
     return draft.finished or registry.finish(draft, {})
@@ -81,16 +80,25 @@ def test_step_by_step_it_is_what_building_it_anew_gives(lake, make_release):
         lambda: make_release(lake, 1),
         lambda: artefact(lake, "base_model", 2),
         lambda: store(
-            tables, "decisions",
+            tables,
+            "decisions",
             [
-                dict.fromkeys(SCHEMAS["decisions"].names) | {"workload": "tutor", "stage": "clean", "dt": interaction(1, "", "")["dt"], "interaction_id": "i1", "rule": "kept", "kept": True},
+                dict.fromkeys(SCHEMAS["decisions"].names)
+                | {
+                    "workload": "tutor",
+                    "stage": "clean",
+                    "dt": interaction(1, "", "")["dt"],
+                    "interaction_id": "i1",
+                    "rule": "kept",
+                    "kept": True,
+                }
             ],
         ),
         lambda: make_release(lake, 2),
         lambda: artefact(lake, "base_model", 1),
         lambda: tables.replace("interactions", SCHEMAS["interactions"].empty_table(), workload="tutor"),
         lambda: shutil.rmtree(next(lake.root.glob("models/tutor/base_model/*/manifest.json")).parent),
-    ]  # fmt: skip
+    ]
     for number, step in enumerate(steps):
         step()
         assert len(publish(lake)) == 1, number

@@ -39,9 +39,19 @@ def finish(lake, kind, name, version, inputs, current=True):
     """A finished artefact: what the registry writes, in short."""
     home = lake.artefacts(kind) / "tutor" / name
     files = describe_files(home / version)
-    manifest = Manifest(kind=kind, name=f"tutor/{name}", version=version,
-        created_at=datetime(2026, 6, 2, tzinfo=UTC), digest=files_digest(files), inputs=inputs, op=name, config={},
-        code=Code(revision="r", dirty=False), environment={}, files=files)  # fmt: skip
+    manifest = Manifest(
+        kind=kind,
+        name=f"tutor/{name}",
+        version=version,
+        created_at=datetime(2026, 6, 2, tzinfo=UTC),
+        digest=files_digest(files),
+        inputs=inputs,
+        op=name,
+        config={},
+        code=Code(revision="r", dirty=False),
+        environment={},
+        files=files,
+    )
     (home / version / "manifest.json").write_text(manifest.model_dump_json())
     if current:
         write_json(home / "current.json", {"version": version})
@@ -70,21 +80,34 @@ def lake(tmp_path_factory):
     spec = DatasetSettings(test_share=0, validation_share=0)
     inputs = {}
     for version in ("d0", "d1"):
-        build_sft_dataset(datasets / "curated_interactions" / "c1" / "curated.parquet", None,
-                datasets / "sft_dataset" / version, spec, tables)  # fmt: skip
+        build_sft_dataset(
+            datasets / "curated_interactions" / "c1" / "curated.parquet", None, datasets / "sft_dataset" / version, spec, tables
+        )
         inputs[version] = finish(lake, "dataset", "sft_dataset", version, [curated])
     model = lake.artefacts("model") / "tutor" / "sft_model" / "abcdef123456"
     model.mkdir(parents=True)
     (model / "weights").write_text("w")
-    made = finish(lake, "model", "sft_model", "abcdef123456",
-            [inputs["d1"], Input(kind="external", name="Qwen/Qwen3", digest="e" * 64)])  # fmt: skip
+    made = finish(
+        lake, "model", "sft_model", "abcdef123456", [inputs["d1"], Input(kind="external", name="Qwen/Qwen3", digest="e" * 64)]
+    )
     release = lake.artefacts("release") / "tutor" / "r1"
     release.mkdir(parents=True)
     (release / "serve.json").write_text("{}")
     files = describe_files(release)
-    (release / "manifest.json").write_text(Manifest(kind="release", name="tutor/release", version="r1",
-            digest=files_digest(files), inputs=[made], op="release", config={}, code=Code(revision="r", dirty=False),
-            environment={}, files=files).model_dump_json())  # fmt: skip
+    (release / "manifest.json").write_text(
+        Manifest(
+            kind="release",
+            name="tutor/release",
+            version="r1",
+            digest=files_digest(files),
+            inputs=[made],
+            op="release",
+            config={},
+            code=Code(revision="r", dirty=False),
+            environment={},
+            files=files,
+        ).model_dump_json()
+    )
     (datasets / "sft_dataset" / "unfinished").mkdir()
     rebuild(lake)
     return lake
@@ -113,8 +136,12 @@ def test_a_dataset_is_found_by_name_and_read_in_any_version(lake):
         "select version, is_current, relation, versions_relation, row_count, typeof(bytes) as bytes from datasets "
         "where name = 'tutor/sft_dataset' order by version",
     ).to_pylist()
-    same = {"relation": "tutor_sft_dataset", "versions_relation": "tutor_sft_dataset_versions", "row_count": 2,
-        "bytes": "BIGINT"}  # fmt: skip
+    same = {
+        "relation": "tutor_sft_dataset",
+        "versions_relation": "tutor_sft_dataset_versions",
+        "row_count": 2,
+        "bytes": "BIGINT",
+    }
     assert found == [{"version": "d0", "is_current": False, **same}, {"version": "d1", "is_current": True, **same}]
     rows = query(lake, "select version, count(*) as rows from tutor_sft_dataset_versions group by version order by version")
     assert rows.to_pylist() == [{"version": "d0", "rows": 2}, {"version": "d1", "rows": 2}]
@@ -127,8 +154,10 @@ def test_a_dataset_with_a_broken_file_is_listed_and_stops_no_other_view(lake, tm
     (broken.root / "datasets" / "tutor" / "sft_dataset" / "d1" / "train.parquet").write_bytes(b"PAR1 cut")
     rebuild(broken)
     found = query(broken, "select version, relation, row_count from datasets where name = 'tutor/sft_dataset' order by version")
-    assert found.to_pylist() == [{"version": "d0", "relation": None, "row_count": 2},
-            {"version": "d1", "relation": None, "row_count": None}]  # fmt: skip
+    assert found.to_pylist() == [
+        {"version": "d0", "relation": None, "row_count": 2},
+        {"version": "d1", "relation": None, "row_count": None},
+    ]
     assert query(broken, "from tutor_sft_dataset_versions").num_rows == 2
     assert query(broken, "from interactions").num_rows == 4
 
@@ -140,7 +169,8 @@ def test_versions_whose_types_differ_are_not_read_as_one(tmp_path):
         (home / version).mkdir(parents=True)
         pq.write_table(pa.table({"item": values}), home / version / "items.parquet")
         (home / version / "manifest.json").write_text(
-            json.dumps({"kind": "dataset", "name": "tutor/eval_suite", "version": version}))  # fmt: skip
+            json.dumps({"kind": "dataset", "name": "tutor/eval_suite", "version": version})
+        )
     write_json(home / "current.json", {"version": "v2"})
     rebuild(lake)
     assert query(lake, "select item, version from tutor_eval_suite_versions").to_pylist() == [{"item": 2, "version": "v2"}]
@@ -165,7 +195,8 @@ def test_answers_that_a_model_gave_while_it_trained_are_rows(lake, tmp_path, rel
     before = query(measured, columns).to_pylist()
     rebuild(measured)
     assert query(measured, f"select * replace (parts['brief'] as parts) from {relation}").to_pylist() == [
-        {"node": "model:tutor/sft_model@abcdef123456", **row, "parts": 0.5}]  # fmt: skip
+        {"node": "model:tutor/sft_model@abcdef123456", **row, "parts": 0.5}
+    ]
     assert query(measured, columns).to_pylist() == before
 
 
@@ -173,16 +204,27 @@ def test_metrics_are_one_long_table(lake, tmp_path):
     measured = LakeLayout.open(shutil.copytree(lake.root, tmp_path / "lake"))
     home = measured.root / "models" / "tutor" / "sft_model" / "abcdef123456"
     manifest = json.loads((home / "manifest.json").read_text())
-    manifest["metrics"] = {"records": {"dropped": {"too.short": 3}}, "by_layer": [0.5, 1.5], "done": True, "note": "3",
-        "none": None}  # fmt: skip
+    manifest["metrics"] = {
+        "records": {"dropped": {"too.short": 3}},
+        "by_layer": [0.5, 1.5],
+        "done": True,
+        "note": "3",
+        "none": None,
+    }
     (home / "manifest.json").write_text(json.dumps(manifest))
     (home / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 1.25}\n{"step": 3, "lo')
     rebuild(measured)
     found = query(
         measured, "select step, metric, value from metrics where name = 'tutor/sft_model' order by all nulls first"
     ).to_pylist()
-    assert [tuple(row.values()) for row in found] == [(None, "by_layer/0", 0.5), (None, "by_layer/1", 1.5), (None, "done", 1.0),
-        (None, "records/dropped/too.short", 3.0), (1, "loss", 2.5), (2, "loss", 1.25)]  # fmt: skip
+    assert [tuple(row.values()) for row in found] == [
+        (None, "by_layer/0", 0.5),
+        (None, "by_layer/1", 1.5),
+        (None, "done", 1.0),
+        (None, "records/dropped/too.short", 3.0),
+        (1, "loss", 2.5),
+        (2, "loss", 1.25),
+    ]
 
 
 def test_what_an_evaluation_compared_with_is_not_in_a_releases_weights(lake, tmp_path):
@@ -197,8 +239,10 @@ def test_what_an_evaluation_compared_with_is_not_in_a_releases_weights(lake, tmp
         made.append(finish(compared, kind, name, "v", inputs))
     home = compared.artefacts("release") / "tutor" / "r2"
     shutil.copytree(compared.artefacts("release") / "tutor" / "r1", home)
-    manifest = json.loads((home / "manifest.json").read_text()) | {"version": "r2",
-            "inputs": [item.model_dump() for item in made]}  # fmt: skip
+    manifest = json.loads((home / "manifest.json").read_text()) | {
+        "version": "r2",
+        "inputs": [item.model_dump() for item in made],
+    }
     (home / "manifest.json").write_text(json.dumps(manifest))
     write_json(home.parent / "current.json", {"version": "r2"})
     rebuild(compared)
@@ -206,24 +250,34 @@ def test_what_an_evaluation_compared_with_is_not_in_a_releases_weights(lake, tmp
     assert query(compared, "from log_lines_in('tutor/release')").num_rows == 0
     assert query(compared, "from log_lines_in('tutor/release@r1')").num_rows == 3
     assert query(compared, "from weights_holding('ann') where artefact like 'release:%'")["artefact"].to_pylist() == [
-        "release:tutor/release@r1"]  # fmt: skip
+        "release:tutor/release@r1"
+    ]
     assert query(compared, "from why('r1') where stage = 'release'")["version"].to_pylist() == ["r1"]
 
 
 def test_models_are_a_view(lake):
     assert query(lake, "select name, version, is_current from models").to_pylist() == [
-        {"name": "tutor/sft_model", "version": "abcdef123456", "is_current": True}]  # fmt: skip
+        {"name": "tutor/sft_model", "version": "abcdef123456", "is_current": True}
+    ]
 
 
 def test_ancestors_and_descendants_of_any_node(lake):
     below = query(lake, "select depth, name from ancestors('tutor/release@r1')").to_pylist()
     assert [(row["depth"], row["name"]) for row in below] == [
-        (1, "tutor/sft_model"), (2, "tutor/sft_dataset"), (2, "Qwen/Qwen3"), (3, "tutor/curated_interactions"),
+        (1, "tutor/sft_model"),
+        (2, "tutor/sft_dataset"),
+        (2, "Qwen/Qwen3"),
+        (3, "tutor/curated_interactions"),
         (4, "tutor/cleaned_interactions"),
-    ]  # fmt: skip
+    ]
     above = query(lake, "select depth, name, version from descendants('tutor/cleaned_interactions')").to_pylist()
-    assert [tuple(row.values()) for row in above] == [(1, "tutor/curated_interactions", "c1"), (2, "tutor/sft_dataset", "d0"),
-        (2, "tutor/sft_dataset", "d1"), (3, "tutor/sft_model", "abcdef123456"), (4, "tutor/release", "r1")]  # fmt: skip
+    assert [tuple(row.values()) for row in above] == [
+        (1, "tutor/curated_interactions", "c1"),
+        (2, "tutor/sft_dataset", "d0"),
+        (2, "tutor/sft_dataset", "d1"),
+        (3, "tutor/sft_model", "abcdef123456"),
+        (4, "tutor/release", "r1"),
+    ]
     assert query(lake, "from descendants('Qwen/Qwen3')").num_rows == 2
     assert query(lake, "from descendants('tutor/sft_dataset')").num_rows == 2  # only the current version has children here
     assert query(lake, "from ancestors('abcdef')").num_rows == 4
@@ -240,22 +294,32 @@ def test_users_in_weights(lake):
 
 def test_artefacts_and_edges_come_from_manifests(lake):
     found = query(lake, "select name, version, is_current from artefacts order by all").to_pylist()
-    assert [(row["name"], row["version"], row["is_current"]) for row in found] == [("tutor/curated_interactions", "c1", True),
-        ("tutor/release", "r1", False), ("tutor/sft_dataset", "d0", False), ("tutor/sft_dataset", "d1", True),
-        ("tutor/sft_model", "abcdef123456", True)]  # fmt: skip
+    assert [(row["name"], row["version"], row["is_current"]) for row in found] == [
+        ("tutor/curated_interactions", "c1", True),
+        ("tutor/release", "r1", False),
+        ("tutor/sft_dataset", "d0", False),
+        ("tutor/sft_dataset", "d1", True),
+        ("tutor/sft_model", "abcdef123456", True),
+    ]
     kinds = query(lake, "select kind, count(*) as n from lineage_nodes group by kind order by kind").to_pylist()
     assert kinds == [
-        {"kind": "dataset", "n": 3}, {"kind": "external", "n": 1}, {"kind": "model", "n": 1}, {"kind": "release", "n": 1},
+        {"kind": "dataset", "n": 3},
+        {"kind": "external", "n": 1},
+        {"kind": "model", "n": 1},
+        {"kind": "release", "n": 1},
         {"kind": "table", "n": 1},
-    ]  # fmt: skip
+    ]
 
 
 def test_which_log_lines_are_in_these_weights(lake):
     lines = query(
         lake, "select row_id, interaction_id, source_uri, source_row from log_lines_in('tutor/sft_model') order by all"
     ).to_pylist()
-    assert [(row["row_id"], row["interaction_id"], row["source_row"]) for row in lines] == [("i2", "i1", 11), ("i2", "i2", 12),
-        ("i4", "i4", 14)]  # fmt: skip
+    assert [(row["row_id"], row["interaction_id"], row["source_row"]) for row in lines] == [
+        ("i2", "i1", 11),
+        ("i2", "i2", 12),
+        ("i4", "i4", 14),
+    ]
     assert query(lake, "from log_lines_in('tutor/sft_model@abc')").num_rows == 3
     assert query(lake, "from log_lines_in('abcdef')").num_rows == 3
 
@@ -281,14 +345,17 @@ def test_rows_of_a_dataset_are_its_own_and_not_those_of_the_dataset_that_gave_it
     assert of("tutor/best") == of("tutor/second_sft_model") == [{"dataset": "dataset:tutor/best@v", "lines": 3}]
     assert of("tutor/sft_dataset") == of("tutor/sft_model") == [{"dataset": "dataset:tutor/sft_dataset@d1", "lines": 3}]
     assert query(named, "select dataset from weights_holding('ann') where artefact like '%second_sft%'").to_pylist() == [
-        {"dataset": "dataset:tutor/best@v"}]  # fmt: skip
+        {"dataset": "dataset:tutor/best@v"}
+    ]
     assert query(named, "from ancestors('tutor/best')").num_rows == 3  # the splits' dataset is an ancestor all the same
 
 
 def test_which_weights_hold_a_user(lake):
     rows = query(lake, "select artefact, interactions from weights_holding('ann')").to_pylist()
-    assert rows == [{"artefact": "model:tutor/sft_model@abcdef123456", "interactions": 2},
-            {"artefact": "release:tutor/release@r1", "interactions": 2}]  # fmt: skip
+    assert rows == [
+        {"artefact": "model:tutor/sft_model@abcdef123456", "interactions": 2},
+        {"artefact": "release:tutor/release@r1", "interactions": 2},
+    ]
     assert query(lake, "from weights_holding($who)", {"who": "i3"}).num_rows == 0  # an interaction that nothing was trained on
 
 
@@ -311,9 +378,12 @@ def test_lineage_goes_down_to_the_tables(lake, asked):
     if asked == "directory":
         asked = str(lake.artefacts("model") / "tutor" / "sft_model" / "abcdef123456")
     edges = lineage_of(lake, asked).to_pylist()
-    assert [(row["depth"], row["kind"], row["name"]) for row in edges] == [(1, "dataset", "tutor/sft_dataset"),
+    assert [(row["depth"], row["kind"], row["name"]) for row in edges] == [
+        (1, "dataset", "tutor/sft_dataset"),
         (1, "external", "Qwen/Qwen3"),
-        (2, "dataset", "tutor/curated_interactions"), (3, "table", "tutor/cleaned_interactions")]  # fmt: skip
+        (2, "dataset", "tutor/curated_interactions"),
+        (3, "table", "tutor/cleaned_interactions"),
+    ]
     assert edges[0]["child"] == "model:tutor/sft_model@abcdef123456" and edges[0]["parent"] == "dataset:tutor/sft_dataset@d1"
 
 
@@ -326,10 +396,14 @@ def test_an_artefact_that_is_not_there(lake):
 
 def test_why_tells_a_rows_whole_way(lake):
     steps = query(lake, "select stage, rule, kept, kept_id from why('r1') where current").to_pylist()
-    assert [tuple(row.values()) for row in steps] == [("interactions", "read", True, None), ("clean", "kept", True, None),
+    assert [tuple(row.values()) for row in steps] == [
+        ("interactions", "read", True, None),
+        ("clean", "kept", True, None),
         ("curate", "kept", True, None),
-        ("dataset", "subsumed_by_later_turn", True, "i2"), ("dataset row", "train", True, None),
-        ("model", "holds it", True, None)]  # fmt: skip
+        ("dataset", "subsumed_by_later_turn", True, "i2"),
+        ("dataset row", "train", True, None),
+        ("model", "holds it", True, None),
+    ]
     assert query(lake, "from why('r1') where not current and stage = 'release'").num_rows == 1
     assert [row["rule"] for row in query(lake, "from why('i3')").to_pylist()] == ["read", "error"]
     assert query(lake, "from why('zzz')").num_rows == 0
@@ -377,7 +451,8 @@ def test_an_empty_lake_and_odd_names(tmp_path):
         (home / "v").mkdir(parents=True)
         pq.write_table(pa.table({"of": [workload]}), home / "v" / "items.parquet")
         (home / "v" / "manifest.json").write_text(
-            json.dumps({"kind": "dataset", "name": f"{workload}/eval_suite", "version": "v"}))  # fmt: skip
+            json.dumps({"kind": "dataset", "name": f"{workload}/eval_suite", "version": "v"})
+        )
         write_json(home / "current.json", {"version": "v"})
     (lake.artefacts("dataset") / "a-b" / "eval_suite" / "broken").mkdir()
     (lake.artefacts("dataset") / "a-b" / "eval_suite" / "broken" / "manifest.json").write_text("{")
@@ -457,8 +532,18 @@ def decided(lake, relation="decisions"):
 
 def decide(lake, workload, stage, version, count):
     """Decisions of a stage, as its step writes them."""
-    rows = [{"workload": workload, "stage": stage, "version": version, "dt": START.date(), "interaction_id": f"{workload}{n}",
-            "rule": "kept", "kept": True} for n in range(count)]  # fmt: skip
+    rows = [
+        {
+            "workload": workload,
+            "stage": stage,
+            "version": version,
+            "dt": START.date(),
+            "interaction_id": f"{workload}{n}",
+            "rule": "kept",
+            "kept": True,
+        }
+        for n in range(count)
+    ]
     Tables(lake).append("decisions", pa.Table.from_pylist(rows, schema=SCHEMAS["decisions"]))
 
 

@@ -46,10 +46,16 @@ def test_what_is_passed_on_has_the_sentence_of_where_it_comes_from():
 def test_no_sentence_stands_twice():
     """Neither where SQL makes a column that a schema has, nor of what is passed on as it is."""
     twice = [(name, each) for name in OWN for each in OWN[name] if name in DESCRIBED and sentence(DESCRIBED[name], each)]
-    passed_on = [(name, each) for name, columns in OWN.items() for each,
-        text in columns.items() for source in (*SAID[name].get("reads", ()),
-            *(table for table,
-                field in columns_of(name).get(each, ()) if field == each)) if comment_on(source, each) == text]  # fmt: skip
+    passed_on = [
+        (name, each)
+        for name, columns in OWN.items()
+        for each, text in columns.items()
+        for source in (
+            *SAID[name].get("reads", ()),
+            *(table for table, field in columns_of(name).get(each, ()) if field == each),
+        )
+        if comment_on(source, each) == text
+    ]
     assert (twice, passed_on) == ([], [])
 
 

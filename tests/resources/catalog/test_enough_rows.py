@@ -40,17 +40,35 @@ def lake(tmp_path_factory):
     return lake
 
 
-@pytest.mark.parametrize(("counts", "sources", "seeds", "said"), [
-    (RecordCounts(1, 1, {}, {}), ["good", "small"], 0, ""),
-    (RecordCounts(1, 1, {}, {}), ["good", "other"], 0, ""),
-    (RecordCounts(2, 1, {}, {"ingest: unknown_format": 1}), ["good", "dead"], 0, "source dead left no row: its 1 object, "),
-    (RecordCounts(2, 1, {}, {"ingest: unknown_format": 1}), ["good", "dead"], 1, "(unknown_format: none of the first 1 records"),
-    (RecordCounts(100, 5, {}, {"ingest: broken": 95}), ["good"], 0, "95 records are in quarantine (ingest: broken 95), and 5 rows of 100 records can"),
-    (RecordCounts(100, 50, {}, {"ingest: broken": 50}), ["good"], 0, ""),
-    (RecordCounts(8, 0, {"clean: too_short": 8}, {}), ["good"], 0, "8 were dropped and 0 are in quarantine (clean: too_short 8)"),
-    (RecordCounts(8, 0, {"clean: too_short": 8}, {}), ["good"], 1, ""),
-    (RecordCounts(0, 0, {}, {}), ["good"], 0, "(none was read)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("counts", "sources", "seeds", "said"),
+    [
+        (RecordCounts(1, 1, {}, {}), ["good", "small"], 0, ""),
+        (RecordCounts(1, 1, {}, {}), ["good", "other"], 0, ""),
+        (RecordCounts(2, 1, {}, {"ingest: unknown_format": 1}), ["good", "dead"], 0, "source dead left no row: its 1 object, "),
+        (
+            RecordCounts(2, 1, {}, {"ingest: unknown_format": 1}),
+            ["good", "dead"],
+            1,
+            "(unknown_format: none of the first 1 records",
+        ),
+        (
+            RecordCounts(100, 5, {}, {"ingest: broken": 95}),
+            ["good"],
+            0,
+            "95 records are in quarantine (ingest: broken 95), and 5 rows of 100 records can",
+        ),
+        (RecordCounts(100, 50, {}, {"ingest: broken": 50}), ["good"], 0, ""),
+        (
+            RecordCounts(8, 0, {"clean: too_short": 8}, {}),
+            ["good"],
+            0,
+            "8 were dropped and 0 are in quarantine (clean: too_short 8)",
+        ),
+        (RecordCounts(8, 0, {"clean: too_short": 8}, {}), ["good"], 1, ""),
+        (RecordCounts(0, 0, {}, {}), ["good"], 0, "(none was read)"),
+    ],
+)
 def test_what_stops_a_run(lake, counts, sources, seeds, said):
     found = shortage(lake, "shop", counts, sources, seeds)
     assert said in found if said else not found
@@ -68,5 +86,8 @@ def test_every_relation_without_rows_says_why(tmp_path):
 def test_a_dataset_s_view_without_rows_says_why_and_a_query_that_leaves_none_does_not():
     assert why_empty("from shop_seed_examples_bad_lines_versions").endswith(": every line of the seeds could be read")
     assert why_empty("select * from DRIFT").startswith("no rows in drift: days are compared once")
-    assert {why_empty("from shop_seed_examples_rows"), why_empty("from drift where alarm"),
-        why_empty("select 1 where false")} == {"no rows"}  # fmt: skip
+    assert {
+        why_empty("from shop_seed_examples_rows"),
+        why_empty("from drift where alarm"),
+        why_empty("select 1 where false"),
+    } == {"no rows"}

@@ -159,9 +159,14 @@ def places(tmp_path_factory):
     with duckdb.connect(str(home / "other.duckdb")) as other:
         other.execute("create table t as select 'SECRET' as a")
     rebuild(lake)
-    return lake, {"lake": lake.root, "outside": outside, "parquet": home / "outside.parquet", "database": home / "other.duckdb",
+    return lake, {
+        "lake": lake.root,
+        "outside": outside,
+        "parquet": home / "outside.parquet",
+        "database": home / "other.duckdb",
         "beside": home / "beside",
-        "file": Tables(lake).files("interactions")[0]}  # fmt: skip
+        "file": Tables(lake).files("interactions")[0],
+    }
 
 
 @pytest.fixture(scope="module")
@@ -254,9 +259,16 @@ def test_memory_is_bounded_and_the_way_out_is_named(places):
 
 def test_a_catalog_that_another_program_writes_is_said_to_be(places):
     lake = places[0]
-    writer = subprocess.Popen([sys.executable, "-c",
-            "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print(1, flush=True); sys.stdin.read()", str(lake.catalog)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+    writer = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print(1, flush=True); sys.stdin.read()",
+            str(lake.catalog),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     try:
         writer.stdout.readline()
         with pytest.raises(CatalogError, match=r"is open for writing in another program .* close it there"):

@@ -74,7 +74,8 @@ def test_a_history_of_releases_in_sql(lake, make_release):
         (a.name, "rolled back", None, "bo", None, None, True, None),
     ]
     assert rows(lake, f"select release, name, wanted, measured, passed from gates where release = '{c.name}'") == [
-        (c.name, "recovery", 0.99, 0.999, True)]  # fmt: skip
+        (c.name, "recovery", 0.99, 0.999, True)
+    ]
     assert rows(
         lake,
         "select count(*) from releases join artefacts on artefacts.path = releases.path "

@@ -24,11 +24,19 @@ def steps(lake, identifier):
 
 
 def pair(number, answer="A channel to a wheel.", **changes):
-    record = {"timestamp": 1780300000 + number, "workload_id": "w", "client_id": "c", "session_id": f"s{number}",
+    record = {
+        "timestamp": 1780300000 + number,
+        "workload_id": "w",
+        "client_id": "c",
+        "session_id": f"s{number}",
         "request": {"model": "m", "messages": [{"role": "user", "content": f"What is a mill race, number {number}?"}]},
-        "response": {"id": f"r{number}", "object": "chat.completion", "model": "m",
-            "choices": [
-                {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": answer}}]}}  # fmt: skip
+        "response": {
+            "id": f"r{number}",
+            "object": "chat.completion",
+            "model": "m",
+            "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": answer}}],
+        },
+    }
     return record | changes
 
 
@@ -38,11 +46,19 @@ def read(tmp_path_factory):
     home = tmp_path_factory.mktemp("why")
     logs = home / "logs"
     logs.mkdir()
-    lines = [json.dumps(pair(1)), json.dumps(pair(2)), "", "{not json", json.dumps(pair(1)),
-        json.dumps(pair(5, request={"n": 1}))]  # fmt: skip
+    lines = [
+        json.dumps(pair(1)),
+        json.dumps(pair(2)),
+        "",
+        "{not json",
+        json.dumps(pair(1)),
+        json.dumps(pair(5, request={"n": 1})),
+    ]
     (logs / "gateway.jsonl").write_text("\n".join(lines) + "\n")
-    thumbs = [{"response_id": "r2", "name": "thumbs", "value": "down", "comment": "SECRET WORDS"},
-            {"response_id": "nobody", "name": "thumbs", "value": "up"}]  # fmt: skip
+    thumbs = [
+        {"response_id": "r2", "name": "thumbs", "value": "down", "comment": "SECRET WORDS"},
+        {"response_id": "nobody", "name": "thumbs", "value": "up"},
+    ]
     (logs / "thumbs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in thumbs))
     (logs / "picture.jsonl").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)))
     lake = LakeLayout.open(home / "lake")
@@ -182,17 +198,24 @@ def test_duplicates_dislikes_and_scores_are_steps_of_their_own(tmp_path):
     lake = LakeLayout.open(tmp_path / "lake")
     tables = Tables(lake)
     answer = " ".join(f"word{number}" for number in range(60))
-    rows = [interaction(1, "what is a mill for, and who pays", answer),
-            interaction(2, "what is a mill for, and who pays", answer + " again", minutes=1),
-            interaction(3, "mail ann@example.org about bread", "it is baked", minutes=2),
-            interaction(4, "nobody likes this", "indeed", minutes=3)]  # fmt: skip
+    rows = [
+        interaction(1, "what is a mill for, and who pays", answer),
+        interaction(2, "what is a mill for, and who pays", answer + " again", minutes=1),
+        interaction(3, "mail ann@example.org about bread", "it is baked", minutes=2),
+        interaction(4, "nobody likes this", "indeed", minutes=3),
+    ]
     store(tables, "interactions", rows)
     store(tables, "feedback", [thumb(-1, request_id="r4")])
     clean(tables, "tutor", days_of(rows), CurationSettings())
     score = dict.fromkeys(SCHEMAS["judgements"].names) | {
-        "workload": "tutor", "dt": rows[0]["dt"], "interaction_id": "i3", "name": "quality", "score": 7.0, "model": "big",
+        "workload": "tutor",
+        "dt": rows[0]["dt"],
+        "interaction_id": "i3",
+        "name": "quality",
+        "score": 7.0,
+        "model": "big",
         "ts": rows[0]["ts"],
-    }  # fmt: skip
+    }
     store(tables, "judgements", [score])
     curate(tables, "tutor", tmp_path / "c1", CurationSettings(), None)
     rebuild(lake)
@@ -205,9 +228,14 @@ def test_duplicates_dislikes_and_scores_are_steps_of_their_own(tmp_path):
 
 def test_an_erased_interaction_is_still_answered_for(tmp_path):
     lake = LakeLayout.open(tmp_path / "lake")
-    decision = dict.fromkeys(SCHEMAS["decisions"].names) | {"workload": "tutor", "stage": "ingest", "interaction_id": "ab" * 32,
-        "rule": "erased", "kept": False,
-        "detail": json.dumps({"uri": "log.jsonl", "row": 3})}  # fmt: skip
+    decision = dict.fromkeys(SCHEMAS["decisions"].names) | {
+        "workload": "tutor",
+        "stage": "ingest",
+        "interaction_id": "ab" * 32,
+        "rule": "erased",
+        "kept": False,
+        "detail": json.dumps({"uri": "log.jsonl", "row": 3}),
+    }
     Tables(lake).append("decisions", pa.Table.from_pylist([decision], schema=SCHEMAS["decisions"]))
     rebuild(lake)
     assert steps(lake, "abababab") == [("ingest", "erased")]

@@ -13,24 +13,64 @@ from resources.curating.curation import NearDuplicates
 from resources.curating.duplicates.near_duplicates import signatures
 
 START = datetime(2026, 6, 1, 12, tzinfo=UTC)
-CURATED = pa.schema([*((name, pa.string()) for name in ("interaction_id", "workload", "source", "session_id", "user_hash",
-                "messages", "tools", "completion", "reasoning", "request", "prompt_shape", "content_sha256",
-                "normalised_sha256", "text", "language")), ("dt", pa.date32()), ("ts", pa.timestamp("us", tz="UTC")),
-        ("feedback", pa.float64()), ("prompt_characters", pa.int64()), ("completion_characters", pa.int64()),
-        ("quality", pa.float64()), ("difficulty", pa.float64()), ("token_ids", pa.list_(pa.int32())),
-        ("labels", pa.list_(pa.int32())), ("was_cut", pa.bool_()), ("signature", pa.list_(pa.int32()))])  # fmt: skip
+CURATED = pa.schema(
+    [
+        *(
+            (name, pa.string())
+            for name in (
+                "interaction_id",
+                "workload",
+                "source",
+                "session_id",
+                "user_hash",
+                "messages",
+                "tools",
+                "completion",
+                "reasoning",
+                "request",
+                "prompt_shape",
+                "content_sha256",
+                "normalised_sha256",
+                "text",
+                "language",
+            )
+        ),
+        ("dt", pa.date32()),
+        ("ts", pa.timestamp("us", tz="UTC")),
+        ("feedback", pa.float64()),
+        ("prompt_characters", pa.int64()),
+        ("completion_characters", pa.int64()),
+        ("quality", pa.float64()),
+        ("difficulty", pa.float64()),
+        ("token_ids", pa.list_(pa.int32())),
+        ("labels", pa.list_(pa.int32())),
+        ("was_cut", pa.bool_()),
+        ("signature", pa.list_(pa.int32())),
+    ]
+)
 
 
 def row(number, prompt, answer, *, day=0, **changes):
     """One curated row. `prompt` is a user's text or a list of messages."""
     ts = START + timedelta(days=day, seconds=number if isinstance(number, int) else 0)
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    found = dict.fromkeys(CURATED.names) | {"interaction_id": f"i{number}", "workload": "tutor", "source": "gateway",
-        "session_id": f"s{number}", "messages": json.dumps(messages),
-        "completion": json.dumps({"role": "assistant", "content": answer}), "prompt_shape": "none", "dt": ts.date(), "ts": ts,
-        "was_cut": False, "signature": [],
-        "content_sha256": hashlib.sha256(f"{messages}{answer}".encode()).hexdigest(), "language": "en",
-        "new_turn": messages[-1]["content"], "answer": answer}  # fmt: skip
+    found = dict.fromkeys(CURATED.names) | {
+        "interaction_id": f"i{number}",
+        "workload": "tutor",
+        "source": "gateway",
+        "session_id": f"s{number}",
+        "messages": json.dumps(messages),
+        "completion": json.dumps({"role": "assistant", "content": answer}),
+        "prompt_shape": "none",
+        "dt": ts.date(),
+        "ts": ts,
+        "was_cut": False,
+        "signature": [],
+        "content_sha256": hashlib.sha256(f"{messages}{answer}".encode()).hexdigest(),
+        "language": "en",
+        "new_turn": messages[-1]["content"],
+        "answer": answer,
+    }
     return found | changes
 
 

@@ -29,9 +29,19 @@ def asked(text):
 
 def line(number, prompt, chosen, rejected, other_prompt=None):
     """The two rows of one log line that prefers an answer, and their feedback."""
-    rows = [interaction(f"{number}{side}", question, answer, request_id=f"r{number}", session_id=f"line{number}",
-            source_format="preferences", source_row=number, choice_index=part) for part,
-        (side, question, answer) in enumerate((("c", prompt, chosen), ("r", other_prompt or prompt, rejected)))]  # fmt: skip
+    rows = [
+        interaction(
+            f"{number}{side}",
+            question,
+            answer,
+            request_id=f"r{number}",
+            session_id=f"line{number}",
+            source_format="preferences",
+            source_row=number,
+            choice_index=part,
+        )
+        for part, (side, question, answer) in enumerate((("c", prompt, chosen), ("r", other_prompt or prompt, rejected)))
+    ]
     about = {"name": "preference", "source": "preferences"}
     return rows, [thumb(1, interaction_id=f"i{number}c", **about), thumb(-1, interaction_id=f"i{number}r", **about)]
 
@@ -43,10 +53,14 @@ def keep(tables, rows, feedback=()):
         more = {name: row.pop(name) for name in ("request",) if name in row}
         found = dict.fromkeys(SCHEMAS["cleaned_interactions"].names)
         found |= {name: row[name] for name in found if name in row} | more
-        found |= {"status": "ok", "language": "en", "prompt_characters": len(row["messages"]),
+        found |= {
+            "status": "ok",
+            "language": "en",
+            "prompt_characters": len(row["messages"]),
             "completion_characters": len(row["completion"]),
             "normalised_sha256": hashlib.sha256((row["messages"] + row["completion"]).lower().encode()).hexdigest(),
-            "signature": []}  # fmt: skip
+            "signature": [],
+        }
         cleaned.append(found)
     store(tables, "interactions", rows)
     store(tables, "cleaned_interactions", cleaned)
@@ -56,10 +70,21 @@ def keep(tables, rows, feedback=()):
 
 def decide(tables, **rules):
     """Curation's decisions of the version `v`, by interaction."""
-    store_as = [{"workload": "tutor", "stage": "curate", "version": "v", "dt": START.date(), "interaction_id": name,
-            "rule": rule, "kept": False} for name, rule in rules.items()]  # fmt: skip
-    table = pa.Table.from_pylist([dict.fromkeys(SCHEMAS["decisions"].names) | each for each in store_as],
-            schema=SCHEMAS["decisions"])  # fmt: skip
+    store_as = [
+        {
+            "workload": "tutor",
+            "stage": "curate",
+            "version": "v",
+            "dt": START.date(),
+            "interaction_id": name,
+            "rule": rule,
+            "kept": False,
+        }
+        for name, rule in rules.items()
+    ]
+    table = pa.Table.from_pylist(
+        [dict.fromkeys(SCHEMAS["decisions"].names) | each for each in store_as], schema=SCHEMAS["decisions"]
+    )
     tables.replace("decisions", table, workload="tutor", stage="curate", version="v")
 
 
@@ -72,8 +97,9 @@ class Made:
             tables = Tables(LakeLayout.open(folder / "lake"))
             keep(tables, rows, feedback)
         self.folder = folder / "made"
-        self.counts = build_preferences(tables, "tutor", self.folder, PreferenceSettings(**settings), splits,
-                curation or CurationSettings(), "v", **more)  # fmt: skip
+        self.counts = build_preferences(
+            tables, "tutor", self.folder, PreferenceSettings(**settings), splits, curation or CurationSettings(), "v", **more
+        )
         self.pairs, self.answers = (
             [row for split in SPLITS for row in pq.read_table(self.folder / f"{prefix}{split}.parquet").to_pylist()]
             for prefix in ("", "unpaired_")

@@ -34,8 +34,13 @@ from resources.digests.slices import slice_digest
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
 
-SETTINGS = DatasetSettings(mix={"gateway": {"rows": 30}, "handmade": 0.5}, limits={"handmade": {"max_repeats": 3}}, max_rows=42,
-    test_share=0.2, validation_share=0.2)  # fmt: skip
+SETTINGS = DatasetSettings(
+    mix={"gateway": {"rows": 30}, "handmade": 0.5},
+    limits={"handmade": {"max_repeats": 3}},
+    max_rows=42,
+    test_share=0.2,
+    validation_share=0.2,
+)
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +50,13 @@ def dataset(tmp_path_factory):
         row(n, f"question {n}", f"answer {n}", language="de" if n % 3 else None, prompt_shape="translate") for n in range(80)
     ]
     lines = [example(f"seed {n}", f"told {n}") for n in range(4)]
-    report, found = built(curated(home / "c.parquet", rows), home / "sft_dataset", SETTINGS,
+    report, found = built(
+        curated(home / "c.parquet", rows),
+        home / "sft_dataset",
+        SETTINGS,
         seeds(home, lines, synthetic=True, licence="mit"),
-        about={"workload": "tutor", "pii": "redact", "licences": {"handmade": "mit"}})  # fmt: skip
+        about={"workload": "tutor", "pii": "redact", "licences": {"handmade": "mit"}},
+    )
     return home / "sft_dataset", report, found
 
 
@@ -59,8 +68,11 @@ def test_the_metadata_names_a_file_for_each_split(dataset):
     directory, _, _ = dataset
     [config] = head(directory)["configs"]
     assert config["config_name"] == "default"
-    assert {each["split"]: (directory / each["path"]).exists() for each in config["data_files"]} == {"train": True,
-        "validation": True, "test": True}  # fmt: skip
+    assert {each["split"]: (directory / each["path"]).exists() for each in config["data_files"]} == {
+        "train": True,
+        "validation": True,
+        "test": True,
+    }
     assert head(directory)["language"] == ["de"] and head(directory)["size_categories"] == ["n<1K"]
     assert "synthetic" in head(directory)["tags"]
 
@@ -116,10 +128,18 @@ def words(tmp_path):
 def test_manifest_and_card_have_the_tokens_of_what_the_rows_say(tmp_path, words, monkeypatch):
     rows = [row(n, f"one two three {n}", f"four five {n}") for n in range(40)]  # 7 words
     tool = {"tool_calls": [{"type": "function", "id": "1", "function": {"name": "look", "arguments": '{"at": 1}'}}]}
-    more = seeds(tmp_path / "s", [
-        example("alpha beta", "gamma"),
-        {"messages": [{"role": "user", "content": [{"type": "text", "text": "delta"}]}, {"role": "assistant", "content": None, **tool}]},
-    ])  # fmt: skip
+    more = seeds(
+        tmp_path / "s",
+        [
+            example("alpha beta", "gamma"),
+            {
+                "messages": [
+                    {"role": "user", "content": [{"type": "text", "text": "delta"}]},
+                    {"role": "assistant", "content": None, **tool},
+                ]
+            },
+        ],
+    )
     path = curated(tmp_path / "c.parquet", rows)
     spec = DatasetSettings(test_share=0.3, validation_share=0.2)
     report, found = built(path, tmp_path / "d", spec, more, tokenizers={"base": words})
@@ -143,17 +163,24 @@ def test_only_models_in_directories_are_counted(tmp_path, words):
     assert found == {"base": words} and json.dumps(vocabularies(found)) != "{}" and vocabularies({}) == {}
 
 
-LOGGED = {"prompt_token_ids": [1, 2, 3], "completion_token_ids": [4, 5], "served_model_digest": "ab" * 32,
-    "params": json.dumps({"temperature": 0.7})}  # fmt: skip
+LOGGED = {
+    "prompt_token_ids": [1, 2, 3],
+    "completion_token_ids": [4, 5],
+    "served_model_digest": "ab" * 32,
+    "params": json.dumps({"temperature": 0.7}),
+}
 
 
 def test_ids_and_parameters_of_the_answers_that_are_learnt(tmp_path):
     tables = Tables(LakeLayout.open(tmp_path / "lake"))
-    rows = [interaction(1, "How deep is the mill pond behind the weir?", "About two metres in spring.", **LOGGED),
+    rows = [
+        interaction(1, "How deep is the mill pond behind the weir?", "About two metres in spring.", **LOGGED),
         interaction(2, "Write to ada.lovelace@example.com about the wheel", "Dear Ada, the wheel turns again.", **LOGGED),
-        interaction(3, "Name three kinds of flour that bakers use", "Rye, wheat and spelt are common.",
-            params='{"top_p": 0.9}'),
-        interaction(4, "Which horse pulls the baker's cart?", "", **LOGGED)]  # fmt: skip
+        interaction(
+            3, "Name three kinds of flour that bakers use", "Rye, wheat and spelt are common.", params='{"top_p": 0.9}'
+        ),
+        interaction(4, "Which horse pulls the baker's cart?", "", **LOGGED),
+    ]
     rows += [
         interaction(number, f"Tell me story number {number} of the river", f"Once upon a time {number} boats came by.")
         for number in range(5, 30)
@@ -162,8 +189,12 @@ def test_ids_and_parameters_of_the_answers_that_are_learnt(tmp_path):
     clean(tables, "tutor", days_of(rows), CurationSettings())
     curate(tables, "tutor", tmp_path / "curated", CurationSettings(near_duplicates={"enabled": False}), None)
     (tmp_path / "dataset").mkdir()
-    build_sft_dataset(tmp_path / "curated" / "curated.parquet", None, tmp_path / "dataset",
-        DatasetSettings(test_share=0.0, validation_share=0.1))  # fmt: skip
+    build_sft_dataset(
+        tmp_path / "curated" / "curated.parquet",
+        None,
+        tmp_path / "dataset",
+        DatasetSettings(test_share=0.0, validation_share=0.1),
+    )
     (tmp_path / "served").mkdir()
     report = build_served_answers(tables, "tutor", [tmp_path / "dataset"], tmp_path / "served")
     table = pq.read_table(tmp_path / "served" / "served.parquet")
@@ -196,13 +227,22 @@ def served(tmp_path, rows, curation):
 def test_ids_of_thoughts_that_hold_personal_data_are_left_out(tmp_path, pii):
     """What was thought is in the ids, and in neither messages nor answer."""
     rows = [
-        interaction(1, "Who minds the weir?", "The weir keeper does.", **LOGGED, reasoning='The user means "Ada",\nada.lovelace@example.com, I think.'),
+        interaction(
+            1,
+            "Who minds the weir?",
+            "The weir keeper does.",
+            **LOGGED,
+            reasoning='The user means "Ada",\nada.lovelace@example.com, I think.',
+        ),
         interaction(2, "Who minds the sluice?", "The sluice keeper does.", **LOGGED, reasoning="A sluice has a keeper."),
         interaction(3, "Who minds the boat?", "The ferryman does.", **LOGGED),
-    ]  # fmt: skip
+    ]
     found, report = served(tmp_path, rows, CurationSettings(pii=pii))
-    assert {name: row["completion_token_ids"] for name, row in found.items()} == {"i1": None if pii == "redact" else [4, 5],
-        "i2": [4, 5], "i3": [4, 5]}  # fmt: skip
+    assert {name: row["completion_token_ids"] for name, row in found.items()} == {
+        "i1": None if pii == "redact" else [4, 5],
+        "i2": [4, 5],
+        "i3": [4, 5],
+    }
     assert found["i1"]["params"] and report["with_token_ids"] == (2 if pii == "redact" else 3)
 
 
@@ -308,8 +348,10 @@ def test_rows_are_repeated_only_as_often_as_stated():
 def test_bounds_on_sources_and_on_synthetic_rows():
     assert quotas({"a": 900, "b": 100}, limits={"a": {"max_rows": 50}}) == {"a": 50, "b": 100}
     assert quotas({"a": 900, "b": 100}, limits={"a": {"max_share": 0.5}}) == {"a": 100, "b": 100}
-    assert quotas({"a": 900, "b": 900}, mix={"a": 0.8, "b": 0.2}, max_rows=100, limits={"a": {"max_share": 0.5}}) == {"a": 50,
-            "b": 50}  # fmt: skip
+    assert quotas({"a": 900, "b": 900}, mix={"a": 0.8, "b": 0.2}, max_rows=100, limits={"a": {"max_share": 0.5}}) == {
+        "a": 50,
+        "b": 50,
+    }
     assert quotas({"a": 90, "synthetic": 900}, max_synthetic_share=0.1) == {"a": 90, "synthetic": 10}
     assert quotas({"a": 90, "synthetic": 900}, max_synthetic_share=0) == {"a": 90, "synthetic": 0}
 
@@ -372,9 +414,12 @@ def lines(tmp_path, monkeypatch, metrics):
 
 def test_a_shortage_is_told_in_one_line_with_the_mixture_that_came_out(tmp_path, monkeypatch):
     metrics = {
-        "notes": ["mix asks for 36 rows of gateway, which has 25 rows for training", "max_rows asks for 60 rows, and the mix has 49"],
+        "notes": [
+            "mix asks for 36 rows of gateway, which has 25 rows for training",
+            "max_rows asks for 60 rows, and the mix has 49",
+        ],
         "sources": {"gateway": 25, "claude": 12, "rules": 12},
-    }  # fmt: skip
+    }
     assert lines(tmp_path, monkeypatch, metrics) == [
         {
             "event": "note",

@@ -84,8 +84,11 @@ def test_what_the_request_gave_the_template_reaches_the_dataset(tables, tmp_path
 
 def test_how_answers_become_tokens_is_written_beside_the_rows(tables, tmp_path):
     rows = conversation("a", ["one answer"])
-    built(curated(tables, rows, tmp_path / "c"), tmp_path / "d",
-        DatasetSettings(thinking="strip", test_share=0, validation_share=0))  # fmt: skip
+    built(
+        curated(tables, rows, tmp_path / "c"),
+        tmp_path / "d",
+        DatasetSettings(thinking="strip", test_share=0, validation_share=0),
+    )
     assert json.loads((tmp_path / "d" / "rendering.json").read_text()) == {"thinking": "strip", "most_unrenderable": 0.1}
 
 
@@ -110,8 +113,11 @@ def test_histories_match_though_clients_repeat_them_a_little_differently(tables,
     call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
     answer = {"role": "assistant", "content": None, "tool_calls": [call], "refusal": None, "annotations": []}
     first = [{"role": "user", "content": "look it up"}]
-    later = [*first, {"role": "assistant", "content": "", "tool_calls": [{**call, "id": "other"}]},
-        {"role": "tool", "content": "found", "tool_call_id": "other"}]  # fmt: skip
+    later = [
+        *first,
+        {"role": "assistant", "content": "", "tool_calls": [{**call, "id": "other"}]},
+        {"role": "tool", "content": "found", "tool_call_id": "other"},
+    ]
     rows = [interaction(1, first, answer, session_id="a"), interaction(2, later, "It is found.", session_id="a", minutes=1)]
     _, splits = built(curated(tables, rows, tmp_path / "c"), tmp_path / "d")
     assert [row["row_id"] for row in splits["train"]] == ["i2"] and weights(splits["train"][0]) == [1, 1]
@@ -187,16 +193,28 @@ def test_small_traffic_still_has_held_out_sides(tables, tmp_path, groups):
 
 
 def seed_file(path, *texts):
-    path.write_text("\n".join(text if text.startswith("{") or text == "rubbish" else json.dumps({"messages": [
-                        {"role": "user", "content": "q"},
-                        {"role": "assistant", "content": text}]}) for text in texts) + "\n")  # fmt: skip
+    path.write_text(
+        "\n".join(
+            text
+            if text.startswith("{") or text == "rubbish"
+            else json.dumps({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": text}]})
+            for text in texts
+        )
+        + "\n"
+    )
     return path
 
 
 def test_seeds_are_imported_counted_and_mixed_into_training_only(tables, tmp_path):
-    path = seed_file(tmp_path / "seeds.jsonl", *[f"seed {n}" for n in range(20)], "seed 1", "rubbish", '{"messages": []}',
+    path = seed_file(
+        tmp_path / "seeds.jsonl",
+        *[f"seed {n}" for n in range(20)],
+        "seed 1",
+        "rubbish",
+        '{"messages": []}',
         '{"messages": [{"role": "user", "content": "q"}]}',
-        '{"messages": [{"role": "king", "content": "q"}, {"role": "assistant", "content": "a"}]}')  # fmt: skip
+        '{"messages": [{"role": "king", "content": "q"}, {"role": "assistant", "content": "a"}]}',
+    )
     seeds = import_seeds({"handmade": path}, tmp_path / "seeds")
     assert (seeds.lines, seeds.rows, seeds.duplicates, seeds.bad) == (25, 20, 1, 4)
     bad = pq.read_table(tmp_path / "seeds" / "bad_lines.parquet").to_pylist()
@@ -238,7 +256,8 @@ def test_tool_calling_conversations_become_one_row_each(tables, tmp_path):
     found = [row for split in splits.values() for row in split]
     exact = sum(row["rule"] == "exact_duplicate" for row in read(tables, "decisions"))
     assert sorted(name for row in found for name in row["interaction_ids"]) == sorted(
-        row["interaction_id"] for row in read(tables, "decisions") if row["stage"] == "curate" and row["kept"])  # fmt: skip
+        row["interaction_id"] for row in read(tables, "decisions") if row["stage"] == "curate" and row["kept"]
+    )
     assert set(last.values()) <= {row["row_id"] for row in found}
     assert report.by_rule["kept"] == len(found) and len(found) <= len(last) + exact
     assert all(weights(row)[-1] == 1 and json.loads(row["messages"])[-1]["role"] == "assistant" for row in found)

@@ -33,10 +33,16 @@ def test_every_format_and_auto(tmp_path):
         tmp_path / "c.jsonl", {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]}
     )
     for kinds in (("gsm8k", "humaneval", "spec_bench"), ("auto", "auto", "auto")):
-        counts = build_eval_suite({"g": EvalSettings(uri=gsm, format=kinds[0]),
+        counts = build_eval_suite(
+            {
+                "g": EvalSettings(uri=gsm, format=kinds[0]),
                 "h": EvalSettings(uri=human, format=kinds[1]),
-                "s": EvalSettings(uri=bench, format=kinds[2]), "a": EvalSettings(uri=str(array)),
-                "c": EvalSettings(uri=chat, format="jsonl")}, tmp_path / "out")  # fmt: skip
+                "s": EvalSettings(uri=bench, format=kinds[2]),
+                "a": EvalSettings(uri=str(array)),
+                "c": EvalSettings(uri=chat, format="jsonl"),
+            },
+            tmp_path / "out",
+        )
         assert counts == {"a": 1, "c": 1, "g": 1, "h": 1, "s": 2}
         assert items(tmp_path / "out") == [
             ("a", "x", "Add\n1 2", "3"),
@@ -75,15 +81,21 @@ SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
 
 @pytest.mark.skipif(not SHARED.exists(), reason="needs ../shared/data: public evaluation suites")
 def test_public_suites(tmp_path):
-    counts = build_eval_suite({"gsm8k": EvalSettings(uri=str(SHARED / "gsm8k_test.jsonl"), format="gsm8k"),
+    counts = build_eval_suite(
+        {
+            "gsm8k": EvalSettings(uri=str(SHARED / "gsm8k_test.jsonl"), format="gsm8k"),
             "humaneval": EvalSettings(uri=str(SHARED / "HumanEval.jsonl.gz")),
-            "spec_bench": EvalSettings(uri=str(SHARED / "spec_bench_question.jsonl"))}, tmp_path)  # fmt: skip
+            "spec_bench": EvalSettings(uri=str(SHARED / "spec_bench_question.jsonl")),
+        },
+        tmp_path,
+    )
     assert counts == {"gsm8k": 1319, "humaneval": 164, "spec_bench": 560}
 
 
 def test_a_byte_order_mark_and_half_a_character_are_no_mistake(tmp_path):
     (tmp_path / "suite.jsonl").write_bytes(
-        b'\xef\xbb\xbf{"id": "a\\ud83d", "prompt": "what \\ud83d is it", "answer": "it \\ud83d is"}\n')  # fmt: skip
+        b'\xef\xbb\xbf{"id": "a\\ud83d", "prompt": "what \\ud83d is it", "answer": "it \\ud83d is"}\n'
+    )
     assert build_eval_suite({"s": EvalSettings(uri=str(tmp_path / "suite.jsonl"))}, tmp_path / "out") == {"s": 1}
     [item] = pq.read_table(tmp_path / "out" / "items.parquet").to_pylist()
     assert item == {"suite": "s", "item_id": "a\ufffd", "prompt": "what \ufffd is it", "answer": "it \ufffd is"}
@@ -102,9 +114,12 @@ def test_an_answer_may_be_a_number_of_json(tmp_path, answer, read):
 
 def test_tasks_that_are_asked_and_those_that_are_not(tmp_path):
     human = {
-        "task_id": "H/0", "prompt": "def f(x):\n", "canonical_solution": "  pass", "test": "def check(f): pass",
+        "task_id": "H/0",
+        "prompt": "def f(x):\n",
+        "canonical_solution": "  pass",
+        "test": "def check(f): pass",
         "entry_point": "f",
-    }  # fmt: skip
+    }
     suites = {
         "g": EvalSettings(uri=lines(tmp_path / "g.jsonl", {"question": "2 + 2?", "answer": "#### 4"}), format="gsm8k"),
         "h": EvalSettings(uri=lines(tmp_path / "h.jsonl", human)),
@@ -117,8 +132,13 @@ def test_tasks_that_are_asked_and_those_that_are_not(tmp_path):
     }
     build_eval_suite(suites, tmp_path / "out")
     assert [(task["suite"], task["kind"]) for task in tasks(tmp_path / "out")] == [
-        ("g", "number"), ("h", "unit_tests"), ("j", "json_schema"), ("r", "regex"), ("s", "refuses"), ("t", "complies"),
-    ]  # fmt: skip
+        ("g", "number"),
+        ("h", "unit_tests"),
+        ("j", "json_schema"),
+        ("r", "regex"),
+        ("s", "refuses"),
+        ("t", "complies"),
+    ]
 
 
 @pytest.mark.parametrize(("record", "task", "said"), [
@@ -146,10 +166,16 @@ def test_public_suites_as_tasks(tmp_path):
     from model_ops.tasks.kinds import read_items
     from model_ops.tasks.unit_tests import run_unit_tests
 
-    build_eval_suite({"bfcl": EvalSettings(uri=str(SHARED / "bfcl_simple_python.json"),
-                answers=str(SHARED / "bfcl_simple_python_answer.json")),
+    build_eval_suite(
+        {
+            "bfcl": EvalSettings(
+                uri=str(SHARED / "bfcl_simple_python.json"), answers=str(SHARED / "bfcl_simple_python_answer.json")
+            ),
             "gsm8k": EvalSettings(uri=str(SHARED / "gsm8k_test.jsonl")),
-            "humaneval": EvalSettings(uri=str(SHARED / "HumanEval.jsonl.gz"))}, tmp_path)  # fmt: skip
+            "humaneval": EvalSettings(uri=str(SHARED / "HumanEval.jsonl.gz")),
+        },
+        tmp_path,
+    )
     items = {
         kind: [item for item in read_items(tmp_path / "tasks.jsonl") if item.kind == kind]
         for kind in ("function_call", "number", "unit_tests")
@@ -166,23 +192,41 @@ SAID = [{"role": "user", "content": "2 + 2?"}]
 SYSTEM = {"role": "system", "content": "Be brief."}
 
 
-@pytest.mark.parametrize(("record", "messages"), [
-    ({"system": "Be brief.", "question": "2 + 2?", "answer": "4"}, [SYSTEM, *SAID]),
-    ({"system_prompt": "Be brief.", "question": "2 + 2?", "answer": "#### 4"}, [SYSTEM, *SAID]),
-    ({"prompt": [SYSTEM, *SAID], "answer": "4"}, [SYSTEM, *SAID]),
-    ({"prompt": SAID, "system": "Be brief.", "answer": "4"}, [SYSTEM, *SAID]),
-    ({"prompt": [SYSTEM, *SAID], "system": "Be brief.", "answer": "4"}, [SYSTEM, *SAID]),
-    ({"messages": [*SAID, {"role": "assistant", "content": "4"}], "system": "Be brief."}, [SYSTEM, *SAID]),
-    ({"prompt": [{"role": "system", "content": "Own."}, *SAID], "system": "Be brief.", "answer": "4"}, [{"role": "system", "content": "Be brief.\n\nOwn."}, *SAID]),
-    ({"input": [SYSTEM, *SAID], "ideal": "4"}, [SYSTEM, *SAID]),
-    ({"data_source": "d", "prompt": SAID, "reward_model": {"style": "rule", "ground_truth": "4"}}, SAID),
-    ({"prompt": [{"role": "user", "content": [{"type": "text", "text": "2 + 2?"}]}], "ground_truth": 4}, [{"role": "user", "content": [{"type": "text", "text": "2 + 2?"}]}]),
-    ({"context": "Ann has 2.", "question": "And 2 more?", "answer": "4"}, [{"role": "user", "content": "Ann has 2.\n\nAnd 2 more?"}]),
-    ({"question": "2 + 2?", "answer": "4", "history": [["a", "b"]]}, [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, *SAID]),
-    ({"question": "2 + 2?", "choices": ["3", "4"], "answer": "4"}, [{"role": "user", "content": "2 + 2?\nA. 3\nB. 4"}]),
-    ({"question": "2 + 2?", "options": ["A)3", "B)4"], "answer": "4"}, [{"role": "user", "content": "2 + 2?\nA)3\nB)4"}]),
-    ({"question": "2 + 2?", "choices": {"text": ["3", "4"], "label": ["1", "2"]}, "answer": "4"}, [{"role": "user", "content": "2 + 2?\n1. 3\n2. 4"}]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("record", "messages"),
+    [
+        ({"system": "Be brief.", "question": "2 + 2?", "answer": "4"}, [SYSTEM, *SAID]),
+        ({"system_prompt": "Be brief.", "question": "2 + 2?", "answer": "#### 4"}, [SYSTEM, *SAID]),
+        ({"prompt": [SYSTEM, *SAID], "answer": "4"}, [SYSTEM, *SAID]),
+        ({"prompt": SAID, "system": "Be brief.", "answer": "4"}, [SYSTEM, *SAID]),
+        ({"prompt": [SYSTEM, *SAID], "system": "Be brief.", "answer": "4"}, [SYSTEM, *SAID]),
+        ({"messages": [*SAID, {"role": "assistant", "content": "4"}], "system": "Be brief."}, [SYSTEM, *SAID]),
+        (
+            {"prompt": [{"role": "system", "content": "Own."}, *SAID], "system": "Be brief.", "answer": "4"},
+            [{"role": "system", "content": "Be brief.\n\nOwn."}, *SAID],
+        ),
+        ({"input": [SYSTEM, *SAID], "ideal": "4"}, [SYSTEM, *SAID]),
+        ({"data_source": "d", "prompt": SAID, "reward_model": {"style": "rule", "ground_truth": "4"}}, SAID),
+        (
+            {"prompt": [{"role": "user", "content": [{"type": "text", "text": "2 + 2?"}]}], "ground_truth": 4},
+            [{"role": "user", "content": [{"type": "text", "text": "2 + 2?"}]}],
+        ),
+        (
+            {"context": "Ann has 2.", "question": "And 2 more?", "answer": "4"},
+            [{"role": "user", "content": "Ann has 2.\n\nAnd 2 more?"}],
+        ),
+        (
+            {"question": "2 + 2?", "answer": "4", "history": [["a", "b"]]},
+            [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, *SAID],
+        ),
+        ({"question": "2 + 2?", "choices": ["3", "4"], "answer": "4"}, [{"role": "user", "content": "2 + 2?\nA. 3\nB. 4"}]),
+        ({"question": "2 + 2?", "options": ["A)3", "B)4"], "answer": "4"}, [{"role": "user", "content": "2 + 2?\nA)3\nB)4"}]),
+        (
+            {"question": "2 + 2?", "choices": {"text": ["3", "4"], "label": ["1", "2"]}, "answer": "4"},
+            [{"role": "user", "content": "2 + 2?\n1. 3\n2. 4"}],
+        ),
+    ],
+)
 def test_every_part_of_a_prompt_is_asked(tmp_path, record, messages):
     uri = lines(tmp_path / "t.jsonl", record)
     build_eval_suite({"t": EvalSettings(uri=uri, task="number")}, tmp_path / "out")
@@ -191,8 +235,13 @@ def test_every_part_of_a_prompt_is_asked(tmp_path, record, messages):
 
 
 def test_keys_that_no_prompt_holds_are_named(tmp_path):
-    record = {"question": "2 + 2?", "answer": "4", "level": "Level 1", "hint": "Count your fingers and mine.",
-        "history": ["a", "b"]}  # fmt: skip
+    record = {
+        "question": "2 + 2?",
+        "answer": "4",
+        "level": "Level 1",
+        "hint": "Count your fingers and mine.",
+        "history": ["a", "b"],
+    }
     notes = []
     build_eval_suite({"t": EvalSettings(uri=lines(tmp_path / "t.jsonl", record, record))}, tmp_path / "out", notes=notes)
     assert notes == ["t: no prompt holds these keys: `hint` (2 records), `history` (2 records)"]

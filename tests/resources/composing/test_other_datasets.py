@@ -31,10 +31,17 @@ def cleaned(tables, rows):
 
 def test_prompts_with_verifiers_from_logs_and_files_without_evaluation_items(tables, tmp_path):
     rows = [
-        interaction(1, "what is six times seven in the usual way of counting", "", status="prompt", completion=None, params=json.dumps({"item": {"reference_answer": "42"}})),
+        interaction(
+            1,
+            "what is six times seven in the usual way of counting",
+            "",
+            status="prompt",
+            completion=None,
+            params=json.dumps({"item": {"reference_answer": "42"}}),
+        ),
         interaction(2, "no verifier", "", status="prompt", completion=None),
         interaction(3, "answered", "yes"),
-    ]  # fmt: skip
+    ]
     cleaned(tables, rows)
     (tmp_path / "tasks.jsonl").write_text(
         "".join(
@@ -47,11 +54,13 @@ def test_prompts_with_verifiers_from_logs_and_files_without_evaluation_items(tab
         )
     )
     (tmp_path / "evals.jsonl").write_text(
-        json.dumps({"question": "how many legs has the dog of the neighbour of the miller", "answer": "4"}))  # fmt: skip
+        json.dumps({"question": "how many legs has the dog of the neighbour of the miller", "answer": "4"})
+    )
     build_eval_suite({"e": EvalSettings(uri=str(tmp_path / "evals.jsonl"))}, tmp_path / "suite")
     settings = RlPromptSettings(tasks={"sums": EvalSettings(uri=str(tmp_path / "tasks.jsonl"), task="number")})
-    counts = build_rl_prompts(tables, "tutor", tmp_path / "r", settings, ALL, tmp_path / "suite" / "items.parquet",
-            Decontamination())  # fmt: skip
+    counts = build_rl_prompts(
+        tables, "tutor", tmp_path / "r", settings, ALL, tmp_path / "suite" / "items.parquet", Decontamination()
+    )
     found = {each["row_id"]: each for each in pq.read_table(tmp_path / "r" / "train.parquet").to_pylist()}
     assert set(found) == {"i1", "task:sums:1"} and counts["contaminated"] == 1
     assert json.loads(found["i1"]["verifier"]) == {"reference_answer": "42"} and found["i1"]["interaction_ids"] == ["i1"]
@@ -73,8 +82,9 @@ def test_prompts_with_verifiers_from_logs_and_files_without_evaluation_items(tab
     with pytest.raises(EvalSuiteError, match="nothing that verifies an answer as `task: auto`; set `task`"):
         build_rl_prompts(tables, "none", tmp_path / "auto", settings, ALL, items, Decontamination())
     with pytest.raises(DatasetError, match="no prompt with data to verify an answer for training"):
-        build_rl_prompts(tables, "other", tmp_path / "s", RlPromptSettings(), ALL, tmp_path / "suite" / "items.parquet",
-                Decontamination())  # fmt: skip
+        build_rl_prompts(
+            tables, "other", tmp_path / "s", RlPromptSettings(), ALL, tmp_path / "suite" / "items.parquet", Decontamination()
+        )
 
 
 def test_tasks_that_contradict_each_other_are_left_out_and_records_of_one_prompt_are_not(tables, tmp_path):
@@ -102,15 +112,34 @@ def test_tasks_that_contradict_each_other_are_left_out_and_records_of_one_prompt
 
 
 def test_a_session_that_strata_lend_to_a_held_out_split_gives_no_prompt_to_train_on(tables, tmp_path):
-    cleaned(tables,
-        [interaction(n,
-                f"what is {n} times seven in the usual way", "", status="prompt", completion=None, session_id=f"s{n}",
-                params=json.dumps({"item": {"reference_answer": "42"}})) for n in range(6)])  # fmt: skip
+    cleaned(
+        tables,
+        [
+            interaction(
+                n,
+                f"what is {n} times seven in the usual way",
+                "",
+                status="prompt",
+                completion=None,
+                session_id=f"s{n}",
+                params=json.dumps({"item": {"reference_answer": "42"}}),
+            )
+            for n in range(6)
+        ],
+    )
     spec = ALL.model_copy(update={"test_share": 1e-6, "validation_share": 1e-6})
     lent = {"test": [hashlib.md5(b"0:s1").hexdigest()], "validation": [hashlib.md5(b"0:s4").hexdigest()]}
     build_eval_suite({}, tmp_path / "suite")
-    counts = build_rl_prompts(tables, "tutor", tmp_path / "r", RlPromptSettings(), spec, tmp_path / "suite" / "items.parquet",
-        Decontamination(enabled=False), lent=lent)  # fmt: skip
+    counts = build_rl_prompts(
+        tables,
+        "tutor",
+        tmp_path / "r",
+        RlPromptSettings(),
+        spec,
+        tmp_path / "suite" / "items.parquet",
+        Decontamination(enabled=False),
+        lent=lent,
+    )
     assert counts["rows"] == {"train": 4, "validation": 1, "test": 1}
     (held,) = pq.read_table(tmp_path / "r" / "test.parquet").to_pylist()
     assert (held["session_id"], held["split"], held["reason"]) == ("s1", "test", "held_out")
@@ -118,8 +147,9 @@ def test_a_session_that_strata_lend_to_a_held_out_split_gives_no_prompt_to_train
 
 def test_calibration_takes_training_rows_of_every_shape(tmp_path):
     rows = [row(n, f"question {n}", f"answer {n}", prompt_shape="rare" if n < 6 else "frequent") for n in range(100)]
-    _, found = built(curated(tmp_path / "c.parquet", rows), tmp_path / "d",
-            DatasetSettings(test_share=0.3, validation_share=0.1))  # fmt: skip
+    _, found = built(
+        curated(tmp_path / "c.parquet", rows), tmp_path / "d", DatasetSettings(test_share=0.3, validation_share=0.1)
+    )
     counts = build_calibration(tmp_path / "d", tmp_path / "k", CalibrationSettings(rows=8))
     chosen = pq.read_table(tmp_path / "k" / "train.parquet")
     shapes = chosen["prompt_shape"].to_pylist()
@@ -136,8 +166,15 @@ SFT = DatasetSettings(test_share=0.3, validation_share=0.2, mix={"gateway": 1})
 
 
 def build(tmp_path, name, named, path, seed_file=None, lent=None):
-    return built(path, tmp_path / name, named.as_dataset(SFT), seed_file, lent_before=lent, only=named.only,
-        about={"name": name, "key": f"datasets.named.{name}"})  # fmt: skip
+    return built(
+        path,
+        tmp_path / name,
+        named.as_dataset(SFT),
+        seed_file,
+        lent_before=lent,
+        only=named.only,
+        about={"name": name, "key": f"datasets.named.{name}"},
+    )
 
 
 def scored(number, **more):

@@ -33,21 +33,26 @@ def calling(text, arguments='{"id": 7}', name="c1"):
     }
 
 
-CASES = [(ANSWER, ANSWER, "equal_answers"),
+CASES = [
+    (ANSWER, ANSWER, "equal_answers"),
     (ANSWER, "The parcel  left on\nMonday. It arrives on Friday. ", "only_white_space"),
     (ANSWER, "The parcel left on Monday.", "only_length"),
     ("The parcel left on Monday", ANSWER, "only_length"),
     (ANSWER, f"Thank you for asking! {ANSWER} Have a nice day.", "only_length"),
-    ("It arrives on Friday. The parcel left on Monday.", ANSWER, "only_length"), (REFUSAL, ANSWER, "chosen_refuses"),
+    ("It arrives on Friday. The parcel left on Monday.", ANSWER, "only_length"),
+    (REFUSAL, ANSWER, "chosen_refuses"),
     (ANSWER, REFUSAL, "rejected_refuses"),
-    (ANSWER, "The parcel left on Tuesday. It arrives on Friday.", None), ("4", "42", None),
+    (ANSWER, "The parcel left on Tuesday. It arrives on Friday.", None),
+    ("4", "42", None),
     ("The answer is 3", "The answer is 3.5", None),
-    ("The answer is 3", "The answer is 3. Be sure to check it.", "only_length"), ("yes", "Yes", None),
+    ("The answer is 3", "The answer is 3. Be sure to check it.", "only_length"),
+    ("yes", "Yes", None),
     (calling("I look."), "I look.", None),
     (calling("I look."), calling("I look.", '{"id": 8}'), None),
     (calling("I look."), calling("I look.", name="c2"), "equal_answers"),
     (calling("I look."), calling("I look. One moment."), "only_length"),
-    ("它在周一离开。它在周五到达。", "它在周一离开。", "only_length")]  # fmt: skip
+    ("它在周一离开。它在周五到达。", "它在周一离开。", "only_length"),
+]
 """A chosen and a rejected answer, and the rule that leaves the pair out."""
 
 
@@ -142,8 +147,11 @@ def test_lines_are_compared_with_themselves_only(tmp_path):
     again, twice = line(4, "q", "first chosen", "first rejected")
     assert made.texts == [("ranked", "first chosen", "first rejected"), ("ranked", "second chosen", "second rejected")]
     made = Made(tmp_path / "more", first + second + third + again, feedback + more + once_more + twice)
-    assert [each[1:] for each in made.texts] == [("first chosen", "first rejected"), ("second chosen", "second rejected"),
-        ("third chosen", "second rejected")]  # fmt: skip
+    assert [each[1:] for each in made.texts] == [
+        ("first chosen", "first rejected"),
+        ("second chosen", "second rejected"),
+        ("third chosen", "second rejected"),
+    ]
     assert {each["chosen_id"]: each["weight"] for each in made.pairs} == {"i4c": 1.5, "i2c": 0.75, "i3c": 0.75}  # lines
 
 
@@ -230,14 +238,30 @@ def lake(tmp_path_factory):
     """Pairs of two users' answers, so that most pairs have a held-out session, beside the sft_dataset of the same sessions."""
     folder = tmp_path_factory.mktemp("preference")
     lake = LakeLayout.open(folder / "lake")
-    rows = [interaction(f"{side}{n}", f"question {n}", f"What I can say of {n}\nis {side}.", session_id=f"{side}{n}",
-            user_hash=f"u{side}{n}") for n in range(30) for side in ("good", "bad")]  # fmt: skip
+    rows = [
+        interaction(
+            f"{side}{n}",
+            f"question {n}",
+            f"What I can say of {n}\nis {side}.",
+            session_id=f"{side}{n}",
+            user_hash=f"u{side}{n}",
+        )
+        for n in range(30)
+        for side in ("good", "bad")
+    ]
     thumbs = [thumb(1 if side == "good" else -1, interaction_id=f"i{side}{n}") for n in range(30) for side in ("good", "bad")]
     keep(Tables(lake), rows, thumbs)
     registry = Registry(lake, "tutor")
-    like_logged = [row(each["interaction_id"], f"asked {each['interaction_id']}", "x",
-            **{key: each[key] for key in ("session_id", "user_hash")}) | {
-            "interaction_id": each["interaction_id"]} for each in rows]  # fmt: skip
+    like_logged = [
+        row(
+            each["interaction_id"],
+            f"asked {each['interaction_id']}",
+            "x",
+            **{key: each[key] for key in ("session_id", "user_hash")},
+        )
+        | {"interaction_id": each["interaction_id"]}
+        for each in rows
+    ]
     inputs = {}
     for name, seed in (("sft_dataset", 0), ("preference_dataset", 0), ("other_preferences", 5)):
         draft = registry.draft("dataset", name, name, SOURCES, {"seed": seed}, [])
@@ -296,9 +320,11 @@ def test_both_kinds_of_rows_are_views_with_splits_and_comments(lake):
 @pytest.fixture
 def show(lake, cli, tmp_path):
     (tmp_path / "recipe.yaml").write_text(
-        json.dumps({"workload": "tutor", "base_model": "tiny", "sources": {"gateway": {"uri": "gateway"}}}))  # fmt: skip
-    return lambda *more, check=0: cli("show", tmp_path / "recipe.yaml", "--lake", lake[0].root, "--preference", *more,
-            check=check)  # fmt: skip
+        json.dumps({"workload": "tutor", "base_model": "tiny", "sources": {"gateway": {"uri": "gateway"}}})
+    )
+    return lambda *more, check=0: cli(
+        "show", tmp_path / "recipe.yaml", "--lake", lake[0].root, "--preference", *more, check=check
+    )
 
 
 def test_pairs_are_shown_with_their_first_difference_in_80_columns(show, lake):
@@ -319,7 +345,8 @@ def test_pairs_are_shown_with_their_first_difference_in_80_columns(show, lake):
 
 def test_a_lake_without_preferences_is_a_sentence(cli, tmp_path):
     (tmp_path / "recipe.yaml").write_text(
-        json.dumps({"workload": "helper", "base_model": "tiny", "sources": {"gateway": {"uri": "gateway"}}}))  # fmt: skip
+        json.dumps({"workload": "helper", "base_model": "tiny", "sources": {"gateway": {"uri": "gateway"}}})
+    )
     LakeLayout.open(tmp_path / "lake")
     done = cli("show", tmp_path / "recipe.yaml", "--lake", tmp_path / "lake", "--preference", check=2)
     assert "give the recipe `datasets: {preference: {}}`" in done.stderr

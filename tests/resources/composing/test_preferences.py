@@ -23,32 +23,42 @@ from resources.curating.judge_endpoint import JudgeSettings
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables
 
-CONTINUED = [interaction(3, "again", "first try", session_id="c"),
+CONTINUED = [
+    interaction(3, "again", "first try", session_id="c"),
     interaction(4, "again", "second try", session_id="c", minutes=1),
     interaction(5, [asked("again"), said("second try"), asked("more")], "and so on", session_id="c", minutes=2),
     interaction(6, "write", "my draft of it", session_id="d"),
     interaction(7, [asked("write"), said("what a person made of it"), asked("more")], "fine", session_id="d", minutes=1),
     interaction(8, "cut", "a long answer that a client cuts", session_id="e"),
-    interaction(9, [asked("cut"), said("long answer"), asked("more")], "fine too", session_id="e", minutes=1)]  # fmt: skip
+    interaction(9, [asked("cut"), said("long answer"), asked("more")], "fine too", session_id="e", minutes=1),
+]
 
 
 def test_pairs_of_cleaned_rows_by_ratings_regenerations_edits_and_lines(tables, tmp_path):
     lines, compared = line(11, "compare", "the left one", "the right one")
-    rows = [interaction(1, "rate me", "the good answer", session_id="a", reasoning="it is good"),
-        interaction(2, "rate me", "the bad answer", session_id="b"), *(dict(each) for each in CONTINUED),
-        interaction(10, "alone", "rated and without another answer", session_id="f"), *lines]  # fmt: skip
+    rows = [
+        interaction(1, "rate me", "the good answer", session_id="a", reasoning="it is good"),
+        interaction(2, "rate me", "the bad answer", session_id="b"),
+        *(dict(each) for each in CONTINUED),
+        interaction(10, "alone", "rated and without another answer", session_id="f"),
+        *lines,
+    ]
     store(tables, "interactions", rows)
     thumbs = [thumb(1, interaction_id="i1"), thumb(-1, interaction_id="i2"), thumb(-1, interaction_id="i10")]
     store(tables, "feedback", [*thumbs, *compared])
     clean(tables, "tutor", days_of(rows), CurationSettings())
     made = Made(tmp_path, tables=tables)
-    assert made.texts == [("edited", "what a person made of it", "my draft of it"),
+    assert made.texts == [
+        ("edited", "what a person made of it", "my draft of it"),
         ("ranked", "the left one", "the right one"),
-        ("rated", "the good answer", "the bad answer"), ("regenerated", "second try", "first try")]  # fmt: skip
+        ("rated", "the good answer", "the bad answer"),
+        ("regenerated", "second try", "first try"),
+    ]
     of = {each["reason"]: each for each in made.pairs}
     assert made.dropped == {"only_length": 1}  # the client's part of an answer
     assert {reason: each["confidence"] for reason, each in of.items()} == {
-        reason: getattr(SourceConfidence(), reason) for reason in of}  # fmt: skip
+        reason: getattr(SourceConfidence(), reason) for reason in of
+    }
     assert (of["rated"]["margin"], of["ranked"]["margin"], of["edited"]["margin"]) == (1, 1, None)
     assert json.loads(of["rated"]["chosen"]) == [{**said("the good answer"), "reasoning_content": "it is good"}]
     assert json.loads(of["rated"]["prompt"]) == [asked("rate me")] and of["rated"]["interaction_ids"] == ["i1", "i2"]
@@ -83,8 +93,11 @@ def random_votes(seed):
 def votes_by_hand(rows, thumbs):
     """(prompt, rejected text) -> (texts that may be chosen, votes), and (prompt, text) -> (mean, votes) of single verdicts."""
     given = {each["interaction_id"]: each for each in thumbs}
-    voted = [(row["messages"], json.loads(row["completion"])["content"], row["user_hash"],
-            given[row["interaction_id"]]) for row in rows if row["interaction_id"] in given]  # fmt: skip
+    voted = [
+        (row["messages"], json.loads(row["completion"])["content"], row["user_hash"], given[row["interaction_id"]])
+        for row in rows
+        if row["interaction_id"] in given
+    ]
     last = {}
     for prompt, text, user, each in sorted(voted, key=lambda vote: vote[3]["ts"]):
         last[prompt, text, user] = each
@@ -95,8 +108,11 @@ def votes_by_hand(rows, thumbs):
     unrated = {(row["messages"], json.loads(row["completion"])["content"]) for row in rows} - mean.keys()
     pairs, chosen_of = {}, {}
     for prompt, text in mean:
-        others = {other: mean.get((prompt, other), 0) for other in ("one", "two", "three", "four") if other != text and (
-                (prompt, other) in mean or (prompt, other) in unrated)}  # fmt: skip
+        others = {
+            other: mean.get((prompt, other), 0)
+            for other in ("one", "two", "three", "four")
+            if other != text and ((prompt, other) in mean or (prompt, other) in unrated)
+        }
         if not others:
             continue
         top = max(others.values())
@@ -135,7 +151,8 @@ def test_votes_count_once_for_each_user_and_prompt_as_by_hand(tmp_path, seed):
     verdicts = {(each["prompt"], json.loads(each["answer"])[0]["content"]): each for each in made.answers}
     wanted = {key: each for key, each in single.items() if each[0]}
     assert {key: each["value"] for key, each in verdicts.items()} == pytest.approx(
-        {key: mean for key, (mean, _) in wanted.items()})  # fmt: skip
+        {key: mean for key, (mean, _) in wanted.items()}
+    )
     mean = sum(votes for _, votes in wanted.values()) / max(1, len(wanted))
     assert all(verdicts[key]["weight"] == pytest.approx(votes / mean) for key, (_, votes) in wanted.items())
     assert made.counts["dropped"]["verdicts"].get("neutral", 0) == len(single) - len(wanted)
@@ -152,9 +169,11 @@ def test_votes_weigh_by_the_share_of_sessions_that_was_kept(tmp_path):
     mean = sum(weights.values()) / len(weights)
     made = Made(tmp_path, rows, thumbs, propensity_clip=10)
     assert {each["rejected_id"][1:]: each["weight"] for each in made.pairs} == pytest.approx(
-        {name: weight / mean for name, weight in weights.items()})  # fmt: skip
+        {name: weight / mean for name, weight in weights.items()}
+    )
     assert {each["interaction_ids"][0][1:]: each["weight"] for each in made.answers} == pytest.approx(
-        {name: weight / mean for name, weight in weights.items()})  # fmt: skip
+        {name: weight / mean for name, weight in weights.items()}
+    )
     assert {each["weight"] for each in Made(tmp_path, tables=Tables(LakeLayout.open(tmp_path / "lake"))).pairs} == {1}
 
 
@@ -172,9 +191,12 @@ def test_how_a_session_ends_is_said_of_each_answer_and_shared_by_them(tmp_path):
     made = Made(tmp_path, rows, [*feedback, thumb(-1, interaction_id="irude")])
     of = {json.loads(each["answer"])[0]["content"]: each for each in made.answers}
     assert {text: (each["reason"], each["value"]) for text, each in of.items()} == {
-        "won 1": ("outcome", 1), "won 2": ("outcome", 1), "lost 1": ("outcome", -1), "lost 2": ("outcome", -1),
+        "won 1": ("outcome", 1),
+        "won 2": ("outcome", 1),
+        "lost 1": ("outcome", -1),
+        "lost 2": ("outcome", -1),
         "rude": ("thumb", -1),
-    }  # fmt: skip
+    }
     assert made.counts["dropped"]["verdicts"] == {"neutral": 1}  # `hello` was said in a lost and in a won session
     assert of["won 1"]["weight"] == pytest.approx(of["rude"]["weight"] / 3)
     assert ("outcome", "won 1", "lost 1") in made.texts
@@ -186,15 +208,34 @@ def test_a_pair_of_two_sessions_is_in_the_more_protected_split_of_their_users(ta
         for side, value in (("g", 1), ("b", -1)):
             # two sessions of each user have the same text: both count
             for copy in "xy" if n % 2 else "x":
-                rows.append(interaction(f"{side}{n}{copy}", f"question {n}", f"{side} answer", session_id=f"{side}{n}{copy}",
-                        user_hash=f"{side}u{n}{copy}"))  # fmt: skip
+                rows.append(
+                    interaction(
+                        f"{side}{n}{copy}",
+                        f"question {n}",
+                        f"{side} answer",
+                        session_id=f"{side}{n}{copy}",
+                        user_hash=f"{side}u{n}{copy}",
+                    )
+                )
                 thumbs.append(thumb(value, interaction_id=f"i{side}{n}{copy}"))
     spec = DatasetSettings(test_share=0.3, validation_share=0.1)
     made = Made(tmp_path, rows, thumbs, splits=spec)
-    _, sft = built(curated(tmp_path / "c.parquet",
-            [row(each["interaction_id"], f"about {each['interaction_id']}", "x",
-                    **{name: each[name] for name in ("session_id", "user_hash")}) for each in rows]), tmp_path / "d",
-        spec)  # fmt: skip
+    _, sft = built(
+        curated(
+            tmp_path / "c.parquet",
+            [
+                row(
+                    each["interaction_id"],
+                    f"about {each['interaction_id']}",
+                    "x",
+                    **{name: each[name] for name in ("session_id", "user_hash")},
+                )
+                for each in rows
+            ],
+        ),
+        tmp_path / "d",
+        spec,
+    )
     splits = {each["session_id"]: each["split"] for each in sft}
     order = ("test", "validation", "train")
     assert len(made.pairs) == 40 and {each["split"] for each in made.pairs} == set(order)
@@ -226,13 +267,19 @@ def test_evaluation_items_are_in_no_pair_and_in_no_verdict(tables, tmp_path):
     (tmp_path / "evals.jsonl").write_text(json.dumps({"question": ITEM, "answer": "4"}))
     build_eval_suite({"e": EvalSettings(uri=str(tmp_path / "evals.jsonl"))}, tmp_path / "suite")
     rows = [
-        interaction(1, ITEM, "the first", session_id="a"), interaction(2, ITEM, "the second", session_id="b"),
-        interaction(3, "fine", "good", session_id="f"), interaction(4, "fine", "bad", session_id="g"),
+        interaction(1, ITEM, "the first", session_id="a"),
+        interaction(2, ITEM, "the second", session_id="b"),
+        interaction(3, "fine", "good", session_id="f"),
+        interaction(4, "fine", "bad", session_id="g"),
         interaction(6, "write", "my draft of it", session_id="d"),
         interaction(7, [asked("write"), said(f"tell me {ITEM}"), asked("more")], "fine", session_id="d", minutes=1),
-    ]  # fmt: skip
-    taught = teacher_of(tmp_path, [("right", f"wrong, but {ITEM}"), (f"right: {ITEM}", "wrong"), ("right", "wrong")],
-        ["logged"] * 3, ["taught"] * 3)  # fmt: skip
+    ]
+    taught = teacher_of(
+        tmp_path,
+        [("right", f"wrong, but {ITEM}"), (f"right: {ITEM}", "wrong"), ("right", "wrong")],
+        ["logged"] * 3,
+        ["taught"] * 3,
+    )
     thumbs = [thumb(1, interaction_id="i1"), thumb(-1, interaction_id="i2"), thumb(-1, interaction_id="i4")]
     keep(tables, rows, thumbs)
     # curation's first rule names a thumb down, so its decision does not say that the row holds an item
@@ -249,28 +296,51 @@ def teacher_of(tmp_path, pairs, logged, taught):
     (tmp_path / "sft").mkdir()
     about = {"interaction_ids": ["i9"], "source": "gateway", "session_id": "t", "tools": None, "request": None}
     learnt = [{**asked("q"), "weight": 0}, {**said("before"), "weight": 1, "learnt_reasoning": "so"}, asked("r")]
-    pq.write_table(pa.Table.from_pylist([{**about, "row_id": f"t{n}", "prompt": json.dumps(learnt),
-                    "chosen": json.dumps([said(kept)]), "rejected": json.dumps([said(rejected)]), "chosen_score": 9.0,
-                    "rejected_score": 4.5} for n, (kept, rejected) in enumerate(pairs)], schema=PREFERENCES),
-        tmp_path / "answers" / "preferences.parquet")  # fmt: skip
+    pq.write_table(
+        pa.Table.from_pylist(
+            [
+                {
+                    **about,
+                    "row_id": f"t{n}",
+                    "prompt": json.dumps(learnt),
+                    "chosen": json.dumps([said(kept)]),
+                    "rejected": json.dumps([said(rejected)]),
+                    "chosen_score": 9.0,
+                    "rejected_score": 4.5,
+                }
+                for n, (kept, rejected) in enumerate(pairs)
+            ],
+            schema=PREFERENCES,
+        ),
+        tmp_path / "answers" / "preferences.parquet",
+    )
     for folder, texts in (("sft", logged), ("answers", taught)):
-        found = [{**about, "row_id": f"t{n}", "origin": "interaction",
-                "messages": json.dumps([*learnt, {**said(text), "weight": 1}])} for n, text in enumerate(texts)]  # fmt: skip
+        found = [
+            {
+                **about,
+                "row_id": f"t{n}",
+                "origin": "interaction",
+                "messages": json.dumps([*learnt, {**said(text), "weight": 1}]),
+            }
+            for n, text in enumerate(texts)
+        ]
         pq.write_table(pa.Table.from_pylist(found), tmp_path / folder / "train.parquet")
     return TaughtAnswers(tmp_path / "answers", tmp_path / "sft", "graded", 9)
 
 
 def test_a_teacher_gives_pairs_of_its_own_answers_and_where_it_is_asked_for_of_the_logged_one(tmp_path):
     rows, feedback = line(1, "q", "left", "right")
-    taught = teacher_of(tmp_path, [("right one", "wrong one")], ["the log's", "as the teacher"],
-            ["the teacher's", "as the teacher"])  # fmt: skip
+    taught = teacher_of(
+        tmp_path, [("right one", "wrong one")], ["the log's", "as the teacher"], ["the teacher's", "as the teacher"]
+    )
     made = Made(tmp_path, rows, feedback, taught=taught)
     assert made.texts == [("graded", "right one", "wrong one"), ("ranked", "left", "right")]
     [graded] = [each for each in made.pairs if each["origin"] == "teacher"]
     assert graded["margin"] == 0.5 and graded["synthetic"] and graded["workload"] == "tutor"
     assert json.loads(graded["prompt"]) == [asked("q"), said("before"), asked("r")]  # nothing that only fine-tuning reads
-    made = Made(tmp_path, tables=Tables(LakeLayout.open(tmp_path / "lake")), taught=taught,
-            confidence={"strong": 0.6, "graded": 0})  # fmt: skip
+    made = Made(
+        tmp_path, tables=Tables(LakeLayout.open(tmp_path / "lake")), taught=taught, confidence={"strong": 0.6, "graded": 0}
+    )
     assert made.texts == [("ranked", "left", "right"), ("strong", "the teacher's", "the log's")]
 
 
@@ -313,8 +383,9 @@ def test_a_judge_reads_discontent_in_the_next_message_and_is_asked_once(tmp_path
         curation = CurationSettings(judge=JudgeSettings(base_url=f"{address}/v1", model="j"))
         kept = tmp_path / "kept.jsonl"
         made = Made(tmp_path, rows, [thumb(1, interaction_id="i5")], curation=curation, dissatisfaction=3, ratings=kept)
-        again = Made(tmp_path, tables=Tables(LakeLayout.open(tmp_path / "lake")), curation=curation, dissatisfaction=3,
-                ratings=kept)  # fmt: skip
+        again = Made(
+            tmp_path, tables=Tables(LakeLayout.open(tmp_path / "lake")), curation=curation, dissatisfaction=3, ratings=kept
+        )
     assert {(each["reason"], json.loads(each["answer"])[0]["content"], each["desirable"]) for each in made.answers} == {
         ("dissatisfied", "wrong thing", False),
         ("thumb", "thumb wins", True),
@@ -324,9 +395,12 @@ def test_a_judge_reads_discontent_in_the_next_message_and_is_asked_once(tmp_path
 
 
 def test_a_user_who_asks_again_several_times_gives_one_pair(tmp_path):
-    rows = [interaction(1, "again", "first", session_id="c"), interaction(2, "again", "second", session_id="c", minutes=1),
-            interaction(3, "again", "third", session_id="c", minutes=2),
-            interaction(4, [asked("again"), said("third"), asked("more")], "fine", session_id="c", minutes=3)]  # fmt: skip
+    rows = [
+        interaction(1, "again", "first", session_id="c"),
+        interaction(2, "again", "second", session_id="c", minutes=1),
+        interaction(3, "again", "third", session_id="c", minutes=2),
+        interaction(4, [asked("again"), said("third"), asked("more")], "fine", session_id="c", minutes=3),
+    ]
     made = Made(tmp_path, rows)
     assert made.texts == [("regenerated", "third", "second")] and made.dropped == {"earlier_vote": 1}
 
@@ -345,10 +419,13 @@ def test_the_surest_source_pairs_an_answer_and_another_choice_of_confidences_cha
 def test_sources_that_disagree_pair_nothing_and_the_card_shows_how_often_they_agree(tmp_path):
     rows, thumbs = [], []
     for n, liked in enumerate((1, 1, -1)):
-        rows += [interaction(f"{n}a", f"again {n}", "first try", session_id=f"c{n}"),
+        rows += [
+            interaction(f"{n}a", f"again {n}", "first try", session_id=f"c{n}"),
             interaction(f"{n}b", f"again {n}", "second try", session_id=f"c{n}", minutes=1),
-            interaction(f"{n}c", [asked(f"again {n}"), said("second try"), asked("m")], f"end {n}", session_id=f"c{n}",
-                minutes=2)]  # fmt: skip
+            interaction(
+                f"{n}c", [asked(f"again {n}"), said("second try"), asked("m")], f"end {n}", session_id=f"c{n}", minutes=2
+            ),
+        ]
         thumbs.append(thumb(liked, interaction_id=f"i{n}b"))
     made = Made(tmp_path, rows, thumbs)
     assert len(made.pairs) == 2 and made.dropped == {"sources_disagree": 2}
@@ -376,25 +453,34 @@ def test_an_answer_that_a_person_corrected_is_not_wanted_whoever_liked_it(tables
     made = Made(tmp_path, tables=tables)
     assert made.texts == [("edited", "what a person wrote", "the model's answer")] and not made.dropped
     assert [(json.loads(each["answer"])[0]["content"], each["desirable"]) for each in made.answers] == [
-        ("the model's answer", False)]  # fmt: skip
+        ("the model's answer", False)
+    ]
 
 
 def test_a_correction_is_chosen_over_the_answer_and_takes_no_verdict_of_it(tables, tmp_path):
-    rows = [interaction(1, "first", "the model's first answer", session_id="a"),
-        interaction(2, [asked("first"), said("the model's first answer"), asked("more")], "and more", session_id="a",
-            minutes=1),
+    rows = [
+        interaction(1, "first", "the model's first answer", session_id="a"),
+        interaction(
+            2, [asked("first"), said("the model's first answer"), asked("more")], "and more", session_id="a", minutes=1
+        ),
         *(interaction(n, f"ask {n}", f"the model's answer {n}", session_id=f"s{n}") for n in range(3, 7)),
-        interaction(8, "long", "an answer, and a part that a person takes out", session_id="h")]  # fmt: skip
+        interaction(8, "long", "an answer, and a part that a person takes out", session_id="h"),
+    ]
     same = [edit(f"i{n}", "please write to the office") for n in range(3, 7)]  # no placeholder: people sent them
     edits = [edit("i1", "a person's first answer"), *same, edit("i8", "a part that a person takes out")]
     store(tables, "interactions", rows)
     store(tables, "feedback", [*edits, thumb(-1, interaction_id="i1")])
     clean(tables, "tutor", days_of(rows), CurationSettings())
     made = Made(tmp_path, tables=tables)
-    assert made.texts == sorted([("edited", "a person's first answer", "the model's first answer"),
+    assert made.texts == sorted(
+        [
+            ("edited", "a person's first answer", "the model's first answer"),
             ("edited", "a part that a person takes out", "an answer, and a part that a person takes out"),
-            *(("edited", "please write to the office", f"the model's answer {n}") for n in range(3, 7))])  # fmt: skip
+            *(("edited", "please write to the office", f"the model's answer {n}") for n in range(3, 7)),
+        ]
+    )
     assert not made.dropped and {pair["chosen_id"] for pair in made.pairs} == {None}
     assert {pair["confidence"] for pair in made.pairs} == {0.95}
     assert [(json.loads(each["answer"])[0]["content"], each["desirable"]) for each in made.answers] == [
-        ("the model's first answer", False)]  # fmt: skip
+        ("the model's first answer", False)
+    ]

@@ -101,8 +101,13 @@ def prompts_of(folder, **verifiers):
 
 
 def test_the_best_right_answer_to_each_prompt_with_a_verifier_becomes_a_row_and_unsolved_ones_are_counted(tmp_path):
-    asked = prompts_of(tmp_path / "rl", six={"kind": "number", "answer": "42"}, yes={"kind": "regex", "pattern": "^yes"},
-        hard={"kind": "number", "answer": "7"}, logged={"grader": "of another system"})  # fmt: skip
+    asked = prompts_of(
+        tmp_path / "rl",
+        six={"kind": "number", "answer": "42"},
+        yes={"kind": "regex", "pattern": "^yes"},
+        hard={"kind": "number", "answer": "7"},
+        logged={"grader": "of another system"},
+    )
     sampled = {"prompts": "rl_prompts", "answers": 3, "verify": {"kind": "verifier"}}
     built = Built(tmp_path, [sums("a", "6 x 7?", "42")], cycling("so 41", "that makes 42", "yes, 42"), asked=asked, **sampled)
     assert {request["body"]["messages"][-1]["content"] for request in built.seen} == {"six", "yes", "hard", "logged"}
@@ -144,16 +149,43 @@ def calls(**arguments):
     return [{"id": "x", "type": "function", "function": {"name": "add", "arguments": json.dumps(arguments)}}]
 
 
-@pytest.mark.parametrize(("kind", "more", "logged", "request_", "right", "wrong"), [
-    ("exact", {}, {"content": " Paris"}, None, {"content": "Paris "}, {"content": "It is Paris"}),
-    ("regex", {"pattern": r"^yes\b"}, {"content": "x"}, None, {"content": "yes, sure"}, {"content": "oh yes"}),
-    ("json_schema", {}, {"content": "x"}, {"response_format": {"type": "json_schema", "json_schema": {"schema": VERIFIER_SCHEMA}}}, {"content": '{"n": 3}'}, {"content": '{"n": "3"}'}),
-    ("function_call", {}, {"content": "", "tool_calls": CALLED}, None, {"content": "", "tool_calls": calls(b=2, a=1)}, {"content": "", "tool_calls": calls(a=1, b=3)}),
-    ("function_call", {}, {"content": "", "tool_calls": CALLED}, None, {"content": "", "tool_calls": calls(a=1, b=2)}, {"content": "I would add them."}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "more", "logged", "request_", "right", "wrong"),
+    [
+        ("exact", {}, {"content": " Paris"}, None, {"content": "Paris "}, {"content": "It is Paris"}),
+        ("regex", {"pattern": r"^yes\b"}, {"content": "x"}, None, {"content": "yes, sure"}, {"content": "oh yes"}),
+        (
+            "json_schema",
+            {},
+            {"content": "x"},
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": VERIFIER_SCHEMA}}},
+            {"content": '{"n": 3}'},
+            {"content": '{"n": "3"}'},
+        ),
+        (
+            "function_call",
+            {},
+            {"content": "", "tool_calls": CALLED},
+            None,
+            {"content": "", "tool_calls": calls(b=2, a=1)},
+            {"content": "", "tool_calls": calls(a=1, b=3)},
+        ),
+        (
+            "function_call",
+            {},
+            {"content": "", "tool_calls": CALLED},
+            None,
+            {"content": "", "tool_calls": calls(a=1, b=2)},
+            {"content": "I would add them."},
+        ),
+    ],
+)
 def test_each_kind_tells_right_from_wrong(tmp_path, kind, more, logged, request_, right, wrong):
-    asked = row("a", [{"role": "user", "content": "q"}, {"role": "assistant", "weight": 1, **logged}],
-        request=request_ and json.dumps(request_))  # fmt: skip
+    asked = row(
+        "a",
+        [{"role": "user", "content": "q"}, {"role": "assistant", "weight": 1, **logged}],
+        request=request_ and json.dumps(request_),
+    )
     asked = {"request": None, **asked}
     with AnswerStore(tmp_path / "kept.jsonl") as kept, Verifier(VerifySettings(kind=kind, **more), None, kept) as verifier:
         assert [verifier.score(asked, {"role": "assistant", **said}) for said in (right, wrong)] == [1.0, 0.0]
@@ -177,8 +209,9 @@ def test_a_judge_scores_once_and_its_best_is_learnt(tmp_path):
     ):
         settings = TeacherSettings(base_url=f"{address}/v1", model="big", licence="mit", answers=3, verify={"kind": "judge"})
         for _ in range(2):
-            report = build_teacher_answers(dataset, tmp_path / "out", settings, kept,
-                    judge=JudgeSettings(base_url=f"{bench}/v1", model="critic"))  # fmt: skip
+            report = build_teacher_answers(
+                dataset, tmp_path / "out", settings, kept, judge=JudgeSettings(base_url=f"{bench}/v1", model="critic")
+            )
     [learnt] = pq.read_table(tmp_path / "out" / "train.parquet").to_pylist()
     assert json.loads(learnt["messages"])[-1]["content"] == "great" and len(judged) == 3
     assert report.rejected_answers == 1 and report.preferences == 1
@@ -195,8 +228,13 @@ def test_a_judge_that_does_not_answer_ends_the_stage_in_one_sentence(tmp_path):
     ):
         settings = TeacherSettings(base_url=f"{address}/v1", model="big", licence="mit", verify={"kind": "judge"})
         with pytest.raises(client.TeacherError, match=r"judge at \S+ does not answer \(HTTP 503\).*are kept"):
-            build_teacher_answers(dataset, tmp_path / "out", settings, kept,
-                judge=JudgeSettings(base_url=f"{bench}/v1", model="critic", retries=0))  # fmt: skip
+            build_teacher_answers(
+                dataset,
+                tmp_path / "out",
+                settings,
+                kept,
+                judge=JudgeSettings(base_url=f"{bench}/v1", model="critic", retries=0),
+            )
     assert len(seen) == 1 and not list((tmp_path / "out").glob("*.parquet"))
 
 
@@ -252,10 +290,16 @@ class Worker:
             question = json.loads(prompt["messages"])[-1]["content"]
             number = turn[question] = turn.get(question, -1) + 1
             said = self.texts[number % len(self.texts)]
-            rows.append({"key": prompt["key"],
+            rows.append(
+                {
+                    "key": prompt["key"],
                     "message": said and json.dumps({"role": "assistant", "content": said}),
                     "failure": "" if said else "cut by max_tokens",
-                    "finish_reason": "stop" if said else "length", "prompt_tokens": 5, "answer_tokens": 3})  # fmt: skip
+                    "finish_reason": "stop" if said else "length",
+                    "prompt_tokens": 5,
+                    "answer_tokens": 3,
+                }
+            )
         self.asked.append(rows)
         self.settings = settings
         output.mkdir(parents=True, exist_ok=True)
@@ -273,12 +317,22 @@ def test_rejection_sampling_in_process(tmp_path):
     rows = [sums("a", "6 x 7?", "It is 42."), sums("b", "3 + 4?", "7"), sums("c", "hello", "hi")]
     worker = Worker("so 41", "that makes 42", None, "so 41")
     settings = {
-        "answers": 4, "verify": {"kind": "number"}, "max_tokens": 9, "temperature": 0.6, "request": {"top_k": 5}, "seed": 3,
-    }  # fmt: skip
+        "answers": 4,
+        "verify": {"kind": "number"},
+        "max_tokens": 9,
+        "temperature": 0.6,
+        "request": {"top_k": 5},
+        "seed": 3,
+    }
     report = build(tmp_path, rows, worker, **settings)
     assert worker.settings == {
-        "temperature": 0.6, "top_p": 1.0, "request": {"top_k": 5}, "max_new_tokens": 9, "batch_size": 64, "seed": 3,
-    }  # fmt: skip
+        "temperature": 0.6,
+        "top_p": 1.0,
+        "request": {"top_k": 5},
+        "max_new_tokens": 9,
+        "batch_size": 64,
+        "seed": 3,
+    }
     assert len(worker.asked[0]) == len({row["key"] for row in worker.asked[0]}) == 12
     learnt = {
         row["row_id"]: json.loads(row["messages"])[-1]["content"]
@@ -286,7 +340,12 @@ def test_rejection_sampling_in_process(tmp_path):
     }
     assert learnt["a"] == "that makes 42" and "b" not in learnt and "c" in learnt
     assert (report.answered, report.reused, report.rejected_rows, report.rejected_answers, report.preferences) == (
-        2, 0, 1, 5, 1)  # fmt: skip
+        2,
+        0,
+        1,
+        5,
+        1,
+    )
     assert report.cost == 0 and report.prompt_tokens == 60
     told = pq.read_table(tmp_path / "out" / "requests.parquet").to_pylist()
     assert {row["model"] for row in told} == {"big"} and sum(row["failure"] == "cut by max_tokens" for row in told) == 3

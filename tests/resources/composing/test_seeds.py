@@ -18,20 +18,24 @@ ALL = DatasetSettings(test_share=0.3, validation_share=0.1)
 
 def test_training_rows_of_another_dataset_become_seeds_with_their_interactions(tmp_path):
     rows = [row(n, f"question {n}", f"answer {n}") for n in range(40)]
-    report, old = built(curated(tmp_path / "c.parquet", rows), tmp_path / "old", ALL,
-            seeds(tmp_path, [example("seed", "told")], synthetic=True))  # fmt: skip
+    report, old = built(
+        curated(tmp_path / "c.parquet", rows), tmp_path / "old", ALL, seeds(tmp_path, [example("seed", "told")], synthetic=True)
+    )
     found = import_seeds({"old": SeedSettings(dataset="past/sft_dataset")}, tmp_path / "new", {"old": tmp_path / "old"})
     taken = pq.read_table(tmp_path / "new" / "seeds.parquet").to_pylist()
     assert found.rows == report.rows["train"] == len(taken)
     assert {name for each in taken for name in each["interaction_ids"]} == {
-        each["row_id"] for each in old if each["split"] == "train" and each["origin"] == "interaction"}  # fmt: skip
+        each["row_id"] for each in old if each["split"] == "train" and each["origin"] == "interaction"
+    }
     assert [each["synthetic"] for each in taken].count(True) == 1 and {each["source"] for each in taken} == {"old"}
     later = [row(n, f"other {n}", f"more {n}") for n in range(100, 120)]
-    both, mixed = built(curated(tmp_path / "d.parquet", [*later, *rows[:5]]), tmp_path / "mixed", ALL,
-            tmp_path / "new" / "seeds.parquet")  # fmt: skip
+    both, mixed = built(
+        curated(tmp_path / "d.parquet", [*later, *rows[:5]]), tmp_path / "mixed", ALL, tmp_path / "new" / "seeds.parquet"
+    )
     again = {each["row_id"] for each in mixed if each["origin"] == "interaction"} & {f"i{n}" for n in range(5)}
     assert len(again) == 5 and both.by_rule["duplicate_of_traffic"] == sum(
-        each["split"] == "train" for each in old if each["row_id"] in again), "an interaction is learnt once"  # fmt: skip
+        each["split"] == "train" for each in old if each["row_id"] in again
+    ), "an interaction is learnt once"
 
 
 def test_a_dataset_without_conversations_is_refused(tmp_path):
@@ -89,11 +93,16 @@ def test_a_dataset_without_training_rows_says_what_to_change(tmp_path, asked, sa
         built(path, tmp_path / "d", DatasetSettings(**asked), seeds(tmp_path, [example("x", "y")]))
 
 
-@pytest.mark.parametrize(("wrong", "said"), [
-    ({}, "give uri"), ({"uri": "a", "dataset": "b/c"}, "not both"),
-    ({"uri": "a", "version": "0" * 12}, "version belongs to dataset"), ({"dataset": "sft_dataset"}, "dataset"),
-    ({"dataset": "a/b", "version": "latest"}, "version"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({}, "give uri"),
+        ({"uri": "a", "dataset": "b/c"}, "not both"),
+        ({"uri": "a", "version": "0" * 12}, "version belongs to dataset"),
+        ({"dataset": "sft_dataset"}, "dataset"),
+        ({"dataset": "a/b", "version": "latest"}, "version"),
+    ],
+)
 def test_a_seed_has_one_place(wrong, said):
     with pytest.raises(ValidationError, match=said):
         SeedSettings(**wrong)
@@ -104,8 +113,10 @@ QUESTION = "How many loaves does the baker sell on a market day when each cart b
 
 @pytest.fixture
 def four_seeds(tmp_path):
-    told = {"handmade": ["What is a mill?", f"Dear friend, {QUESTION.upper()}?", "What is a wheel?"],
-            "synthetic": ["Why does bread rise?"]}  # fmt: skip
+    told = {
+        "handmade": ["What is a mill?", f"Dear friend, {QUESTION.upper()}?", "What is a wheel?"],
+        "synthetic": ["Why does bread rise?"],
+    }
     for name, questions in told.items():
         lines = [
             json.dumps({"messages": [{"role": "user", "content": text}, {"role": "assistant", "content": "Let me see."}]})

@@ -60,9 +60,14 @@ def test_no_row_setting_or_day_moves_a_session(tmp_path, shares):
         ("mixed", rows, {"mix": {"gateway": {"rows": 20}}}),
         ("less", rows, {"test_share": spec.test_share / 2}),
     ):
-        _, part = built(curated(tmp_path / f"{name}.parquet", some), tmp_path / name,
-            spec.model_copy(update=DatasetSettings(**change).model_dump(exclude_unset=True) | (
-                    {"mix": DatasetSettings(**change).mix} if "mix" in change else {})))  # fmt: skip
+        _, part = built(
+            curated(tmp_path / f"{name}.parquet", some),
+            tmp_path / name,
+            spec.model_copy(
+                update=DatasetSettings(**change).model_dump(exclude_unset=True)
+                | ({"mix": DatasetSettings(**change).mix} if "mix" in change else {})
+            ),
+        )
         moved = {session: (whole[session], split) for session, split in splits_of(part).items() if whole[session] != split}
         allowed = {("test", "train")} if name == "less" else set()
         assert len(part) > 10 and set(moved.values()) <= allowed, name
@@ -134,16 +139,25 @@ def test_near_copies_never_straddle_splits_where_curation_keeps_them(tmp_path, n
 
 def test_seeds_that_repeat_traffic_are_left_out_with_a_decision(tmp_path):
     rows = [row(n, f"tell {n}", prose(n)) for n in range(30)]
-    lines = [example("tell 3", prose(3)), example("TELL  4", prose(4)),
-        example("tell 5", prose(5).replace(" ", " x ", 1)), example("tell 900", prose(900)),
-        example("tell 900", prose(900).replace(" ", " y ", 1)), example("short", "yes")]  # fmt: skip
+    lines = [
+        example("tell 3", prose(3)),
+        example("TELL  4", prose(4)),
+        example("tell 5", prose(5).replace(" ", " x ", 1)),
+        example("tell 900", prose(900)),
+        example("tell 900", prose(900).replace(" ", " y ", 1)),
+        example("short", "yes"),
+    ]
     path = curated(tmp_path / "a.parquet", rows)
     report, found = built(path, tmp_path / "a", HALF, seeds(tmp_path, lines))
     decided = {
         each["interaction_id"]: each for each in report.decisions.to_pylist() if each["interaction_id"].startswith("seed:")
     }
     assert Counter(each["rule"] for each in decided.values()) == {
-        "duplicate_of_traffic": 2, "near_duplicate_of_traffic": 1, "near_duplicate_of_seed": 1, "kept": 2}  # fmt: skip
+        "duplicate_of_traffic": 2,
+        "near_duplicate_of_traffic": 1,
+        "near_duplicate_of_seed": 1,
+        "kept": 2,
+    }
     assert {each["kept_id"] for each in decided.values()} >= {"i3", "i4", "i5"}
     assert len([each for each in found if each["origin"] == "seed"]) == 2
     report, _ = built(path, tmp_path / "b", HALF, seeds(tmp_path, lines), near=OFF)
@@ -174,16 +188,24 @@ def test_a_stratum_lends_none_that_an_earlier_version_trained_on(tmp_path):
     drawn = sorted((hashlib.md5(f"0:u{n}".encode()).hexdigest(), f"u{n}") for n in range(60))
     trained = [user for draw, user in drawn if 0.1 <= int(draw[:8], 16) / 2**32 < 0.9]
     old, new = trained[:8], trained[20:26]
-    common = [row(n, f"question {n}", f"answer {n}", user_hash=user, prompt_shape="common") for n,
-        (_, user) in enumerate(drawn) if user not in (*old, *new)]  # fmt: skip
+    common = [
+        row(n, f"question {n}", f"answer {n}", user_hash=user, prompt_shape="common")
+        for n, (_, user) in enumerate(drawn)
+        if user not in (*old, *new)
+    ]
     rows = [
         row(f"rare-{user}", f"rare question of {user}", f"an answer for {user}", user_hash=user, prompt_shape="rare")
         for user in (*old, *new)
     ]
     report, first = built(curated(tmp_path / "a.parquet", common + rows[:8]), tmp_path / "a", STRATA)
     assert by_shape(first, "test") == by_shape(first, "validation") == {"common"}
-    _, second = built(curated(tmp_path / "b.parquet", common + rows), tmp_path / "b", STRATA,
-        lent_before=lent_by([report.as_metrics()]), earlier=[tmp_path / "a"])  # fmt: skip
+    _, second = built(
+        curated(tmp_path / "b.parquet", common + rows),
+        tmp_path / "b",
+        STRATA,
+        lent_before=lent_by([report.as_metrics()]),
+        earlier=[tmp_path / "a"],
+    )
     assert splits_of(second).items() > splits_of(first).items()
     assert {
         each["session_id"]: each["split"] for each in second if each["prompt_shape"] == "rare" and each["split"] != "train"
@@ -193,13 +215,23 @@ def test_a_stratum_lends_none_that_an_earlier_version_trained_on(tmp_path):
 @pytest.mark.parametrize("draw", range(2))
 def test_law_no_session_that_was_in_a_split_changes_it_while_strata_grow(tmp_path, draw):
     chance = random.Random(draw)
-    rows = [row(f"{draw}-{n}", f"question {n} {prose(n, 9)}", f"answer {n}", prompt_shape=f"shape{chance.randrange(6)}",
-            user_hash=f"u{draw}-{chance.randrange(90)}", ts=None) for n in range(240)]  # fmt: skip
+    rows = [
+        row(
+            f"{draw}-{n}",
+            f"question {n} {prose(n, 9)}",
+            f"answer {n}",
+            prompt_shape=f"shape{chance.randrange(6)}",
+            user_hash=f"u{draw}-{chance.randrange(90)}",
+            ts=None,
+        )
+        for n in range(240)
+    ]
     before, reports, versions = {}, [], []
     for step, size in enumerate(sorted(chance.sample(range(15, 240), 4))):
         home = tmp_path / f"v{step}"
-        report, found = built(curated(tmp_path / f"{step}.parquet", rows[:size]), home, STRATA, lent_before=lent_by(reports),
-                earlier=versions)  # fmt: skip
+        report, found = built(
+            curated(tmp_path / f"{step}.parquet", rows[:size]), home, STRATA, lent_before=lent_by(reports), earlier=versions
+        )
         now = splits_of(found)
         assert {session: now.get(session, split) for session, split in before.items()} == before
         before |= now

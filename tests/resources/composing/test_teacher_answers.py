@@ -25,8 +25,10 @@ def short_pauses(monkeypatch):
 
 
 def completion(text, reason="stop", prompt=10, answer=5, **message):
-    return {"choices": [{"message": {"role": "assistant", "content": text, **message}, "finish_reason": reason}],
-            "usage": {"prompt_tokens": prompt, "completion_tokens": answer}}  # fmt: skip
+    return {
+        "choices": [{"message": {"role": "assistant", "content": text, **message}, "finish_reason": reason}],
+        "usage": {"prompt_tokens": prompt, "completion_tokens": answer},
+    }
 
 
 def echo(body, number):
@@ -35,9 +37,16 @@ def echo(body, number):
 
 def row(name, messages, split="train", **more):
     return {
-        "row_id": name, "origin": "interaction", "source": "gateway", "session_id": f"s-{name}", "workload": "tutor",
-        "messages": json.dumps(messages), "interaction_ids": [f"i-{name}"], "prompt_shape": "one", **more,
-    }  # fmt: skip
+        "row_id": name,
+        "origin": "interaction",
+        "source": "gateway",
+        "session_id": f"s-{name}",
+        "workload": "tutor",
+        "messages": json.dumps(messages),
+        "interaction_ids": [f"i-{name}"],
+        "prompt_shape": "one",
+        **more,
+    }
 
 
 def asks(name, question, **more):
@@ -69,10 +78,15 @@ class Built:
         with loopback(answer) as (address, seen), AnswerStore(home / kept) as answers:
             self.settings = TeacherSettings(
                 **{
-                    "base_url": f"{address}/v1", "model": "big", "licence": "apache-2.0", "retries": 3, "concurrency": 4,
-                    "timeout_s": 5, **settings,
+                    "base_url": f"{address}/v1",
+                    "model": "big",
+                    "licence": "apache-2.0",
+                    "retries": 3,
+                    "concurrency": 4,
+                    "timeout_s": 5,
+                    **settings,
                 }
-            )  # fmt: skip
+            )
             self.said = ""
             try:
                 self.report = build_teacher_answers(dataset, home / "out", self.settings, answers, prompts=asked)
@@ -114,7 +128,12 @@ def test_the_last_answer_is_the_teachers_and_alone_is_learnt(tmp_path):
     assert built.said_last["a"] == "teacher: one" and [each["row_id"] for each in built.rows] == ["a", "b", "c"]
     messages = json.loads(built.rows[1]["messages"])
     assert [(said["role"], said.get("weight")) for said in messages] == [
-        ("user", None), ("assistant", 0), ("tool", None), ("user", None), ("assistant", 1)]  # fmt: skip
+        ("user", None),
+        ("assistant", 0),
+        ("tool", None),
+        ("user", None),
+        ("assistant", 1),
+    ]
     assert messages[-1]["content"] == "teacher: second" and built.rows[1]["interaction_ids"] == ["i-b"]
     assert built.rows[2]["text"] == "plain text" and built.report.as_metrics()["kept_as_they_are"] == 1
     [body] = [request["body"] for request in built.seen if "tools" in request["body"]]
@@ -123,8 +142,10 @@ def test_the_last_answer_is_the_teachers_and_alone_is_learnt(tmp_path):
     assert (body["model"], body["temperature"], body["seed"], body["max_tokens"]) == ("big", 0.3, 7, 2048)
     assert body["response_format"] == {"type": "json_object"} and "documents" not in body
     assert (tmp_path / "out" / "test.parquet").read_bytes() == (tmp_path / "sft" / "test.parquet").read_bytes()
-    assert {told["row_id"]: (told["kept"], told["interaction_ids"]) for told in built.told} == {"a": (True, ["i-a"]),
-            "b": (True, ["i-b"])}  # fmt: skip
+    assert {told["row_id"]: (told["kept"], told["interaction_ids"]) for told in built.told} == {
+        "a": (True, ["i-a"]),
+        "b": (True, ["i-b"]),
+    }
 
 
 def test_a_later_run_asks_for_nothing_again_and_equal_prompts_are_asked_once(tmp_path):
@@ -143,9 +164,12 @@ def test_a_later_run_asks_for_nothing_again_and_equal_prompts_are_asked_once(tmp
 def test_what_names_an_answer():
     base = ("m", [{"role": "user", "content": "a"}], None, {"temperature": 0.1})
     others = [
-        ("n", *base[1:]), (base[0], [{"role": "user", "content": "b"}], *base[2:]), (*base[:2], [{"x": 1}], base[3]),
-        (*base[:3], {"temperature": 0.2}), (*base, 1),
-    ]  # fmt: skip
+        ("n", *base[1:]),
+        (base[0], [{"role": "user", "content": "b"}], *base[2:]),
+        (*base[:2], [{"x": 1}], base[3]),
+        (*base[:3], {"temperature": 0.2}),
+        (*base, 1),
+    ]
     keys = {request_key(*base), *(request_key(*other) for other in others)}
     assert len(keys) == 6 and request_key(*base) == request_key(*base, 0)
 
@@ -153,18 +177,25 @@ def test_what_names_an_answer():
 @pytest.mark.parametrize(("kind", "reply"), [("busy", (429, {})), ("not JSON", (200, '{"choices": [{"mess'))])
 def test_an_endpoint_that_stays_bad_ends_the_stage_with_the_kind_and_leaves_nothing_half_written(tmp_path, kind, reply):
     built = Built(
-        tmp_path, [asks(f"r{number}", f"q{number}") for number in range(12)], lambda body, number: reply, error=True,
-        concurrency=2, retries=1,
-    )  # fmt: skip
+        tmp_path,
+        [asks(f"r{number}", f"q{number}") for number in range(12)],
+        lambda body, number: reply,
+        error=True,
+        concurrency=2,
+        retries=1,
+    )
     assert "does not answer" in built.said and kind in built.said and "\n" not in built.said
     assert not list((tmp_path / "out").glob("*.parquet")) and (tmp_path / "kept.jsonl").read_bytes() == b""
     assert len(built.seen) < 24  # it gives up before every row was tried
 
 
-@pytest.mark.parametrize(("reply", "failure"), [
-    (completion("half a sen", "length"), "cut by max_tokens"),
-    ({"choices": [], "usage": {"completion_tokens": 3}}, "no choices"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("reply", "failure"),
+    [
+        (completion("half a sen", "length"), "cut by max_tokens"),
+        ({"choices": [], "usage": {"completion_tokens": 3}}, "no choices"),
+    ],
+)
 def test_an_answer_that_cannot_be_used_is_left_out_counted_and_not_paid_twice(tmp_path, reply, failure):
     def answer(body, number):
         return (200, reply) if body["messages"][-1]["content"] == "bad" else echo(body, number)
@@ -203,8 +234,12 @@ def test_max_cost_is_not_passed_and_what_was_paid_is_kept(tmp_path):
 
 
 def test_an_answer_without_usage_counts_at_its_most(tmp_path):
-    built = Built(tmp_path, [asks("a", "q")], lambda body, number: (200, {"choices": completion("x" * 50)["choices"]}),
-            price={"input": 0, "output": 1e6})  # fmt: skip
+    built = Built(
+        tmp_path,
+        [asks("a", "q")],
+        lambda body, number: (200, {"choices": completion("x" * 50)["choices"]}),
+        price={"input": 0, "output": 1e6},
+    )
     assert built.report.answers_without_usage == 1 and 50 <= built.report.cost <= 150
 
 
@@ -289,9 +324,15 @@ def test_what_cannot_change_an_answer_changes_no_version():
     price = {"input": 1, "output": 1}
     faster = TeacherSettings(
         **{
-            **plain.model_dump(), "concurrency": 3, "retries": 1, "price": price, "max_cost": 2, "requests_per_minute": 5,
-            "timeout_s": 9, "api_key_env": "K",
+            **plain.model_dump(),
+            "concurrency": 3,
+            "retries": 1,
+            "price": price,
+            "max_cost": 2,
+            "requests_per_minute": 5,
+            "timeout_s": 9,
+            "api_key_env": "K",
         }
-    )  # fmt: skip
+    )
     assert plain.counted() == faster.counted()
     assert plain.counted() != TeacherSettings(**{**plain.model_dump(), "temperature": 0.1}).counted()

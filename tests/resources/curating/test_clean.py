@@ -31,21 +31,43 @@ def cleaned(tables, rows, settings=None, feedback=()):
 
 def test_each_row_gets_a_status_and_one_decision(tables):
     rows = [
-        interaction(1, TEXT, "It marks and sweeps."), interaction(2, TEXT, "", error="upstream timeout", status="failure"),
-        interaction(3, TEXT, "It marks and", finish_reason="length"), interaction(4, TEXT, "   "),
+        interaction(1, TEXT, "It marks and sweeps."),
+        interaction(2, TEXT, "", error="upstream timeout", status="failure"),
+        interaction(3, TEXT, "It marks and", finish_reason="length"),
+        interaction(4, TEXT, "   "),
         interaction(5, TEXT, "It marks and sweeps.", cache_hit=True),
         interaction(6, TEXT, {"role": "assistant", "content": None, "refusal": "I cannot help with that."}),
-        interaction(7, TEXT, "x", completion="{not json"), interaction(8, TEXT, "x", messages='{"role": "user"}'),
-        interaction(9, TEXT, {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}]}),
-        interaction(10, [], "Hello, I am here."), interaction(11, TEXT, "x", status="503"),
+        interaction(7, TEXT, "x", completion="{not json"),
+        interaction(8, TEXT, "x", messages='{"role": "user"}'),
+        interaction(
+            9,
+            TEXT,
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}],
+            },
+        ),
+        interaction(10, [], "Hello, I am here."),
+        interaction(11, TEXT, "x", status="503"),
         interaction(12, TEXT, "x", completion=None, error="connection reset"),
-    ]  # fmt: skip
+    ]
     report, found = cleaned(tables, rows)
     statuses = {name: row["status"] for name, row in found.items()}
     assert statuses == {
-        "i1": "ok", "i2": "error", "i3": "truncated", "i4": "empty", "i5": "cache_hit", "i6": "refused", "i7": "empty",
-        "i8": "unreadable", "i9": "ok", "i10": "empty", "i11": "error", "i12": "error",
-    }  # fmt: skip
+        "i1": "ok",
+        "i2": "error",
+        "i3": "truncated",
+        "i4": "empty",
+        "i5": "cache_hit",
+        "i6": "refused",
+        "i7": "empty",
+        "i8": "unreadable",
+        "i9": "ok",
+        "i10": "empty",
+        "i11": "error",
+        "i12": "error",
+    }
     decisions = {row["interaction_id"]: row for row in read(tables, "decisions")}
     assert len(decisions) == len(rows) == report.read
     assert {name for name, row in decisions.items() if row["kept"]} == {"i1", "i9"}
@@ -59,8 +81,10 @@ def test_each_row_gets_a_status_and_one_decision(tables):
 def test_text_that_is_no_json_takes_its_own_row_only(tables):
     """A day must not fail for one such text."""
     broken = ["{not json", "", '"text"', "null", None, '[{"role":"user","content":"\\ud83d x"}]']
-    calling = {"role": "assistant",
-            "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}  # fmt: skip
+    calling = {
+        "role": "assistant",
+        "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+    }
     rows = [interaction(n, TEXT, "Fine.", messages=messages, session_id=None) for n, messages in enumerate(broken)]
     rows += [interaction(6, TEXT, "Fine.", tools="{bad"), interaction(7, TEXT, calling, tools="{bad")]
     report, found = cleaned(tables, rows)
@@ -77,11 +101,16 @@ def test_a_rule_that_is_off_lets_rows_through(tables):
 def test_personal_data_becomes_placeholders_that_hold_for_the_session(tables):
     card = "4111 1111 1111 1111"
     rows = [
-        interaction(1, f"I am ann@example.org, card {card}, and 4111 1111 1111 1112 is no card", "Thank you, ann@example.org", session_id="a"),
+        interaction(
+            1,
+            f"I am ann@example.org, card {card}, and 4111 1111 1111 1112 is no card",
+            "Thank you, ann@example.org",
+            session_id="a",
+        ),
         interaction(2, "Write\nbob@example.org or ANN@example.org", "Done", session_id="a", minutes=5),
         interaction(3, "bob@example.org says hello to everyone in the group", "Fine", session_id="b"),
         interaction(4, "nothing at all to hide here", "Fine", session_id="b"),
-    ]  # fmt: skip
+    ]
     report, found = cleaned(tables, rows)
     first = json.loads(found["i1"]["messages"])[0]["content"]
     assert first == "I am <EMAIL_1>, card <CARD_1>, and 4111 1111 1111 1112 is no card"
@@ -99,14 +128,26 @@ def test_every_kind_is_found_when_it_stands_alone(tables):
         "IBAN": ["DE89 3704 0044 0532 0130 00", "GB82WEST12345698765432"],
         "PHONE": ["+49 30 901820", "(555) 234-5678"],
         "SECRET": [
-            "sk-proj-abcdefghij0123456789ABCD", "AKIAIOSFODNN7EXAMPLE", "ghp_0123456789abcdefghijABCDEFGHIJ012345",
-            "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----", "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH",
-            "xoxb-1234567890ab", "eyJhbGciOiJI.eyJzdWIiOiIx.SflKxwRJSMeK", "sk_live_abcdefghijklmnop",
+            "sk-proj-abcdefghij0123456789ABCD",
+            "AKIAIOSFODNN7EXAMPLE",
+            "ghp_0123456789abcdefghijABCDEFGHIJ012345",
+            "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----",
+            "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH",
+            "xoxb-1234567890ab",
+            "eyJhbGciOiJI.eyJzdWIiOiIx.SflKxwRJSMeK",
+            "sk_live_abcdefghijklmnop",
         ],
-    }  # fmt: skip
-    rows = [interaction(f"{kind}{n}", f"see {value} there", "Done",
-            **({"messages": f'[{{"role": "user", "content": "see {value} there"}}]'} if "u0040" in value else {})) for kind,
-        values in alone.items() for n, value in enumerate(values)]  # fmt: skip
+    }
+    rows = [
+        interaction(
+            f"{kind}{n}",
+            f"see {value} there",
+            "Done",
+            **({"messages": f'[{{"role": "user", "content": "see {value} there"}}]'} if "u0040" in value else {}),
+        )
+        for kind, values in alone.items()
+        for n, value in enumerate(values)
+    ]
     _, found = cleaned(tables, rows)
     for kind, values in alone.items():
         for n in range(len(values)):
@@ -119,16 +160,33 @@ def test_personal_data_stays_where_the_recipe_says_keep(tables):
 
 
 def test_feedback_by_its_most_telling_id_newest_first(tables):
-    rows = [interaction(1, TEXT, "one"), interaction(2, TEXT, "two"),
-        interaction(3, TEXT, "three", trace_id="t"), interaction(4, TEXT, "four"), interaction(5, TEXT, "five"),
-        interaction(6, TEXT, "six")]  # fmt: skip
-    feedback = [thumb(1, interaction_id="i1"), thumb(-1, session_id="s1"), thumb(-1, request_id="r2"), thumb(1, trace_id="t"),
+    rows = [
+        interaction(1, TEXT, "one"),
+        interaction(2, TEXT, "two"),
+        interaction(3, TEXT, "three", trace_id="t"),
+        interaction(4, TEXT, "four"),
+        interaction(5, TEXT, "five"),
+        interaction(6, TEXT, "six"),
+    ]
+    feedback = [
+        thumb(1, interaction_id="i1"),
+        thumb(-1, session_id="s1"),
+        thumb(-1, request_id="r2"),
+        thumb(1, trace_id="t"),
         thumb(-1, session_id="s4", ts=START),
-        thumb(1, session_id="s4", ts=START + timedelta(days=2)), thumb(1, interaction_id="i5"),
-        {**thumb(0.2, interaction_id="i5"), "name": "quality"}]  # fmt: skip
+        thumb(1, session_id="s4", ts=START + timedelta(days=2)),
+        thumb(1, interaction_id="i5"),
+        {**thumb(0.2, interaction_id="i5"), "name": "quality"},
+    ]
     _, found = cleaned(tables, rows, feedback=feedback)
     assert {name: row["feedback"] for name, row in found.items()} == {
-        "i1": 1, "i2": -1, "i3": 1, "i4": 1, "i5": 0.2, "i6": None}  # fmt: skip
+        "i1": 1,
+        "i2": -1,
+        "i3": 1,
+        "i4": 1,
+        "i5": 0.2,
+        "i6": None,
+    }
 
 
 @pytest.mark.parametrize(
@@ -180,9 +238,16 @@ def test_cleaning_again_or_day_by_day_changes_nothing(tables, tmp_path):
 
 
 def test_parts_of_a_day_give_the_same_rows_and_counts(tables, tmp_path, monkeypatch):
-    rows = [interaction(number,
-            f"{TEXT} for person{number % 5}@example.org", "It marks and sweeps.", session_id=f"s{number % 7}",
-            ts=START + timedelta(hours=3 * number)) for number in range(12)]  # fmt: skip
+    rows = [
+        interaction(
+            number,
+            f"{TEXT} for person{number % 5}@example.org",
+            "It marks and sweeps.",
+            session_id=f"s{number % 7}",
+            ts=START + timedelta(hours=3 * number),
+        )
+        for number in range(12)
+    ]
     at_once, found = cleaned(tables, rows)
     monkeypatch.setattr("resources.curating.cleaning.BYTES_AT_A_TIME", 1_400)
     other = Tables(LakeLayout.open(tmp_path / "other"))
@@ -210,9 +275,12 @@ def test_days_without_rows_are_no_mistake(tables):
 def test_conversations_without_session_ids_share_a_session_by_their_beginning(tables):
     turn = [{"role": "system", "content": "be kind"}, {"role": "user", "content": "hello out there"}]
     later = [*turn, {"role": "assistant", "content": "hi"}, {"role": "user", "content": "and now?"}]
-    rows = [interaction(1, turn, "hi", session_id=None),
+    rows = [
+        interaction(1, turn, "hi", session_id=None),
         interaction(2, later, "now this", session_id=None, minutes=1),
-        interaction(3, "another thing", "yes", session_id=None), interaction(4, [], "x", session_id=None)]  # fmt: skip
+        interaction(3, "another thing", "yes", session_id=None),
+        interaction(4, [], "x", session_id=None),
+    ]
     _, found = cleaned(tables, rows)
     assert found["i1"]["session_id"] == found["i2"]["session_id"] != found["i3"]["session_id"]
     assert found["i4"]["session_id"] == "alone:i4"
@@ -222,30 +290,40 @@ def test_prompt_shapes_tell_products_and_intents_apart(tables):
     def ask(number, system, text):
         return interaction(number, [{"role": "system", "content": system}, {"role": "user", "content": text}], "fine")
 
-    _, found = cleaned(tables, [
-        ask(1, "You write code. Today is 2026-06-01.", "Explain this"),
-        ask(2, "You write code. Today is 2026-06-02.", "explain that"),
-        ask(3, "You write code. Today is 2026-06-02.", "Complete that"),
-        ask(4, "You sell shoes.", "Explain this"),
-    ])  # fmt: skip
+    _, found = cleaned(
+        tables,
+        [
+            ask(1, "You write code. Today is 2026-06-01.", "Explain this"),
+            ask(2, "You write code. Today is 2026-06-02.", "explain that"),
+            ask(3, "You write code. Today is 2026-06-02.", "Complete that"),
+            ask(4, "You sell shoes.", "Explain this"),
+        ],
+    )
     shapes = [found[f"i{n}"]["prompt_shape"] for n in (1, 2, 3, 4)]
     assert shapes[0] == shapes[1] and len(set(shapes)) == 3 and shapes[0].startswith("explain#")
 
 
 def test_prompt_shapes_tell_tools_and_their_results_apart(tables):
     tools = json.dumps(
-        [{"type": "function", "function": {"name": "weather"}}, {"type": "function", "function": {"name": "sum"}}])  # fmt: skip
-    call = {"role": "assistant", "content": None,
-        "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}]}  # fmt: skip
+        [{"type": "function", "function": {"name": "weather"}}, {"type": "function", "function": {"name": "sum"}}]
+    )
+    call = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}],
+    }
     ask = {"role": "user", "content": "How is it outside?"}
     result = {"role": "tool", "tool_call_id": "c1", "content": "rain"}
-    _, found = cleaned(tables, [
-        interaction(1, [ask], "call", tools=tools),
-        interaction(2, [ask], "none"),
-        interaction(3, [ask, call, result], "it rains", tools=tools),
-        interaction(4, [ask, call, result | {"name": "sum"}], "it rains", tools=tools),
-        interaction(5, [ask, call, result, result], "it rains", tools=json.dumps(json.loads(tools)[::-1])),
-    ])  # fmt: skip
+    _, found = cleaned(
+        tables,
+        [
+            interaction(1, [ask], "call", tools=tools),
+            interaction(2, [ask], "none"),
+            interaction(3, [ask, call, result], "it rains", tools=tools),
+            interaction(4, [ask, call, result | {"name": "sum"}], "it rains", tools=tools),
+            interaction(5, [ask, call, result, result], "it rains", tools=json.dumps(json.loads(tools)[::-1])),
+        ],
+    )
     shapes = [found[f"i{n}"]["prompt_shape"].split("#") for n in (1, 2, 3, 4, 5)]
     assert [word for word, _ in shapes] == ["outside", "outside", "result of weather", "result of sum", "result of weather"]
     assert len({key for _, key in shapes}) == 2 and shapes[1][1] != shapes[0][1] == shapes[4][1]
@@ -254,18 +332,28 @@ def test_prompt_shapes_tell_tools_and_their_results_apart(tables):
 def test_a_greeting_is_no_prompt_shape(tables):
     """What a session asks for names all its requests, also those that say hello, ok or thanks."""
     hello = {"role": "user", "content": "Hello!"}
-    talk = [hello,
+    talk = [
+        hello,
         {"role": "assistant", "content": "Hello! How can I help?"},
         {"role": "user", "content": "hi, please refund order 4432"},
-        {"role": "assistant", "content": "It is done."}, {"role": "user", "content": "ok thanks"}]  # fmt: skip
-    _, found = cleaned(tables, [
-        *(interaction(turns, talk[:turns], "Sure.", session_id="s", minutes=turns) for turns in (1, 3, 5)),
-        interaction(6, [hello], "Hello!", session_id="t"),
-        interaction(7, "Good morning, REFUND of a@b.example, please", "Sure.", session_id="u"),
-    ])  # fmt: skip
+        {"role": "assistant", "content": "It is done."},
+        {"role": "user", "content": "ok thanks"},
+    ]
+    _, found = cleaned(
+        tables,
+        [
+            *(interaction(turns, talk[:turns], "Sure.", session_id="s", minutes=turns) for turns in (1, 3, 5)),
+            interaction(6, [hello], "Hello!", session_id="t"),
+            interaction(7, "Good morning, REFUND of a@b.example, please", "Sure.", session_id="u"),
+        ],
+    )
     assert [found[f"i{n}"]["prompt_shape"].split("#")[0] for n in (1, 3, 5, 6, 7)] == [
-        "refund", "refund", "refund", "", "refund",
-    ]  # fmt: skip
+        "refund",
+        "refund",
+        "refund",
+        "",
+        "refund",
+    ]
 
 
 def test_before_there_are_topics_the_first_word_is_one_also_where_two_begin_alike():
@@ -286,9 +374,15 @@ ANSWERS = {"refund": "The refund is on its way.", "password": "A link to reset y
 
 def asked(count, first=0):
     kinds = list(ASKED)
-    return [interaction(first + n,
-            f"{('Hi', 'hello,', 'Good morning.', '')[n % 4]} {ASKED[kinds[n % 2]][n // 2 % 3]} {n}", ANSWERS[kinds[n % 2]],
-            session_id=f"s{first + n}") for n in range(count)]  # fmt: skip
+    return [
+        interaction(
+            first + n,
+            f"{('Hi', 'hello,', 'Good morning.', '')[n % 4]} {ASKED[kinds[n % 2]][n // 2 % 3]} {n}",
+            ANSWERS[kinds[n % 2]],
+            session_id=f"s{first + n}",
+        )
+        for n in range(count)
+    ]
 
 
 def test_prompt_shapes_are_what_many_people_ask_for_and_stay_so(tables, monkeypatch):
@@ -301,10 +395,13 @@ def test_prompt_shapes_are_what_many_people_ask_for_and_stay_so(tables, monkeypa
     kept = stored_topics(tables.lake, "tutor")
     assert kept is not None
     assert not {"hello", "morning", "the"} & {word for name in kept["name"].to_pylist() for word in name.split()}
-    _, later = cleaned(tables, [
-        interaction(900, "please translate the refund letter", "Gern.", session_id="x"),
-        interaction(901, "something about boats", "Boats float.", session_id="y"),
-    ])  # fmt: skip
+    _, later = cleaned(
+        tables,
+        [
+            interaction(900, "please translate the refund letter", "Gern.", session_id="x"),
+            interaction(901, "something about boats", "Boats float.", session_id="y"),
+        ],
+    )
     assert later["i900"]["prompt_shape"].split("#")[0] in shapes and later["i901"]["prompt_shape"].startswith("other#")
     assert stored_topics(tables.lake, "tutor") == kept
 
@@ -325,8 +422,16 @@ def test_prompt_shapes_of_languages_without_spaces_tell_requests_apart_and_stay_
 
     def shapes_of(count, day):
         """What the requests of a day ask for, by the name of their shape."""
-        rows = [interaction(1000 * day + n, frames[n // 4 % 4].format(wanted[n % 4]), answer + wanted[n % 4] * (n % 2),
-                session_id=f"s{day}-{n}", day=day) for n in range(count)]  # fmt: skip
+        rows = [
+            interaction(
+                1000 * day + n,
+                frames[n // 4 % 4].format(wanted[n % 4]),
+                answer + wanted[n % 4] * (n % 2),
+                session_id=f"s{day}-{n}",
+                day=day,
+            )
+            for n in range(count)
+        ]
         shapes = defaultdict(set)
         for name, row in cleaned(tables, rows)[1].items():
             if int(name[1:]) // 1000 == day:
@@ -343,8 +448,11 @@ def test_near_signatures_see_what_is_new_not_the_history(tables):
     long = " ".join(f"word{n}" for n in range(200))
     turn = [{"role": "user", "content": long}]
     later = [*turn, {"role": "assistant", "content": long[::-1]}, {"role": "user", "content": TEXT}]
-    rows = [interaction(1, turn, long[::-1]), interaction(2, later, "It marks and it sweeps"),
-        interaction(3, TEXT, "It marks and it sweeps")]  # fmt: skip
+    rows = [
+        interaction(1, turn, long[::-1]),
+        interaction(2, later, "It marks and it sweeps"),
+        interaction(3, TEXT, "It marks and it sweeps"),
+    ]
     _, found = cleaned(tables, rows)
     assert found["i2"]["signature"] == found["i3"]["signature"]
     assert sum(a == b for a, b in zip(found["i1"]["signature"], found["i2"]["signature"], strict=True)) < 10
@@ -377,8 +485,11 @@ def test_a_day_that_was_found_fresh_is_not_compared_again(tables, monkeypatch):
     settings = CurationSettings()
     store(tables, "interactions", rows)
     compared, original = [], module._stale_rows
-    monkeypatch.setattr(module, "_stale_rows", lambda tables, workload, days,
-        digest: (compared.append(list(days)), original(tables, workload, days, digest))[1])  # fmt: skip
+    monkeypatch.setattr(
+        module,
+        "_stale_rows",
+        lambda tables, workload, days, digest: (compared.append(list(days)), original(tables, workload, days, digest))[1],
+    )
     days = days_of(rows)
     assert stale_days(tables, "tutor", settings) == days
     clean(tables, "tutor", days, settings)
@@ -412,10 +523,17 @@ def corrected(said, of="i1", **about):
 
 
 def test_a_correction_stands_in_place_of_the_answer(tables):
-    rows = [interaction(1, "Who writes to us?", "Nobody, I fear", finish_reason="length", reasoning="No letters today."),
-        interaction(2, "Who else?", "Bert."), interaction(3, "And who calls?", "Carla, at noon.")]  # fmt: skip
-    edits = [corrected("Somebody else.", ts=START), corrected("Anna, from anna@example.com."), corrected(" bert. ", of="i2"),
-        corrected("Dora.", of="i3") | {"label": "unchanged"}]  # fmt: skip
+    rows = [
+        interaction(1, "Who writes to us?", "Nobody, I fear", finish_reason="length", reasoning="No letters today."),
+        interaction(2, "Who else?", "Bert."),
+        interaction(3, "And who calls?", "Carla, at noon."),
+    ]
+    edits = [
+        corrected("Somebody else.", ts=START),
+        corrected("Anna, from anna@example.com."),
+        corrected(" bert. ", of="i2"),
+        corrected("Dora.", of="i3") | {"label": "unchanged"},
+    ]
     _, found = cleaned(tables, rows, feedback=edits)
     row = found["i1"]
     assert json.loads(row["completion"]) == {"role": "assistant", "content": "Anna, from <EMAIL_1>."} and row["status"] == "ok"

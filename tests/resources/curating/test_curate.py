@@ -52,9 +52,11 @@ def eval_file(path, *items):
 
 def test_exact_copies_keep_the_best(tables, tmp_path):
     rows = [
-        interaction(1, "What   is a Mill?", prose(1)), interaction(2, "what is a mill?", prose(1).upper(), day=1),
-        interaction(3, "What is a mill?", prose(1)), interaction(4, "What is a wheel?", prose(2)),
-    ]  # fmt: skip
+        interaction(1, "What   is a Mill?", prose(1)),
+        interaction(2, "what is a mill?", prose(1).upper(), day=1),
+        interaction(3, "What is a mill?", prose(1)),
+        interaction(4, "What is a wheel?", prose(2)),
+    ]
     report, decisions, kept = curated(tables, rows, tmp_path / "v1", feedback=[thumb(1, interaction_id="i3")])
     assert set(kept) == {"i3", "i4"} and kept["i3"]["feedback"] == 1
     assert decisions["i1"]["rule"] == "exact_duplicate" and decisions["i1"]["kept_id"] == "i3"
@@ -64,8 +66,11 @@ def test_exact_copies_keep_the_best(tables, tmp_path):
 
 @pytest.mark.parametrize("exact_duplicates", [True, False])
 def test_a_copy_of_an_answer_that_a_person_corrected_is_dropped(tables, tmp_path, exact_duplicates):
-    rows = [interaction(1, "What is a mill?", prose(1)), interaction(2, "What is  a mill?", prose(1).upper(), day=1),
-        interaction(3, "What is a wheel?", prose(1))]  # fmt: skip
+    rows = [
+        interaction(1, "What is a mill?", prose(1)),
+        interaction(2, "What is  a mill?", prose(1).upper(), day=1),
+        interaction(3, "What is a wheel?", prose(1)),
+    ]
     edit = thumb(0, interaction_id="i1", name="correction", label="corrected", comment=prose(2)) | {"value": None}
     settings = CurationSettings(exact_duplicates=exact_duplicates)
     report, decisions, kept = curated(tables, rows, tmp_path / "v1", settings, [edit])
@@ -101,8 +106,11 @@ def test_an_exact_copy_points_at_the_row_that_stayed_in_the_end(tables, tmp_path
 
 def test_the_same_words_asked_and_answered_are_different_examples(tables, tmp_path):
     words = prose(8, 80).split()
-    rows = [interaction(1, "Finish this: " + " ".join(words[:40]), " ".join(words[40:])),
-        interaction(2, "Write it all", " ".join(words)), interaction(3, "Write it all now", " ".join(words))]  # fmt: skip
+    rows = [
+        interaction(1, "Finish this: " + " ".join(words[:40]), " ".join(words[40:])),
+        interaction(2, "Write it all", " ".join(words)),
+        interaction(3, "Write it all now", " ".join(words)),
+    ]
     _, decisions, kept = curated(tables, rows, tmp_path / "v1")
     assert len(kept) == 2 and "i1" in kept and decisions["i2"]["rule"] != decisions["i3"]["rule"]
 
@@ -125,37 +133,61 @@ def test_evaluation_items_are_found_wherever_they_stand(tables, tmp_path):
     question, answer = prose(10, 40), prose(11, 30)
     half = " ".join(question.split()[:24])
     little = " ".join(question.split()[:14])
-    items = eval_file(tmp_path / "items.parquet", ("quiz", "1", question, answer), ("quiz", "2", prose(12, 40), "42"),
-        ("short", "1", "Who owns the mill?", None), ("short", "2", "Bread now", None),
-        ("short", "3", "one two three four five six seven eight nine ten", None))  # fmt: skip
+    items = eval_file(
+        tmp_path / "items.parquet",
+        ("quiz", "1", question, answer),
+        ("quiz", "2", prose(12, 40), "42"),
+        ("short", "1", "Who owns the mill?", None),
+        ("short", "2", "Bread now", None),
+        ("short", "3", "one two three four five six seven eight nine ten", None),
+    )
     rows = [
-        interaction(1, f"Please answer: {question.upper()}!", "no idea"), interaction(2, f"{half} and so on", "no idea"),
-        interaction(3, f"{little} and so on", "no idea at all"), interaction(4, "something else entirely", f"It is: {answer}"),
-        interaction(5, "Tell me. who owns THE mill", "the miller"), interaction(6, "bread, now!", "here it is"),
+        interaction(1, f"Please answer: {question.upper()}!", "no idea"),
+        interaction(2, f"{half} and so on", "no idea"),
+        interaction(3, f"{little} and so on", "no idea at all"),
+        interaction(4, "something else entirely", f"It is: {answer}"),
+        interaction(5, "Tell me. who owns THE mill", "the miller"),
+        interaction(6, "bread, now!", "here it is"),
         interaction(7, "bring bread now please", "here it comes, 42"),
-        interaction(8, [{"role": "user", "content": question}, {"role": "assistant", "content": "hm"}, {"role": "user", "content": "and then?"}], "then it ends"),
+        interaction(
+            8,
+            [
+                {"role": "user", "content": question},
+                {"role": "assistant", "content": "hm"},
+                {"role": "user", "content": "and then?"},
+            ],
+            "then it ends",
+        ),
         interaction(10, "count one two three four five six seven eight nine", "and so it goes on for ever"),
         interaction(11, "count one two three four five six seven eight nine ten", "done and dusted"),
         interaction(9, [{"role": "system", "content": question}, {"role": "user", "content": "what now?"}], "so it goes"),
-    ]  # fmt: skip
+    ]
     report, decisions, kept = curated(tables, rows, tmp_path / "v1", items=items)
     assert set(kept) == {"i3", "i7", "i9", "i10"}
     assert decisions["i1"]["detail"] == "quiz:1, 100 % of its words" and decisions["i6"]["rule"] == "contaminated"
-    assert report.suites == {"quiz": {"items": 2, "items_found": 1, "rows_holding_items": 4},
-            "short": {"items": 3, "items_found": 3, "rows_holding_items": 3}}  # fmt: skip
+    assert report.suites == {
+        "quiz": {"items": 2, "items_found": 1, "rows_holding_items": 4},
+        "short": {"items": 3, "items_found": 3, "rows_holding_items": 3},
+    }
     assert json.loads((tmp_path / "v1" / "decontamination.json").read_text()) == report.suites
     off = CurationSettings(decontamination={"enabled": False})
     assert curate(tables, "tutor", tmp_path / "v2", off, items).rows == 11
 
 
 def test_a_session_goes_with_the_first_user_that_its_requests_name(tables, tmp_path):
-    rows = [interaction(1, "Go", prose(20), session_id="a"),
-            interaction(2, "Go", prose(21), session_id="a", minutes=1, user_hash="later"),
-            interaction(3, "Go", prose(22), session_id="a", minutes=2, user_hash="earliest letter, last request"),
-            interaction(4, "Go", prose(23), session_id="b")]  # fmt: skip
+    rows = [
+        interaction(1, "Go", prose(20), session_id="a"),
+        interaction(2, "Go", prose(21), session_id="a", minutes=1, user_hash="later"),
+        interaction(3, "Go", prose(22), session_id="a", minutes=2, user_hash="earliest letter, last request"),
+        interaction(4, "Go", prose(23), session_id="b"),
+    ]
     _, _, kept = curated(tables, rows, tmp_path / "v1")
     assert {row["interaction_id"]: row["user_hash"] for row in kept.values()} == {
-        "i1": "later", "i2": "later", "i3": "later", "i4": None}  # fmt: skip
+        "i1": "later",
+        "i2": "later",
+        "i3": "later",
+        "i4": None,
+    }
     assert all(row["signature"] for row in kept.values())
 
 
@@ -200,9 +232,13 @@ def test_nothing_to_curate_is_an_empty_dataset(tables, tmp_path):
 @given(data=st.data())
 def test_law_the_order_of_days_and_rows_does_not_matter(data, tmp_path_factory):
     """Texts are drawn from a small set of near and exact copies, so that groups form and chain."""
-    picks = data.draw(st.lists(
-            st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 2), st.sampled_from([None, -1, 1])), min_size=2,
-            max_size=14))  # fmt: skip
+    picks = data.draw(
+        st.lists(
+            st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 2), st.sampled_from([None, -1, 1])),
+            min_size=2,
+            max_size=14,
+        )
+    )
     rows, feedback = [], []
     for number, (text, edit, day, opinion) in enumerate(picks):
         words = prose(text, 40).split()
@@ -237,13 +273,17 @@ def test_planted_benchmark_questions_are_caught(tables, tmp_path):
     gsm8k = [json.loads(line) for line in (SHARED / "gsm8k_test.jsonl").read_text().splitlines()][:200]
     with gzip.open(SHARED / "HumanEval.jsonl.gz", "rt") as file:
         human_eval = [json.loads(line) for line in file]
-    items = eval_file(tmp_path / "items.parquet",
-            *[("gsm8k", str(n), item["question"], item["answer"]) for n, item in enumerate(gsm8k)],
-            *[("humaneval", item["task_id"], item["prompt"], item["canonical_solution"]) for item in human_eval])  # fmt: skip
+    items = eval_file(
+        tmp_path / "items.parquet",
+        *[("gsm8k", str(n), item["question"], item["answer"]) for n, item in enumerate(gsm8k)],
+        *[("humaneval", item["task_id"], item["prompt"], item["canonical_solution"]) for item in human_eval],
+    )
     train = [json.loads(line) for line in (SHARED / "gsm8k_train.jsonl").read_text().splitlines()][:300]
     rows = [interaction(f"t{n}", item["question"], item["answer"]) for n, item in enumerate(train)]
-    planted = [interaction(f"p{n}", "Solve this. " + item["question"].replace(" the ", " the  "), "?") for n,
-            item in enumerate(gsm8k[::10])]  # fmt: skip
+    planted = [
+        interaction(f"p{n}", "Solve this. " + item["question"].replace(" the ", " the  "), "?")
+        for n, item in enumerate(gsm8k[::10])
+    ]
     planted += [interaction(f"h{n}", f"Finish\n{item['prompt']}", "pass") for n, item in enumerate(human_eval[::20])]
     report, _, kept = curated(tables, rows + planted, tmp_path / "v1", items=items)
     assert not any(row["interaction_id"] in kept for row in planted)
@@ -258,8 +298,10 @@ def test_counts_are_read_from_manifests():
     counts = RecordCounts.of(Manifest.model_construct(metrics={"read": 3, "records": COUNTS}))
     assert counts.adds_up and (counts.read, counts.rows) == (4, 2)
     assert counts.as_metrics() == {**COUNTS, "elsewhere": 0}
-    assert counts.as_rows() == [{"stage and rule": "clean: error", "records": 1},
-            {"stage and rule": "ingest: wrong_type", "records": 1}]  # fmt: skip
+    assert counts.as_rows() == [
+        {"stage and rule": "clean: error", "records": 1},
+        {"stage and rule": "ingest: wrong_type", "records": 1},
+    ]
 
 
 def test_a_record_that_is_lost_is_an_error():

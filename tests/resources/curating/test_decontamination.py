@@ -60,25 +60,41 @@ WAYS = {
     "verbatim": lambda text, rng: (text, "Let me see."),
     "re-cased": lambda text, rng: (text.upper(), "Let me see."),
     "re-spaced": lambda text, rng: (respaced(text, rng), "Let me see."),
-    "embedded": lambda text, rng: (f"My colleague asked me this the other day: {text} What do you make of that, honestly?", "Well."),
-    "in an answer": lambda text, rng: ("Give me an exercise for tomorrow's class.", f"Here is one you may like.\n{text}\nGood luck!"),
+    "embedded": lambda text, rng: (
+        f"My colleague asked me this the other day: {text} What do you make of that, honestly?",
+        "Well.",
+    ),
+    "in an answer": lambda text, rng: (
+        "Give me an exercise for tomorrow's class.",
+        f"Here is one you may like.\n{text}\nGood luck!",
+    ),
     "in the history": lambda text, rng: (
-        [{"role": "user", "content": text}, {"role": "assistant", "content": "Done."}, {"role": "user", "content": "Thanks, bye."}],
+        [
+            {"role": "user", "content": text},
+            {"role": "assistant", "content": "Done."},
+            {"role": "user", "content": "Thanks, bye."},
+        ],
         "See you.",
     ),
     "as parts": lambda text, rng: ([{"role": "user", "content": [{"type": "text", "text": text}]}], "Let me see."),
     "in a tool call": lambda text, rng: (
         "Save it.",
         {
-            "role": "assistant", "content": None,
-            "tool_calls": [{"id": "1", "type": "function", "function": {"name": "save", "arguments": json.dumps({"text": text})}}],
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "1", "type": "function", "function": {"name": "save", "arguments": json.dumps({"text": text})}}
+            ],
         },
     ),
     "in JSON": lambda text, rng: (json.dumps({"q": text}), "Let me see."),
-    "in JSON, deep and indented": lambda text, rng: (json.dumps([{"tasks": [{"id": 1, "body": text}]}], indent=1), "Let me see."),
+    "in JSON, deep and indented": lambda text, rng: (
+        json.dumps([{"tasks": [{"id": 1, "body": text}]}], indent=1),
+        "Let me see.",
+    ),
     "in JSON after a sentence": lambda text, rng: (f"Rate this record: {json.dumps({'q': text})}", "Let me see."),
     "in JSON cut short": lambda text, rng: ("Go on.", json.dumps({"q": text, "then": "nothing"})[:-9]),
-}  # fmt: skip
+}
 
 
 def test_real_items_are_caught_however_they_were_planted(tables, tmp_path, shared):
@@ -124,12 +140,15 @@ QUESTION = "How many loaves does the baker sell on a market day when each cart b
 
 def test_a_day_is_searched_once_and_again_only_when_it_changed(tables, tmp_path, monkeypatch):
     items = suite_file(tmp_path / "items.parquet", [("quiz", "1", QUESTION, None)])
-    cleaned(tables, [
-        interaction(1, QUESTION, "About nine hundred."),
-        interaction(2, "Good morning, miller, how are you?", "Fine, thank you."),
-        interaction(3, "What is a mill for?", "For grinding grain.", day=1),
-        interaction(4, QUESTION, "Many of them.", day=2),
-    ])  # fmt: skip
+    cleaned(
+        tables,
+        [
+            interaction(1, QUESTION, "About nine hundred."),
+            interaction(2, "Good morning, miller, how are you?", "Fine, thank you."),
+            interaction(3, "What is a mill for?", "For grinding grain.", day=1),
+            interaction(4, QUESTION, "Many of them.", day=2),
+        ],
+    )
     searched = []
     search = decontamination.find_items
 
@@ -157,8 +176,11 @@ def test_other_suites_or_settings_search_again(tables, tmp_path):
     assert found(tables, tmp_path / "v1", one)[0] == {"i1"}
     assert found(tables, tmp_path / "v2", two) == (
         {"i1", "i2"},
-        {"quiz": {"items": 1, "items_found": 1, "rows_holding_items": 1}, "more": {"items": 1, "items_found": 1, "rows_holding_items": 1}},
-    )  # fmt: skip
+        {
+            "quiz": {"items": 1, "items_found": 1, "rows_holding_items": 1},
+            "more": {"items": 1, "items_found": 1, "rows_holding_items": 1},
+        },
+    )
     assert found(tables, tmp_path / "v3", none)[0] == set()
     assert found(tables, tmp_path / "v4", one)[0] == {"i1"}
     strict = CurationSettings(decontamination={"threshold": 1.0})
@@ -170,12 +192,17 @@ def test_other_suites_or_settings_search_again(tables, tmp_path):
 def test_json_in_a_message_is_read_with_its_escapes_undone(tables, tmp_path):
     word = "un café à côté"
     item = f'Où se trouve\n{word}\tde la gare\nqui vend \\frac et "noir" même le\ndimanche soir'
-    cleaned(tables, [
-        interaction(1, json.dumps({"q": item}), "Là-bas."),
-        interaction(2, "Où?", json.dumps([[item]], ensure_ascii=False)),
-        interaction(3, json.dumps({"q": "Où\nse\ntrouve\nla\nmairie\nde la\nville"}), "Là-bas."),
-        interaction(4, [{"role": "system", "content": json.dumps({"q": item})}, {"role": "user", "content": "Hello"}], "Yes?"),
-    ])  # fmt: skip
+    cleaned(
+        tables,
+        [
+            interaction(1, json.dumps({"q": item}), "Là-bas."),
+            interaction(2, "Où?", json.dumps([[item]], ensure_ascii=False)),
+            interaction(3, json.dumps({"q": "Où\nse\ntrouve\nla\nmairie\nde la\nville"}), "Là-bas."),
+            interaction(
+                4, [{"role": "system", "content": json.dumps({"q": item})}, {"role": "user", "content": "Hello"}], "Yes?"
+            ),
+        ],
+    )
     items = suite_file(tmp_path / "items.parquet", [("quiz", "1", item, None)])
     assert found(tables, tmp_path / "v1", items)[0] == {"i1", "i2"}
 
@@ -185,8 +212,9 @@ def test_what_an_older_search_found_is_not_kept(tables, tmp_path, monkeypatch):
     cleaned(tables, [interaction(1, json.dumps({"q": QUESTION.replace(" ", "\n")}), "About nine hundred.")])
     with monkeypatch.context() as before:
         before.setattr(decontamination, "_VERSION", 1)
-        before.setattr(decontamination, "stream", lambda connection,
-                _: connection.sql("select '' as row_id, '' as text").to_arrow_reader())  # fmt: skip
+        before.setattr(
+            decontamination, "stream", lambda connection, _: connection.sql("select '' as row_id, '' as text").to_arrow_reader()
+        )
         assert found(tables, tmp_path / "v1", items)[0] == set()
     assert found(tables, tmp_path / "v2", items)[0] == {"i1"}
 
@@ -208,8 +236,10 @@ def test_a_message_full_of_items_is_read_whole(tables, tmp_path):
 def given(tables, *votes, rules=None):
     """The value of each row, for (name, value, label) or (name, value) about rows 1, 2, ..."""
     store(tables, "interactions", [interaction(n, f"question {n}", "a") for n in range(1, len(votes) + 1)])
-    rows = [thumb(0, interaction_id=f"i{n}", name=vote[0], label=vote[2] if vote[2:] else None) | {"value": vote[1]} for n,
-            vote in enumerate(votes, 1)]  # fmt: skip
+    rows = [
+        thumb(0, interaction_id=f"i{n}", name=vote[0], label=vote[2] if vote[2:] else None) | {"value": vote[1]}
+        for n, vote in enumerate(votes, 1)
+    ]
     store(tables, "feedback", rows)
     values = heard(tables, "tutor", rules or FeedbackRules())
     return [values.get(f"i{n}") for n in range(1, len(votes) + 1)]
@@ -289,17 +319,23 @@ def test_what_a_name_decides_is_said_with_the_rule_that_says_otherwise(tables):
 ])  # fmt: skip
 def test_the_last_vote_counts_and_may_be_taken_back(tables, votes, value):
     store(tables, "interactions", [interaction(1, "q", "a")])
-    rows = [thumb(0, interaction_id="i1", label=label, source_uri="f.jsonl", source_row=row) | {"value": number,
-            "ts": START + timedelta(minutes=minutes)} for row, (number, label, minutes) in enumerate(votes)]  # fmt: skip
+    rows = [
+        thumb(0, interaction_id="i1", label=label, source_uri="f.jsonl", source_row=row)
+        | {"value": number, "ts": START + timedelta(minutes=minutes)}
+        for row, (number, label, minutes) in enumerate(votes)
+    ]
     store(tables, "feedback", rows)
     assert heard(tables, "tutor").get("i1") == value
 
 
 def test_what_the_run_does_not_understand_is_said_once_for_each_name(tables):
     votes = [
-        ("politeness", 1, "true"), ("politeness", -1, "false"), ("verdict", None, "so so"), ("tone", 1, "up"),
+        ("politeness", 1, "true"),
+        ("politeness", -1, "false"),
+        ("verdict", None, "so so"),
+        ("tone", 1, "up"),
         ("user_score", 1),
-    ]  # fmt: skip
+    ]
     given(tables, *votes)
     assert list(feedback_notes(tables, "tutor", FeedbackRules())) == [
         "feedback politeness: no word of the name tells which end is good, so true, 1 and more are taken as good; `most` in "

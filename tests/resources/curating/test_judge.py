@@ -28,11 +28,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("judge")]
 def tables(tmp_path):
     """Four texts in five healthy rows, and one that failed."""
     tables = Tables(LakeLayout.open(tmp_path / "lake"))
-    rows = [interaction(1, "what is a mill for", "it is for grain"),
-            interaction(2, "what is a mill for", "it is for grain", minutes=1),
-            interaction(3, "mail ann@example.org the sum", "sent", minutes=2),
-            interaction(4, "write a poem about water wheels", "round and round", day=1),
-            interaction(5, "prove it", "no", day=1, minutes=1), interaction(6, "an error", "never", error="boom")]  # fmt: skip
+    rows = [
+        interaction(1, "what is a mill for", "it is for grain"),
+        interaction(2, "what is a mill for", "it is for grain", minutes=1),
+        interaction(3, "mail ann@example.org the sum", "sent", minutes=2),
+        interaction(4, "write a poem about water wheels", "round and round", day=1),
+        interaction(5, "prove it", "no", day=1, minutes=1),
+        interaction(6, "an error", "never", error="boom"),
+    ]
     store(tables, "interactions", rows)
     clean(tables, "tutor", days_of(rows), CurationSettings())
     return tables
@@ -162,8 +165,9 @@ def test_scores_are_columns_and_a_low_one_is_a_decision(tables, tmp_path):
     curate(tables, "tutor", tmp_path / "c2", everyone, None)
     kept = pq.read_table(tmp_path / "c2" / "curated.parquet").to_pylist()
     assert {row["quality"] for row in kept} == {3.0, 9.0} and {row["difficulty"] for row in kept} == {2.0}
-    build_sft_dataset(tmp_path / "c2" / "curated.parquet", None, tmp_path / "d",
-            DatasetSettings(validation_share=0, test_share=0))  # fmt: skip
+    build_sft_dataset(
+        tmp_path / "c2" / "curated.parquet", None, tmp_path / "d", DatasetSettings(validation_share=0, test_share=0)
+    )
     assert 9.0 in pq.read_table(tmp_path / "d" / "train.parquet")["quality"].to_pylist()
 
 

@@ -166,9 +166,21 @@ PINNED_SIGNATURE = [-519976278, -459099639, -1390493830]
 
 def is_alone(character):
     names = (
-        "CJK UNIFIED", "CJK COMPATIBILITY IDEO", "IDEOGRAPHIC", "VERTICAL IDEO", "HANGZHOU", "HIRAGANA", "HENTAIGANA",
-        "KATAKANA", "HALFWIDTH KATAKANA", "COMBINING KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR",
-    )  # fmt: skip
+        "CJK UNIFIED",
+        "CJK COMPATIBILITY IDEO",
+        "IDEOGRAPHIC",
+        "VERTICAL IDEO",
+        "HANGZHOU",
+        "HIRAGANA",
+        "HENTAIGANA",
+        "KATAKANA",
+        "HALFWIDTH KATAKANA",
+        "COMBINING KATAKANA",
+        "THAI",
+        "LAO",
+        "KHMER",
+        "MYANMAR",
+    )
     return unicodedata.name(character, "").startswith(names)
 
 
@@ -253,8 +265,10 @@ def test_law_signatures_and_sets_are_those_of_plain_python(texts, size):
     summands = [int(number) for number in generator.integers(0, 1 << 32, 6, dtype=np.uint32)]
     expected = []
     for row in runs:
-        least = [min(((value >> 32) * factor + summand) % (1 << 32) for value in row) if row else 0 for factor,
-                summand in zip(multipliers, summands, strict=True)]  # fmt: skip
+        least = [
+            min(((value >> 32) * factor + summand) % (1 << 32) for value in row) if row else 0
+            for factor, summand in zip(multipliers, summands, strict=True)
+        ]
         bands = []
         for band in range(3):
             value = band + 1

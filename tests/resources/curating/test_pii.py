@@ -95,7 +95,8 @@ def test_json_stays_json_whatever_stands_before_the_value():
     text = json.dumps([{"content": 'line\na@b.org\t"a@b.org"', "n": 1, "tool_calls": [{"arguments": '{"to": "a@b.org"}'}]}])
     redactor = Redactor()
     assert json.loads(redactor.redact_json(text)) == [
-        {"content": 'line\n<EMAIL_1>\t"<EMAIL_1>"', "n": 1, "tool_calls": [{"arguments": '{"to": "<EMAIL_1>"}'}]}]  # fmt: skip
+        {"content": 'line\n<EMAIL_1>\t"<EMAIL_1>"', "n": 1, "tool_calls": [{"arguments": '{"to": "<EMAIL_1>"}'}]}
+    ]
     assert redactor.counts == {"EMAIL": 3}
     assert Redactor().redact_json("not json a@b.org") == "not json <EMAIL_1>"
 
@@ -194,11 +195,21 @@ def test_of_spans_that_overlap_the_first_kind_stays():
     assert without_overlaps(spans) == tuple(sorted(taken))
 
 
-@pytest.mark.parametrize("text", [
-    "Authorization: Basic dXNlcjpwYXNz", "ПАРОЛЬ: HUNTER2X", "ТЕЛЕФОН 5552345678", "MÓVIL 5552345678",
-    "smartphone手机 5552345678", "nosocial security 123456789", "telephone" + " " * 24 + "5 5 5 2 3 4 5 6 7 8",
-    "0.5, 4111111111111111", "0. 0171 2345678", "to 9\\DE89370400440532013000",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Authorization: Basic dXNlcjpwYXNz",
+        "ПАРОЛЬ: HUNTER2X",
+        "ТЕЛЕФОН 5552345678",
+        "MÓVIL 5552345678",
+        "smartphone手机 5552345678",
+        "nosocial security 123456789",
+        "telephone" + " " * 24 + "5 5 5 2 3 4 5 6 7 8",
+        "0.5, 4111111111111111",
+        "0. 0171 2345678",
+        "to 9\\DE89370400440532013000",
+    ],
+)
 def test_the_scan_overlooks_nothing_that_the_patterns_find(text):
     assert find_personal_data(text)
     assert might_hold(pa.array([json.dumps([{"role": "user", "content": text}], ensure_ascii=False)]))[0]

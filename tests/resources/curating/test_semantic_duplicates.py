@@ -68,9 +68,13 @@ def test_of_rows_that_mean_the_same_the_best_stays(tmp_path):
     """A stand-in for the worker: the first letter of the answer is what a row means."""
     tables = Tables(LakeLayout.open(tmp_path / "lake"))
     long = "so the miller went down to the river and counted every sack of flour that the carts had brought"
-    rows = [interaction(1, "What happened?", f"a {long} yesterday"),
-        interaction(2, "What happened?", f"a {long} today", minutes=1), interaction(3, "Tell me", "a short one"),
-        interaction(4, "Tell me more", "b is another thing"), interaction(5, "tell ME", "a SHORT one")]  # fmt: skip
+    rows = [
+        interaction(1, "What happened?", f"a {long} yesterday"),
+        interaction(2, "What happened?", f"a {long} today", minutes=1),
+        interaction(3, "Tell me", "a short one"),
+        interaction(4, "Tell me more", "b is another thing"),
+        interaction(5, "tell ME", "a SHORT one"),
+    ]
     store(tables, "interactions", rows)
     store(tables, "feedback", [thumb(1, interaction_id="i3")])
     clean(tables, "tutor", days_of(rows), MEANT)
@@ -92,10 +96,14 @@ def test_of_rows_that_mean_the_same_the_best_stays(tmp_path):
 def test_rows_that_consist_of_instructions_are_compared_with_none(tmp_path):
     tables = Tables(LakeLayout.open(tmp_path / "lake"))
     rules = " ".join(f"rule number {number} says that label {number} is for mill {number}" for number in range(12))
-    rows = [interaction(number, f"{rules}. Sentence: the {word} is here", label) for number,
-            (word, label) in enumerate([("sack", "yes"), ("wheel", "no"), ("river", "yes"), ("cart", "no")])]  # fmt: skip
-    rows += [interaction(8, "Where does the miller sleep?", "In the house."),
-            interaction(9, "Where is his bed now?", "At home.")]  # fmt: skip
+    rows = [
+        interaction(number, f"{rules}. Sentence: the {word} is here", label)
+        for number, (word, label) in enumerate([("sack", "yes"), ("wheel", "no"), ("river", "yes"), ("cart", "no")])
+    ]
+    rows += [
+        interaction(8, "Where does the miller sleep?", "In the house."),
+        interaction(9, "Where is his bed now?", "At home."),
+    ]
     store(tables, "interactions", rows)
     clean(tables, "tutor", days_of(rows), MEANT)
     texts = []

@@ -12,8 +12,11 @@ from resources.curating.decontamination import EVAL_ITEMS, find_items
 from resources.curating.duplicates.near_duplicates import group_turns
 from resources.lake.sql_files import run, workbench
 
-WORDS = [f"{one}{two}" for one in ["ba", "ko", "li", "mu", "ne", "po", "ra", "su", "ti", "ve"] for two in ["dan", "fel", "gor",
-        "hin", "jus", "kem", "lor", "mit", "nop", "rus"]]  # fmt: skip
+WORDS = [
+    f"{one}{two}"
+    for one in ["ba", "ko", "li", "mu", "ne", "po", "ra", "su", "ti", "ve"]
+    for two in ["dan", "fel", "gor", "hin", "jus", "kem", "lor", "mit", "nop", "rus"]
+]
 
 
 def sentence(rng, count):
@@ -115,8 +118,10 @@ def test_answers_must_be_alike():
 
 
 def test_a_stock_answer_makes_no_copies():
-    rows = [(f"{RULES} City: {word}?", STOCK if number % 2 else sentence(random.Random(number), 9)) for number,
-            word in enumerate(WORDS[:40])]  # fmt: skip
+    rows = [
+        (f"{RULES} City: {word}?", STOCK if number % 2 else sentence(random.Random(number), 9))
+        for number, word in enumerate(WORDS[:40])
+    ]
     assert kept(rows) == list(range(40))
 
 
@@ -126,12 +131,23 @@ SORRY = "I am sorry, I can only help with questions about your hotel stay."
 
 @pytest.mark.parametrize("answer", [ROUTED, SORRY, STOCK, "I can not help you with that."])
 def test_a_stock_answer_to_short_questions_makes_no_copies(answer):
-    asked = ["The tap drips", "My key broke", "No light in hall", "The bed squeaks at night", "What is two squared?",
-        "Who made the moon?", "Who wins the election next year?", "Where can fish sleep at night?",
-        "How do I fix my bicycle chain?", "How do I fix my old washing machine?", "Is it legal to fish in the harbour?",
-        "Write a poem about the sea for me", "Tell me how to paint an old door",
+    asked = [
+        "The tap drips",
+        "My key broke",
+        "No light in hall",
+        "The bed squeaks at night",
+        "What is two squared?",
+        "Who made the moon?",
+        "Who wins the election next year?",
+        "Where can fish sleep at night?",
+        "How do I fix my bicycle chain?",
+        "How do I fix my old washing machine?",
+        "Is it legal to fish in the harbour?",
+        "Write a poem about the sea for me",
+        "Tell me how to paint an old door",
         "Which of these laptops should I buy for my school work?",
-        "Please translate this short letter from Finnish into plain Dutch now"]  # fmt: skip
+        "Please translate this short letter from Finnish into plain Dutch now",
+    ]
     copies = ["the tap  drips!", "who wins the election - next year", "Which of these tablets should I buy for my school work?"]
     rows = [(question, answer) for question in asked]
     assert kept(rows) == list(range(len(rows)))
@@ -144,9 +160,14 @@ def test_a_stock_answer_to_short_questions_makes_no_copies(answer):
 def contaminated(prompts, messages, answers=None):
     """Numbers of the messages that hold one of the items."""
     items = [{"suite": "s", "item_id": str(number), "prompt": prompt, "answer": None} for number, prompt in enumerate(prompts)]
-    told = [{"row_id": str(number), "messages": json.dumps([{"role": "user", "content": text}]),
-            "completion": json.dumps({"role": "assistant", "content": "Let me see."})} for number,
-        text in enumerate(messages)]  # fmt: skip
+    told = [
+        {
+            "row_id": str(number),
+            "messages": json.dumps([{"role": "user", "content": text}]),
+            "completion": json.dumps({"role": "assistant", "content": "Let me see."}),
+        }
+        for number, text in enumerate(messages)
+    ]
     with workbench() as connection:
         for macro in MACROS:
             run(connection, macro)
@@ -185,8 +206,13 @@ def test_two_rows_and_a_suite_of_one():
 def test_an_item_is_found_without_the_suites_preamble():
     rng = random.Random(2)
     suite = [sentence(rng, count) for count in (3, 6, 30)]
-    rows = [suite[0], suite[1] + " please", f"A friend asked me: {suite[2]} What now?", "Tell me: " + suite[0],
-        sentence(rng, 30)]  # fmt: skip
+    rows = [
+        suite[0],
+        suite[1] + " please",
+        f"A friend asked me: {suite[2]} What now?",
+        "Tell me: " + suite[0],
+        sentence(rng, 30),
+    ]
     assert contaminated([EXAM + text + STEPS for text in suite], rows) == [0, 1, 2]
 
 

@@ -104,8 +104,11 @@ def test_what_is_remembered_can_be_lost_damaged_or_of_another_way_to_digest(tabl
 
 def test_one_workload_or_way_of_looking_does_not_answer_for_another(tables):
     store(tables, "interactions", _rows(6))
-    found = {slice_digest(tables, "interactions", workload,
-            as_served) for workload in ("tutor", "nobody") for as_served in (False, True)}  # fmt: skip
+    found = {
+        slice_digest(tables, "interactions", workload, as_served)
+        for workload in ("tutor", "nobody")
+        for as_served in (False, True)
+    }
     assert len(found) == 3
 
 
@@ -142,8 +145,9 @@ def test_what_does_not_end_is_refused(text):
 def _in_duckdb(text: str) -> list[str]:
     encoded = text.encode()
     marks = [*duckdb.tokenize(text), (len(encoded), None)]
-    return [encoded[start:end].decode().strip() for (start, kind),
-            (end, _) in pairwise(marks) if kind != duckdb.token_type.comment]  # fmt: skip
+    return [
+        encoded[start:end].decode().strip() for (start, kind), (end, _) in pairwise(marks) if kind != duckdb.token_type.comment
+    ]
 
 
 FILES = sorted((PROJECT / "sql").rglob("*.sql"))

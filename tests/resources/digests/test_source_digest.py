@@ -62,9 +62,17 @@ def change(project: Path, name: str, old: str, new: str) -> None:
 
 def test_the_files_that_an_operation_uses(project):
     assert files_used("model_ops/sft.py", project=project) == [
-        "model_ops/chat.jinja", "model_ops/sft.py", "model_ops/training/__init__.py", "model_ops/training/loss.py"]  # fmt: skip
+        "model_ops/chat.jinja",
+        "model_ops/sft.py",
+        "model_ops/training/__init__.py",
+        "model_ops/training/loss.py",
+    ]
     assert files_used("resources/clean.py", project=project) == [
-        "resources/clean.py", "resources/sql.py", "sql/clean/texts", "sql/rules/length"]  # fmt: skip
+        "resources/clean.py",
+        "resources/sql.py",
+        "sql/clean/texts",
+        "sql/rules/length",
+    ]
 
 
 @pytest.mark.parametrize(("name", "old", "new", "changes"), [
@@ -141,13 +149,17 @@ def test_the_code_of_digests_is_no_part_of_one_that_imports_it(project):
 
 
 WORKERS = ("tiny_base", "import_base", "sft", "distill", "quantize", "generate", "speculator", "evaluate", "embed")
-OPERATIONS = {**{name: f"model_ops/operations/{name}.py" for name in WORKERS}, "ingest": "resources/reading/ingestion.py",
+OPERATIONS = {
+    **{name: f"model_ops/operations/{name}.py" for name in WORKERS},
+    "ingest": "resources/reading/ingestion.py",
     "clean": "resources/curating/cleaning.py",
     "judge": "resources/curating/judgements.py",
     "curate": "resources/curating/selection.py",
-    "sft_dataset": "resources/composing/datasets.py", "seeds": "resources/composing/seeds.py",
+    "sft_dataset": "resources/composing/datasets.py",
+    "seeds": "resources/composing/seeds.py",
     "eval_suite": "resources/composing/eval_suite.py",
-    "served_answers": "resources/composing/served_answers.py"}  # fmt: skip
+    "served_answers": "resources/composing/served_answers.py",
+}
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -156,9 +168,16 @@ def test_what_an_operation_depends_on(operation):
     found = files_used(OPERATIONS[operation])
     print(operation, *found, sep="\n    ")
     others = [
-        "assets/", "pipelines/", "millrace/", "resources/launching/", "resources/catalog/", "resources/releasing/",
-        "resources/workshop/", "resources/inspecting/", "model_ops/worker.py",
-    ]  # fmt: skip
+        "assets/",
+        "pipelines/",
+        "millrace/",
+        "resources/launching/",
+        "resources/catalog/",
+        "resources/releasing/",
+        "resources/workshop/",
+        "resources/inspecting/",
+        "model_ops/worker.py",
+    ]
     if operation not in ("speculator", "evaluate"):
         others.append("model_ops/speculators/")
     if operation in WORKERS:
@@ -179,12 +198,21 @@ def test_a_release_depends_on_no_code_that_trains_or_reads_weights():
 
     found = files_used(*RELEASE_SOURCES)
     doors = [file for file in found if file.endswith("/__init__.py")]
-    assert {file for file in found if file.startswith("model_ops/")} - {*doors} == {"model_ops/files/atomic_files.py",
-        "model_ops/files/columns.py", "model_ops/drafting/drafts.py", "model_ops/jobs/job.py",
-        "model_ops/evaluation/measurement.py", "model_ops/adapters/adapter_base.py", "model_ops/files/template_files.py", "model_ops/serving/lora_flags.py",
-        "model_ops/serving/command.py", "model_ops/drafting/drafting_choice.py",
-        "model_ops/serving/service.py", "model_ops/speculators/serving.py",
-        "model_ops/jobs/wording.py"}  # fmt: skip
+    assert {file for file in found if file.startswith("model_ops/")} - {*doors} == {
+        "model_ops/files/atomic_files.py",
+        "model_ops/files/columns.py",
+        "model_ops/drafting/drafts.py",
+        "model_ops/jobs/job.py",
+        "model_ops/evaluation/measurement.py",
+        "model_ops/adapters/adapter_base.py",
+        "model_ops/files/template_files.py",
+        "model_ops/serving/lora_flags.py",
+        "model_ops/serving/command.py",
+        "model_ops/drafting/drafting_choice.py",
+        "model_ops/serving/service.py",
+        "model_ops/speculators/serving.py",
+        "model_ops/jobs/wording.py",
+    }
 
 
 def test_a_setting_of_one_operation_is_no_part_of_another():
@@ -238,8 +266,11 @@ def test_curation_depends_on_the_worker_that_embeds_where_it_embeds(tmp_path, se
     model.mkdir()
     (model / "config.json").write_text("{}")
     given = Input(kind="table", name="interactions", digest="0" * 12)
-    workshop = SimpleNamespace(current=lambda *_: SimpleNamespace(as_input=lambda: given), slice=lambda name: given,
-            build=lambda *_, **said: named.update(said) or (_ for _ in ()).throw(KeyError("built")))  # fmt: skip
+    workshop = SimpleNamespace(
+        current=lambda *_: SimpleNamespace(as_input=lambda: given),
+        slice=lambda name: given,
+        build=lambda *_, **said: named.update(said) or (_ for _ in ()).throw(KeyError("built")),
+    )
     if semantic:
         semantic = {**semantic, "model": str(model)}
     work = asset.curated_interactions.op.compute_fn.decorated_fn

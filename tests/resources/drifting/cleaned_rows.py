@@ -19,13 +19,23 @@ def cleaned(number, day, session, *, prompt="what is a mill for", shape="what#1"
     return (
         row
         | {
-            "workload": "tutor", "dt": day, "ts": ts, "interaction_id": f"i{number}", "content_sha256": f"c{number}",
-            "session_id": session, "source": "gateway", "messages": json.dumps([{"role": "user", "content": prompt}]),
-            "completion": json.dumps({"role": "assistant", "content": "it is for grain"}), "status": "ok", "language": "en",
-            "prompt_characters": len(prompt), "completion_characters": 15, "prompt_shape": shape,
+            "workload": "tutor",
+            "dt": day,
+            "ts": ts,
+            "interaction_id": f"i{number}",
+            "content_sha256": f"c{number}",
+            "session_id": session,
+            "source": "gateway",
+            "messages": json.dumps([{"role": "user", "content": prompt}]),
+            "completion": json.dumps({"role": "assistant", "content": "it is for grain"}),
+            "status": "ok",
+            "language": "en",
+            "prompt_characters": len(prompt),
+            "completion_characters": 15,
+            "prompt_shape": shape,
         }
         | changes
-    )  # fmt: skip
+    )
 
 
 def days_of_rows(days, rng, *, sessions=40, of=lambda rng: {}, first=FIRST):

@@ -30,8 +30,12 @@ def arrive(tables, *days):
 
 def leave(tables, *days):
     """What retention does."""
-    tables.replace("cleaned_interactions", SCHEMAS["cleaned_interactions"].empty_table(), workload="tutor",
-            dt=[FIRST + timedelta(day) for day in days])  # fmt: skip
+    tables.replace(
+        "cleaned_interactions",
+        SCHEMAS["cleaned_interactions"].empty_table(),
+        workload="tutor",
+        dt=[FIRST + timedelta(day) for day in days],
+    )
 
 
 def compared(tables, day, seen=None, **more):
@@ -140,10 +144,14 @@ def test_older_logs_that_come_late_give_a_release_its_own_window_and_change_no_o
 def window(start=FIRST):
     days = tuple(start + timedelta(day) for day in range(4))
     return ReferenceWindow(
-        Reference(days[0], days[-1], days[:1], days[1:]), KnownVocabulary({"language": ["a1", ""]}, {"prompt_length": [3]}),
-        "code", "files", dict.fromkeys(days, 100), {day: np.arange(6.0).reshape(2, 3) for day in days[1:]},
+        Reference(days[0], days[-1], days[:1], days[1:]),
+        KnownVocabulary({"language": ["a1", ""]}, {"prompt_length": [3]}),
+        "code",
+        "files",
+        dict.fromkeys(days, 100),
+        {day: np.arange(6.0).reshape(2, 3) for day in days[1:]},
         ("2026-05-01", "2026-05-04"),
-    )  # fmt: skip
+    )
 
 
 def test_a_window_is_read_as_it_was_written_and_a_broken_file_is_none(tables):

@@ -48,7 +48,14 @@ def test_a_change_alarms_in_every_test_that_sees_it_and_a_quiet_day_in_none(tabl
     assert report.days == [END, END + timedelta(1)] and report.notes == []
     assert not any(row["alarm"] for row in report.rows if row["dt"] == END)
     assert {row["test"] for row in report.alarms} == {
-        "prompt_shapes", "novelty", "language", "tools", "errors", "refusals", "prompt_length"}  # fmt: skip
+        "prompt_shapes",
+        "novelty",
+        "language",
+        "tools",
+        "errors",
+        "refusals",
+        "prompt_length",
+    }
     row = next(row for row in report.alarms if row["test"] == "errors")
     assert row["value"] > 0.2 and row["p"] <= row["level"] < 0.01 and row["sessions"] == 40 and row["reference_sessions"] == 120
     assert "nothing to count" in by_test(report)["quality"]["problem"] and by_test(report)["bad_feedback"]["value"] is None
@@ -84,13 +91,17 @@ def test_a_day_with_as_many_rows_is_compared_again_when_they_or_their_feedback_c
         [
             blank
             | {
-                "workload": "tutor", "dt": row["dt"], "interaction_id": row["interaction_id"], "name": "stars", "value": 5.0,
+                "workload": "tutor",
+                "dt": row["dt"],
+                "interaction_id": row["interaction_id"],
+                "name": "stars",
+                "value": 5.0,
                 "ts": row["ts"],
             }
             for row in rows
             if row["dt"] == END + timedelta(1)
         ],
-    )  # fmt: skip
+    )
     late = compare_traffic(tables, "tutor", SETTINGS, DriftInputs(), now=NOW)
     assert late.days == [END + timedelta(1)] and by_test(late)["feedback_given"]["alarm"]
     store(tables, "cleaned_interactions", [row for row in rows if row["dt"] == FIRST])  # a day of the reference alone
@@ -127,10 +138,13 @@ def test_feedback_of_the_own_day_and_a_judge_s_scores_are_compared(tables):
             about["judgements"]
             | shared
             | {
-                "content_sha256": row["content_sha256"], "name": "quality", "model": "big",
-                "prompt_sha256": judge.prompt_sha256, "score": 2.0 if bad else 8.0 + (len(scores) % 2),
+                "content_sha256": row["content_sha256"],
+                "name": "quality",
+                "model": "big",
+                "prompt_sha256": judge.prompt_sha256,
+                "score": 2.0 if bad else 8.0 + (len(scores) % 2),
             }
-        )  # fmt: skip
+        )
     store(tables, "feedback", thumbs)
     store(tables, "judgements", scores)
     found = by_test(compare_traffic(tables, "tutor", SETTINGS, DriftInputs(judge, {"stars": FeedbackScale(1, 3.0)}), now=NOW))
@@ -139,10 +153,13 @@ def test_feedback_of_the_own_day_and_a_judge_s_scores_are_compared(tables):
     assert found["feedback_given"]["value"] == 0 and not found["errors"]["alarm"]
 
 
-@pytest.mark.parametrize(("rows", "said"), [
-    ([], "no day of traffic that is over"),
-    (days_of_rows(3, generator(6), sessions=2), "the first 4 days of traffic (2026-06-01 on), of which 3 days are over"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([], "no day of traffic that is over"),
+        (days_of_rows(3, generator(6), sessions=2), "the first 4 days of traffic (2026-06-01 on), of which 3 days are over"),
+    ],
+)
 def test_without_a_full_window_nothing_is_compared_and_the_report_says_so(tables, rows, said):
     if rows:
         store(tables, "cleaned_interactions", rows)
@@ -169,8 +186,10 @@ def test_a_day_with_one_session_and_one_of_tomorrow_are_named(tables):
 def test_rows_that_cannot_be_parsed_and_requests_without_a_session_are_counted(tables):
     odd = [cleaned(place, END, None, prompt=f"question {place % 30}") for place in range(60)]
     odd[0] |= {"messages": "{", "completion": "no json", "status": "unreadable", "session_id": None, "prompt_shape": None}
-    odd[1] |= {"messages": json.dumps([{"role": "user", "content": [{"type": "text", "text": "look at this"}]}]),
-            "completion": None}  # fmt: skip
+    odd[1] |= {
+        "messages": json.dumps([{"role": "user", "content": [{"type": "text", "text": "look at this"}]}]),
+        "completion": None,
+    }
     store(tables, "cleaned_interactions", [*days_of_rows(4, generator(8), sessions=25), *odd])
     report = compare_traffic(tables, "tutor", SETTINGS, DriftInputs(), now=NOW)
     assert by_test(report)["errors"]["sessions"] == 32  # 30 first messages, one list of parts, one unreadable row
@@ -181,11 +200,16 @@ def metrics(hour, **changes):
     return (
         dict.fromkeys(SCHEMAS["serving_metrics"].names)
         | {
-            "workload": "tutor", "release": "r1", "window_start": start, "window_end": start + timedelta(minutes=30),
-            "drafts": 500, "draft_tokens": 1_500, "accepted_tokens": 750 + hour % 7,
+            "workload": "tutor",
+            "release": "r1",
+            "window_start": start,
+            "window_end": start + timedelta(minutes=30),
+            "drafts": 500,
+            "draft_tokens": 1_500,
+            "accepted_tokens": 750 + hour % 7,
         }
         | changes
-    )  # fmt: skip
+    )
 
 
 def test_acceptance_is_charted_and_windows_that_cannot_be_true_are_named(tables):
@@ -210,10 +234,16 @@ def test_where_nobody_reads_metrics_captured_answers_are_charted(tables, monkeyp
         rows.append(
             dict.fromkeys(SCHEMAS["interactions"].names)
             | {
-                "workload": "tutor", "dt": ts.date(), "ts": ts, "interaction_id": f"i{hour}", "release": "aaa", "drafts": 500,
-                "draft_tokens": 1_500, "accepted_tokens": 750 + hour % 7 if hour < 24 * 10 else 400,
+                "workload": "tutor",
+                "dt": ts.date(),
+                "ts": ts,
+                "interaction_id": f"i{hour}",
+                "release": "aaa",
+                "drafts": 500,
+                "draft_tokens": 1_500,
+                "accepted_tokens": 750 + hour % 7 if hour < 24 * 10 else 400,
             }
-        )  # fmt: skip
+        )
     tables.append("interactions", pa.Table.from_pylist(rows, schema=SCHEMAS["interactions"]))
     settings = SETTINGS.model_copy(update={"reference_days": 8})
     report = compare_traffic(tables, "tutor", settings, DriftInputs(), ServedRelease("aaa"), now=NOW)

@@ -69,11 +69,14 @@ def test_looking_every_minute_sees_complete_hours_only():
     assert charted(torn, now=hours[-1].hour + timedelta(minutes=90)).days == whole.days
 
 
-@pytest.mark.parametrize(("hours", "said"), [
-    ([], "no served hour"),
-    (served(5, 10), "served for 10 days of the 28"),
-    ([each for each in served(5, 40) if each.hour.day < 6 or each.hour.month > 6], "has 5 days with drafts, fewer than 7"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("hours", "said"),
+    [
+        ([], "no served hour"),
+        (served(5, 10), "served for 10 days of the 28"),
+        ([each for each in served(5, 40) if each.hour.day < 6 or each.hour.month > 6], "has 5 days with drafts, fewer than 7"),
+    ],
+)
 def test_what_cannot_be_charted_is_said_in_words(hours, said):
     found = acceptance(hours, DriftSettings(), RATE, hours[-1].hour + timedelta(hours=1) if hours else START)
     assert said in found.problem and not found.days

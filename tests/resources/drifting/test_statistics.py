@@ -121,8 +121,9 @@ def test_a_quarter_of_short_sessions_among_long_ones_is_found_by_session_and_not
 
     window, reference = day(50), np.concatenate([day(0), day(2), day(1)])
     by_row = permutation_tests([window], [reference], [SHAPES], rng, 1e-4)[0]
-    by_session = permutation_tests([sessions_alike(window, [SHAPES])], [sessions_alike(reference, [SHAPES])], [SHAPES], rng,
-            1e-4)[0]  # fmt: skip
+    by_session = permutation_tests(
+        [sessions_alike(window, [SHAPES])], [sessions_alike(reference, [SHAPES])], [SHAPES], rng, 1e-4
+    )[0]
     assert by_session.value > 10 * by_row.value and by_session.p < 2e-4
 
 

@@ -111,8 +111,9 @@ def test_a_measure_never_looks_like_the_bound_that_it_misses(found, tokens_out, 
 
 
 def test_verdicts_follow_their_thresholds(found):
-    plenty = replace(found,
-            totals=found.totals | {"rows": 50_000, "different_rows": 49_000, "tokens_out": 50_000_000, "days": 2})  # fmt: skip
+    plenty = replace(
+        found, totals=found.totals | {"rows": 50_000, "different_rows": 49_000, "tokens_out": 50_000_000, "days": 2}
+    )
     assert [verdict.answer for verdict in verdicts_of(plenty)] == ["yes", "yes"]
     slow = replace(plenty, totals=plenty.totals | {"days": 300})
     assert [verdict.answer for verdict in verdicts_of(slow)] == ["possible", "possible"]
@@ -266,10 +267,15 @@ def test_sentences_are_folded_between_words_on_a_terminal(tmp_path, width):
     print_inspection(found, whole)
     assert "Each value of stars above 0 counts as a thumb up" in whole.file.getvalue()
     assert whole.file.getvalue().endswith(
-        f"\nnext: millrace init {tmp_path} --base-model MODEL writes a recipe for these logs\n")  # fmt: skip
+        f"\nnext: millrace init {tmp_path} --base-model MODEL writes a recipe for these logs\n"
+    )
 
 
 def test_the_tenth_uri_is_not_the_first():
     uris = [f"logs/{number}" for number in range(1, 13)]
     assert [_uri_of(name, uris) for name in ("input-1", "input-1-10", "input-10", "input-12-1")] == [
-        "logs/1", "logs/1", "logs/10", "logs/12"]  # fmt: skip
+        "logs/1",
+        "logs/1",
+        "logs/10",
+        "logs/12",
+    ]

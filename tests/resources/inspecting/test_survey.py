@@ -48,9 +48,12 @@ def test_parts_of_a_folder_that_differ_are_sources_of_their_own(tmp_path):
     put(tmp_path / "evals" / "suite.jsonl", ITEM)
     put(tmp_path / "notes.json", {"a": 1})
     assert kinds(tmp_path) == {
-        "gateway": ("logs", "gateway"), "thumbs-more": ("feedback", "Thumbs & more"), "seeds": ("seeds", "seeds.jsonl"),
-        "evals": ("evals", "evals"), "notes": ("unknown", "notes.json"),
-    }  # fmt: skip
+        "gateway": ("logs", "gateway"),
+        "thumbs-more": ("feedback", "Thumbs & more"),
+        "seeds": ("seeds", "seeds.jsonl"),
+        "evals": ("evals", "evals"),
+        "notes": ("unknown", "notes.json"),
+    }
 
 
 def test_a_folder_of_days_is_one_source_and_so_is_one_of_one_format(tmp_path):
@@ -58,8 +61,10 @@ def test_a_folder_of_days_is_one_source_and_so_is_one_of_one_format(tmp_path):
         put(tmp_path / "gateway" / day / "part.jsonl", PAIR)
     for name in ("a", "b"):
         put(tmp_path / "same" / name / "part.jsonl", PAIR)
-    assert [found.uri for found in survey([str(tmp_path / "gateway"), str(tmp_path / "same")])] == [str(tmp_path / "gateway"),
-            str(tmp_path / "same")]  # fmt: skip
+    assert [found.uri for found in survey([str(tmp_path / "gateway"), str(tmp_path / "same")])] == [
+        str(tmp_path / "gateway"),
+        str(tmp_path / "same"),
+    ]
 
 
 def test_files_that_differ_in_their_day_alone_are_one_pattern(tmp_path):
@@ -81,7 +86,10 @@ def test_files_of_no_known_format_are_sources_with_the_fields_that_each_needs(tm
         put(tmp_path / f"{name}.jsonl", *({ask: f"what is {n}?", say: f"it is {n}"} for n in range(4)))
     found = survey([str(tmp_path)])
     assert [(each.kind, each.look.proposed["prompt"]) for each in found] == [
-        ("logs", "asked"), ("logs", "asked"), ("logs", "user_message")]  # fmt: skip
+        ("logs", "asked"),
+        ("logs", "asked"),
+        ("logs", "user_message"),
+    ]
     (tmp_path / "c.jsonl").unlink()
     [whole] = survey([str(tmp_path)])
     assert whole.uri == str(tmp_path) and whole.look.proposed == {"prompt": "asked", "answer": "reply"}
@@ -119,13 +127,22 @@ def test_objects_without_records_are_told(tmp_path):
 JUNE = date(2026, 6, 1)
 
 
-@pytest.mark.parametrize(("days", "said"), [
-    ({date(2000, 1, 1): 1, JUNE: 900}, "1 record of 2000-01-01 lies more than a year from the others"),
-    ({JUNE: 2, date(2099, 1, 1): 1}, "1 record of 2099-01-01 lies more than a year from the others"),
-    ({date(2022, 6, 1): 1, JUNE: 1}, "1 record of 2022-06-01 lies more than a year from the others"),
-    ({date(1970, 1, day): 1 for day in range(1, 6)} | {JUNE: 900}, "5 records of 1970-01-01, 1970-01-02, 1970-01-03 and 2 other days lie more than a year from the others"),
-    ({date(2026, month, 1): 1 for month in range(1, 7)}, ""), ({date(2025, 8, 1): 1, JUNE: 3}, ""), ({JUNE: 1}, ""), ({}, ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("days", "said"),
+    [
+        ({date(2000, 1, 1): 1, JUNE: 900}, "1 record of 2000-01-01 lies more than a year from the others"),
+        ({JUNE: 2, date(2099, 1, 1): 1}, "1 record of 2099-01-01 lies more than a year from the others"),
+        ({date(2022, 6, 1): 1, JUNE: 1}, "1 record of 2022-06-01 lies more than a year from the others"),
+        (
+            {date(1970, 1, day): 1 for day in range(1, 6)} | {JUNE: 900},
+            "5 records of 1970-01-01, 1970-01-02, 1970-01-03 and 2 other days lie more than a year from the others",
+        ),
+        ({date(2026, month, 1): 1 for month in range(1, 7)}, ""),
+        ({date(2025, 8, 1): 1, JUNE: 3}, ""),
+        ({JUNE: 1}, ""),
+        ({}, ""),
+    ],
+)
 def test_days_far_from_the_others(days, said):
     assert far_days(days) == said
 
@@ -158,48 +175,63 @@ ASKED = [{"role": "user", "content": "what is it?"}]
 ANSWER = {"choices": [{"message": {"role": "assistant", "content": "it is that"}}]}
 
 
-@pytest.mark.parametrize(("record", "fields"), [
-    (
-        lambda n: {
-            "uuid": f"{UUID}{n}", "payload": json.dumps({"question": "what is it?", "reply": "it is that"}),
-            "created": f"2026-06-01T10:00:0{n}Z", "usr": {"email": "a@b"}, "stars": 5,
-        },
-        {
-            "prompt": "payload.question", "answer": "payload.reply", "id": "uuid", "time": "created", "user": "usr.email",
-            "feedback": "stars",
-        },
-    ),
-    (
-        lambda n: {"a": f"{UUID}{n}", "b": {"x": ASKED}, "c": {"d": f"it is that, for {n}"}, "e": 1780300000 + n},
-        {"request": "b.x", "answer": "c.d", "id": "a", "time": "e"},
-    ),
-    (
-        lambda n: {
-            "event_id": n, "body": json.dumps({"model": "m", "messages": ASKED}), "res": json.dumps(ANSWER),
-            "thumb": "up" if n == 2 else None,
-        },
-        {"request": "body", "response": "res", "id": "event_id", "feedback": "thumb"},
-    ),
-    (lambda n: {"ref": n, "thumbs_up": True, "request_id": f"r{n}"}, {"id": "request_id", "feedback": "thumbs_up"}),
-    (lambda n: {"k": f"what is this thing, {n}", "v": f"a longer text that answers {n}"}, {"prompt": "k", "answer": "v"}),
-    (lambda n: {"chat": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "ho"}]}, {"messages": "chat"}),
-    (
-        lambda n: {"User Message": "hi there", "Bot Reply": "yes ok", "user.id": "7"},
-        {"prompt": "User Message", "answer": "Bot Reply", "user": '["user.id"]'},
-    ),
-    (
-        lambda n: {
-            "timestamp": 1780300000 + n, "level": "info", "msg": "GET /health 200 is fine", "logger": "the access log",
-        },
-        {},
-    ),
-    (
-        lambda n: {"body": {"ask": {"text": f"what is it, {n}?"}, "reply": "it is that"}},
-        {"prompt": "body.ask.text", "answer": "body.reply"},
-    ),
-    (lambda n: {"level": "info", "event": "started"}, {}),
-    (lambda n: {"prompt_id": n, "score": n}, {"id": "prompt_id", "feedback": "score"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("record", "fields"),
+    [
+        (
+            lambda n: {
+                "uuid": f"{UUID}{n}",
+                "payload": json.dumps({"question": "what is it?", "reply": "it is that"}),
+                "created": f"2026-06-01T10:00:0{n}Z",
+                "usr": {"email": "a@b"},
+                "stars": 5,
+            },
+            {
+                "prompt": "payload.question",
+                "answer": "payload.reply",
+                "id": "uuid",
+                "time": "created",
+                "user": "usr.email",
+                "feedback": "stars",
+            },
+        ),
+        (
+            lambda n: {"a": f"{UUID}{n}", "b": {"x": ASKED}, "c": {"d": f"it is that, for {n}"}, "e": 1780300000 + n},
+            {"request": "b.x", "answer": "c.d", "id": "a", "time": "e"},
+        ),
+        (
+            lambda n: {
+                "event_id": n,
+                "body": json.dumps({"model": "m", "messages": ASKED}),
+                "res": json.dumps(ANSWER),
+                "thumb": "up" if n == 2 else None,
+            },
+            {"request": "body", "response": "res", "id": "event_id", "feedback": "thumb"},
+        ),
+        (lambda n: {"ref": n, "thumbs_up": True, "request_id": f"r{n}"}, {"id": "request_id", "feedback": "thumbs_up"}),
+        (lambda n: {"k": f"what is this thing, {n}", "v": f"a longer text that answers {n}"}, {"prompt": "k", "answer": "v"}),
+        (lambda n: {"chat": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "ho"}]}, {"messages": "chat"}),
+        (
+            lambda n: {"User Message": "hi there", "Bot Reply": "yes ok", "user.id": "7"},
+            {"prompt": "User Message", "answer": "Bot Reply", "user": '["user.id"]'},
+        ),
+        (
+            lambda n: {
+                "timestamp": 1780300000 + n,
+                "level": "info",
+                "msg": "GET /health 200 is fine",
+                "logger": "the access log",
+            },
+            {},
+        ),
+        (
+            lambda n: {"body": {"ask": {"text": f"what is it, {n}?"}, "reply": "it is that"}},
+            {"prompt": "body.ask.text", "answer": "body.reply"},
+        ),
+        (lambda n: {"level": "info", "event": "started"}, {}),
+        (lambda n: {"prompt_id": n, "score": n}, {"id": "prompt_id", "feedback": "score"}),
+    ],
+)
 def test_fields_are_found_by_name_and_shape(record, fields):
     found = proposed_fields([record(number) for number in range(5)])
     assert {name: path for name, path in found.items() if name in fields or not fields} == fields

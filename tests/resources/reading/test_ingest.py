@@ -31,11 +31,15 @@ KILLS_APART = 8
 
 
 def pair(identity, text="hello", ts=1780300000, **changes):
-    return {"timestamp": ts,
+    return {
+        "timestamp": ts,
         "request": {"messages": [{"role": "user", "content": text}]},
-        "response": {"id": identity,
-            "choices": [{"finish_reason": "stop", "message": {"role": "assistant", "content": f"re: {text}"}}]},
-        **changes}  # fmt: skip
+        "response": {
+            "id": identity,
+            "choices": [{"finish_reason": "stop", "message": {"role": "assistant", "content": f"re: {text}"}}],
+        },
+        **changes,
+    }
 
 
 def write(path, *records):
@@ -192,8 +196,14 @@ def two_states(tmp_path_factory):
 def test_both_states_are_read_as_their_records_say(two_states):
     _, _, calm = two_states
     assert {row["request_id"]: row["source_uri"][-7:] for row in calm["interactions"]} == {
-        "1": "b.jsonl", "2": "a.jsonl", "3": "b.jsonl", "4": "c.jsonl", "5": "d.jsonl", SIX: "a.jsonl", "7": "d.jsonl",
-    }  # fmt: skip
+        "1": "b.jsonl",
+        "2": "a.jsonl",
+        "3": "b.jsonl",
+        "4": "c.jsonl",
+        "5": "d.jsonl",
+        SIX: "a.jsonl",
+        "7": "d.jsonl",
+    }
     assert len(calm["decisions"]) == len(calm["feedback"]) + 1 == len(calm["quarantine"]) + 1 == 2
 
 
@@ -243,7 +253,8 @@ def test_a_touched_object_is_not_read_again_and_a_changed_one_of_the_same_size_i
     after = content(tables)
     assert {row["request_id"] for row in after["interactions"]} == {"1", "3"}
     assert [row for row in before["interactions"] if row["request_id"] == "1"] == [
-        row for row in after["interactions"] if row["request_id"] == "1"]  # fmt: skip
+        row for row in after["interactions"] if row["request_id"] == "1"
+    ]
     assert {row["modified"].timestamp() for row in after["objects"]} == {5}  # so that their content is compared only once
     assert ingest(tables, "w", sources).total.objects == 0
 
@@ -274,10 +285,13 @@ def test_what_was_erased_does_not_come_back(tables, tmp_path):
     ingest(tables, "w", sources)
     rows = {row["request_id"]: row for row in content(tables)["interactions"]}
     erased = [("interaction", keyed_hash(rows[each]["interaction_id"])) for each in "12"]
-    tables.append("erasures",
+    tables.append(
+        "erasures",
         pa.Table.from_pylist(
             [{"workload": "w", "kind": kind, "sha256": sha256, "ts": datetime.now(UTC)} for kind, sha256 in erased],
-            schema=SCHEMAS["erasures"]))  # fmt: skip
+            schema=SCHEMAS["erasures"],
+        ),
+    )
     with (tmp_path / "logs/a.jsonl").open("a") as log:
         log.write("\n")
     report = ingest(tables, "w", sources)
@@ -292,7 +306,10 @@ def test_workloads_are_the_records_own_where_the_recipe_maps_them(tables, tmp_pa
     ingest(tables, "w", sources)
     ingest(tables, "w", sources)
     assert {row["request_id"]: row["workload"] for row in content(tables)["interactions"]} == {
-        "1": "other's", "2": "w", "3": "w"}  # fmt: skip
+        "1": "other's",
+        "2": "w",
+        "3": "w",
+    }
 
 
 def test_ids_do_not_depend_on_place(tables, tmp_path):
@@ -307,16 +324,23 @@ def test_ids_do_not_depend_on_place(tables, tmp_path):
 
 
 def test_feedback_finds_its_interaction_whichever_comes_first(tables, tmp_path):
-    write(tmp_path / "thumbs/a.jsonl", {"trace_id": "t", "value": -1, "timestamp": 1780300001},
-            {"response_id": "1", "value": "up", "timestamp": 1780300002},
-            {"response_id": "1", "value": "down", "timestamp": 1780300003},
-            {"session_id": "s", "name": "solved", "value": 1, "timestamp": 1780300004},
-            {"response_id": "unknown", "value": 1, "timestamp": 1780300005})  # fmt: skip
+    write(
+        tmp_path / "thumbs/a.jsonl",
+        {"trace_id": "t", "value": -1, "timestamp": 1780300001},
+        {"response_id": "1", "value": "up", "timestamp": 1780300002},
+        {"response_id": "1", "value": "down", "timestamp": 1780300003},
+        {"session_id": "s", "name": "solved", "value": 1, "timestamp": 1780300004},
+        {"response_id": "unknown", "value": 1, "timestamp": 1780300005},
+    )
     thumbs = {"thumbs": SourceSettings(uri=str(tmp_path / "thumbs"))}
     ingest(tables, "w", thumbs)
-    write(tmp_path / "logs/a.jsonl", pair("1", session_id="s"),
-        pair("2", "b", trace_id="t", session_id="s"), pair("3", "c", session_id="s"),
-        pair("4", "d", session_id="another"))  # fmt: skip
+    write(
+        tmp_path / "logs/a.jsonl",
+        pair("1", session_id="s"),
+        pair("2", "b", trace_id="t", session_id="s"),
+        pair("3", "c", session_id="s"),
+        pair("4", "d", session_id="another"),
+    )
     ingest(tables, "w", {**thumbs, "gateway": SourceSettings(uri=str(tmp_path / "logs"))})
     ids = {row["interaction_id"]: row["request_id"] for row in content(tables)["interactions"]}
     assert {ids[identity]: value for identity, value in heard(tables, "w").items()} == {"1": -1.0, "2": -1.0, "3": 1.0}
@@ -376,8 +400,13 @@ def test_a_decision_names_the_copy_that_stays_now(tmp_path, order):
     """Two lines of the later object lost to each other before the earlier object, which beats both, was read."""
 
     def line(answer):
-        return json.dumps({"timestamp": 1780300000, "request": {"messages": [{"role": "user", "content": "q"}]},
-                "response": {"id": SIX, "choices": [{"message": {"role": "assistant", "content": answer}}]}})  # fmt: skip
+        return json.dumps(
+            {
+                "timestamp": 1780300000,
+                "request": {"messages": [{"role": "user", "content": "q"}]},
+                "response": {"id": SIX, "choices": [{"message": {"role": "assistant", "content": answer}}]},
+            }
+        )
 
     files = ["\n".join([line("a"), line("b")]), "\n".join([line("b"), line("a")])]
     sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"))}
@@ -401,11 +430,15 @@ def test_many_small_runs_leave_few_files_and_the_same_rows(tmp_path, monkeypatch
     for number in range(11):
         path = tmp_path / f"logs/dt=2026-06-01/{number}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({
-            "timestamp": 1780300000 + number,
-            "request": {"messages": [{"role": "user", "content": "q"}]},
-            "response": {"id": str(number), "choices": [{"message": {"role": "assistant", "content": "a"}}]},
-        }))  # fmt: skip
+        path.write_text(
+            json.dumps(
+                {
+                    "timestamp": 1780300000 + number,
+                    "request": {"messages": [{"role": "user", "content": "q"}]},
+                    "response": {"id": str(number), "choices": [{"message": {"role": "assistant", "content": "a"}}]},
+                }
+            )
+        )
         assert ingest(tables, "w", sources).total.rows == 1
     ingest(whole, "w", sources)
     assert len(tables.files("interactions")) <= 5 and tables.rows_by_day("interactions", "w") == {date(2026, 6, 1): 11}
@@ -453,9 +486,16 @@ def test_copies_in_a_mapped_workload_come_back_when_their_double_leaves(tables, 
 
 def trajectory(say, reward):
     return {
-        "task_id": 0, "trial": 0, "reward": reward,
-        "traj": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "same"}, {"role": "user", "content": "and"}, {"role": "assistant", "content": say}],
-    }  # fmt: skip
+        "task_id": 0,
+        "trial": 0,
+        "reward": reward,
+        "traj": [
+            {"role": "user", "content": "q"},
+            {"role": "assistant", "content": "same"},
+            {"role": "user", "content": "and"},
+            {"role": "assistant", "content": say},
+        ],
+    }
 
 
 @pytest.mark.parametrize(
@@ -500,15 +540,24 @@ def test_data_sets_whose_ids_begin_anew_in_each_file_keep_all_their_rows(tables,
 
 def test_one_id_with_two_contents_is_a_decision_of_its_own(tables, tmp_path):
     sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"))}
-    write(tmp_path / "logs/a.jsonl", pair("resp_67ccd2bed1ec8190"), pair("resp_67ccd2bed1ec8190"),
-        pair("resp_67ccd2bed1ec8190", "another"))  # fmt: skip
+    write(
+        tmp_path / "logs/a.jsonl",
+        pair("resp_67ccd2bed1ec8190"),
+        pair("resp_67ccd2bed1ec8190"),
+        pair("resp_67ccd2bed1ec8190", "another"),
+    )
     ingest(tables, "w", sources)
-    assert {(row["rule"], json.loads(row["detail"])["row"]) for row in content(tables)["decisions"]} == {("repeated_record", 2),
-            ("repeated_id", 3)}  # fmt: skip
+    assert {(row["rule"], json.loads(row["detail"])["row"]) for row in content(tables)["decisions"]} == {
+        ("repeated_record", 2),
+        ("repeated_id", 3),
+    }
     write(tmp_path / "logs/b.jsonl", pair("resp_67ccd2bed1ec8190", "another", ts=1780200000))  # beats them all
     ingest(tables, "w", sources)
     assert sorted((row["rule"], json.loads(row["detail"])["row"]) for row in content(tables)["decisions"]) == [
-        ("repeated_id", 1), ("repeated_id", 2), ("repeated_record", 3)]  # fmt: skip
+        ("repeated_id", 1),
+        ("repeated_id", 2),
+        ("repeated_record", 3),
+    ]
 
 
 def test_of_two_thumbs_of_one_moment_the_lower_holds_whatever_their_order(tmp_path):

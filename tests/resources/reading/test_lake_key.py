@@ -117,9 +117,14 @@ def test_text_of_the_erased_is_emptied_and_of_others_is_not(tmp_path, erased, ke
     (tmp_path / "log.jsonl").write_text("\n".join([*lines, '{"user": "ann-7", cut', '{"user": "bob-8", cut']) + "\n")
     if erased:
         tombstone = {
-            "workload": "w", "kind": "user", "sha256": keyed_hash(erased), "ts": datetime.now(UTC), "key_check": key_check(),
-            "reason": "asked", "who": "ana",
-        }  # fmt: skip
+            "workload": "w",
+            "kind": "user",
+            "sha256": keyed_hash(erased),
+            "ts": datetime.now(UTC),
+            "key_check": key_check(),
+            "reason": "asked",
+            "who": "ana",
+        }
         tables.append("erasures", pa.Table.from_pylist([tombstone], schema=SCHEMAS["erasures"]))
     report = ingest(tables, "w", {"s": SourceSettings(uri=str(tmp_path / "log.jsonl"))})
     raw = [str(row["raw"]) for row in tables.open("quarantine").to_pyarrow_table().to_pylist() if row["raw"]]

@@ -61,8 +61,9 @@ def test_two_records_with_a_weak_id_are_two(tmp_path):
 
 def test_weak_ids_that_restart_in_a_second_file(tmp_path):
     for name, at in (("a", 0), ("b", 9), ("a", 0)):
-        rows, *_ = read(tmp_path, [told(f"{name} {place}", str(place), at=at + place) for place in range(3)],
-                name=f"{name}.jsonl")  # fmt: skip
+        rows, *_ = read(
+            tmp_path, [told(f"{name} {place}", str(place), at=at + place) for place in range(3)], name=f"{name}.jsonl"
+        )
     assert len(rows) == len({row["interaction_id"] for row in rows}) == 6
 
 
@@ -91,13 +92,18 @@ def test_the_whole_record_of_an_id_stays(tmp_path, order):
     for number, records in enumerate(files):
         rows, *_ = read(tmp_path, records, name=f"{number}.jsonl")
     assert sorted(json.loads(row["completion"])["content"] for row in rows) == [
-        f"answer {number}" for number in range(len(kinds))]  # fmt: skip
+        f"answer {number}" for number in range(len(kinds))
+    ]
 
 
 def test_an_id_that_comes_back_with_many_contents_identifies_none(tmp_path):
     records = [told(place, "chatcmpl-c0ffee7f31aa", at=place) for place in range(5)]
-    records += [told(2, "chatcmpl-c0ffee7f31aa", at=2, latency_ms=9), told(9, "req_7Hq29xLm4cPz"),
-        told(8, "req_7Hq29xLm4cPz", at=1), told(9, "req_7Hq29xLm4cPz", cost=2)]  # fmt: skip
+    records += [
+        told(2, "chatcmpl-c0ffee7f31aa", at=2, latency_ms=9),
+        told(9, "req_7Hq29xLm4cPz"),
+        told(8, "req_7Hq29xLm4cPz", at=1),
+        told(9, "req_7Hq29xLm4cPz", cost=2),
+    ]
     rows, _, _, report = read(tmp_path, records)
     assert [row["source_row"] for row in rows] == [1, 2, 3, 4, 5, 7]
     assert report.loose_ids == {"gateway": (1, 6)} and report.repeated_ids == {"gateway": 1} and report.total.repeated == 3
@@ -128,17 +134,28 @@ def test_the_order_of_arrival_and_a_second_reading_change_nothing(tmp_path):
 
 
 def test_feedback_in_such_a_record_stays_with_it(tmp_path):
-    records = [{"id": "constant-id", "ask": f"question {place}", "reply": f"answer {place}", "at": 1780300000 + place,
-            "thumb": "up" if place == 1 else "down"} for place in range(3)]  # fmt: skip
-    rows, bad, thumbs, _ = read(tmp_path, records,
-            fields={"prompt": "ask", "answer": "reply", "id": "id", "time": "at", "feedback": "thumb"})  # fmt: skip
+    records = [
+        {
+            "id": "constant-id",
+            "ask": f"question {place}",
+            "reply": f"answer {place}",
+            "at": 1780300000 + place,
+            "thumb": "up" if place == 1 else "down",
+        }
+        for place in range(3)
+    ]
+    rows, bad, thumbs, _ = read(
+        tmp_path, records, fields={"prompt": "ask", "answer": "reply", "id": "id", "time": "at", "feedback": "thumb"}
+    )
     values = {row["interaction_id"]: row["value"] for row in thumbs}
     assert not bad and [values[row["interaction_id"]] for row in rows] == [-1, 1, -1]
 
 
 def long_pair(number, characters):
-    return pair(request={"messages": [{"role": "user", "content": f"{number} " + "long words " * (characters // 11)}]},
-            response={"id": f"c{number}", "choices": [{"message": {"role": "assistant", "content": "ok"}}]})  # fmt: skip
+    return pair(
+        request={"messages": [{"role": "user", "content": f"{number} " + "long words " * (characters // 11)}]},
+        response={"id": f"c{number}", "choices": [{"message": {"role": "assistant", "content": "ok"}}]},
+    )
 
 
 def test_long_contexts_are_read_in_bounded_memory(tmp_path, monkeypatch):
@@ -153,8 +170,10 @@ def test_long_contexts_are_read_in_bounded_memory(tmp_path, monkeypatch):
 def test_a_line_of_many_spans_is_read_in_bounded_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(staging, "MEMORY_MIB", 120)
     monkeypatch.setattr(extraction, "CALL_BYTES", 3 << 20)
-    said = [{"key": "gen_ai.completion", "value": {"stringValue": "ok"}},
-            {"key": "gen_ai.prompt", "value": {"stringValue": "long words " * 2_000}}]  # fmt: skip
+    said = [
+        {"key": "gen_ai.completion", "value": {"stringValue": "ok"}},
+        {"key": "gen_ai.prompt", "value": {"stringValue": "long words " * 2_000}},
+    ]
     call = [{"key": "gen_ai.operation.name", "value": {"stringValue": "chat"}}]
     lines = [traces(*[{**span(200 * line + number), "attributes": call + said} for number in range(100)]) for line in range(6)]
     rows, bad, _, _ = read(tmp_path, lines)

@@ -15,9 +15,18 @@ QUESTION, MORE = "Which city is warmer?", "And Rome?"
 CALLS = [("c1", "weather", {"city": "Oslo", "days": 1}), ("c2", "weather", {"city": "Bergen", "days": 2.0})]
 RESULTS = ["15 degrees", "20 degrees"]
 ANSWER, LAST = "Bergen is warmer.", "Rome is warmest."
-CURATED = pa.schema([(name, pa.string()) for name in ("interaction_id", "session_id", "messages", "completion", "reasoning",
-            "request", "text", "tools")] + [("token_ids", pa.list_(pa.int32())), ("labels", pa.list_(pa.int32())),
-        ("ts", pa.timestamp("us", tz="UTC")), ("was_cut", pa.bool_())])  # fmt: skip
+CURATED = pa.schema(
+    [
+        (name, pa.string())
+        for name in ("interaction_id", "session_id", "messages", "completion", "reasoning", "request", "text", "tools")
+    ]
+    + [
+        ("token_ids", pa.list_(pa.int32())),
+        ("labels", pa.list_(pa.int32())),
+        ("ts", pa.timestamp("us", tz="UTC")),
+        ("was_cut", pa.bool_()),
+    ]
+)
 
 
 def anthropic(thoughts=True):
@@ -25,29 +34,50 @@ def anthropic(thoughts=True):
         return [{"type": "thinking", "thinking": text, "signature": "s"}] if thoughts else []
 
     called = [{"type": "text", "text": "I look."}, *({"type": "tool_use", "id": i, "name": n, "input": a} for i, n, a in CALLS)]
-    results = [{"type": "tool_result", "tool_use_id": i, "content": [{"type": "text", "text": text}]} for (i, _, _),
-            text in zip(CALLS, RESULTS, strict=True)]  # fmt: skip
-    talk = [{"role": "user", "content": QUESTION},
-        {"role": "assistant", "content": [*thought("two"), *called]}, {"role": "user", "content": results},
+    results = [
+        {"type": "tool_result", "tool_use_id": i, "content": [{"type": "text", "text": text}]}
+        for (i, _, _), text in zip(CALLS, RESULTS, strict=True)
+    ]
+    talk = [
+        {"role": "user", "content": QUESTION},
+        {"role": "assistant", "content": [*thought("two"), *called]},
+        {"role": "user", "content": results},
         {"role": "assistant", "content": [*thought("hm"), {"type": "text", "text": ANSWER}]},
         {"role": "user", "content": [{"type": "text", "text": MORE, "cache_control": {"type": "ephemeral"}}]},
-        {"role": "assistant", "content": [{"type": "text", "text": LAST}]}]  # fmt: skip
-    return [({"model": "m", "max_tokens": 9, "system": "Be brief.", "messages": talk[:end]},
-            {"type": "message", "role": "assistant", "content": talk[end]["content"],
-                "stop_reason": "end_turn"}) for end in (1, 3, 5)]  # fmt: skip
+        {"role": "assistant", "content": [{"type": "text", "text": LAST}]},
+    ]
+    return [
+        (
+            {"model": "m", "max_tokens": 9, "system": "Be brief.", "messages": talk[:end]},
+            {"type": "message", "role": "assistant", "content": talk[end]["content"], "stop_reason": "end_turn"},
+        )
+        for end in (1, 3, 5)
+    ]
 
 
 def gemini():
-    talk = [{"role": "user", "parts": [{"text": QUESTION}]},
-        {"role": "model",
-            "parts": [{"text": "two", "thought": True}, {"text": "I look."},
-                *({"functionCall": {"name": n, "args": a}, "thoughtSignature": "s"} for _, n, a in CALLS)]},
+    talk = [
+        {"role": "user", "parts": [{"text": QUESTION}]},
+        {
+            "role": "model",
+            "parts": [
+                {"text": "two", "thought": True},
+                {"text": "I look."},
+                *({"functionCall": {"name": n, "args": a}, "thoughtSignature": "s"} for _, n, a in CALLS),
+            ],
+        },
         {"role": "user", "parts": [{"functionResponse": {"name": "weather", "response": {"is": text}}} for text in RESULTS]},
         {"role": "model", "parts": [{"text": "hm", "thought": True}, {"text": ANSWER, "thoughtSignature": "s"}]},
         {"parts": [{"text": MORE}]},
-        {"role": "model", "parts": [{"text": LAST}]}]  # fmt: skip
-    return [({"systemInstruction": {"parts": [{"text": "Be brief."}]}, "contents": talk[:end]},
-            {"candidates": [{"content": talk[end], "finishReason": "STOP"}]}) for end in (1, 3, 5)]  # fmt: skip
+        {"role": "model", "parts": [{"text": LAST}]},
+    ]
+    return [
+        (
+            {"systemInstruction": {"parts": [{"text": "Be brief."}]}, "contents": talk[:end]},
+            {"candidates": [{"content": talk[end], "finishReason": "STOP"}]},
+        )
+        for end in (1, 3, 5)
+    ]
 
 
 def converse():
@@ -58,13 +88,24 @@ def converse():
     talk = [
         {"role": "user", "content": [{"text": QUESTION}]},
         {"role": "assistant", "content": [thought("two"), {"text": "I look."}, *called]},
-        {"role": "user", "content": [{"toolResult": {"toolUseId": i, "content": [{"text": text}]}} for (i, _, _), text in zip(CALLS, RESULTS, strict=True)]},
+        {
+            "role": "user",
+            "content": [
+                {"toolResult": {"toolUseId": i, "content": [{"text": text}]}}
+                for (i, _, _), text in zip(CALLS, RESULTS, strict=True)
+            ],
+        },
         {"role": "assistant", "content": [thought("hm"), {"text": ANSWER}]},
         {"role": "user", "content": [{"text": MORE}, {"cachePoint": {"type": "default"}}]},
         {"role": "assistant", "content": [{"text": LAST}]},
-    ]  # fmt: skip
-    return [({"modelId": "m", "system": [{"text": "Be brief."}], "messages": talk[:end]},
-            {"output": {"message": talk[end]}, "stopReason": "end_turn"}) for end in (1, 3, 5)]  # fmt: skip
+    ]
+    return [
+        (
+            {"modelId": "m", "system": [{"text": "Be brief."}], "messages": talk[:end]},
+            {"output": {"message": talk[end]}, "stopReason": "end_turn"},
+        )
+        for end in (1, 3, 5)
+    ]
 
 
 def pairs(calls):
@@ -76,8 +117,11 @@ def pairs(calls):
 
 def anthropic_events(content):
     """An answer's blocks as stream events, in small pieces."""
-    deltas = {"text": ("text_delta", "text"), "thinking": ("thinking_delta", "thinking"),
-        "tool_use": ("input_json_delta", "partial_json")}  # fmt: skip
+    deltas = {
+        "text": ("text_delta", "text"),
+        "thinking": ("thinking_delta", "thinking"),
+        "tool_use": ("input_json_delta", "partial_json"),
+    }
     yield {"type": "message_start", "message": {"type": "message", "role": "assistant", "content": []}}
     for index, block in enumerate(content):
         kind, key = deltas[block["type"]]
@@ -111,23 +155,41 @@ def proxied():
             ]
             or None,
         }
-        yield litellm(id=f"l{turn}", trace_id="s", call_type="anthropic_messages", messages=request["messages"],
+        yield litellm(
+            id=f"l{turn}",
+            trace_id="s",
+            call_type="anthropic_messages",
+            messages=request["messages"],
             startTime=1780300000.5 + turn,
             model_parameters={"system": request["system"], "max_tokens": 9},
-            response={"id": f"msg_{turn}",
-                "choices": [{"index": 0, "finish_reason": "stop", "message": message}]})  # fmt: skip
+            response={"id": f"msg_{turn}", "choices": [{"index": 0, "finish_reason": "stop", "message": message}]},
+        )
 
 
-FORMS = {"anthropic": pairs(anthropic()),
-    "without thoughts": pairs(anthropic(thoughts=False)), "streamed": pairs(streamed()), "gemini": pairs(gemini()),
-    "converse": pairs(converse()), "litellm": list(proxied())}  # fmt: skip
+FORMS = {
+    "anthropic": pairs(anthropic()),
+    "without thoughts": pairs(anthropic(thoughts=False)),
+    "streamed": pairs(streamed()),
+    "gemini": pairs(gemini()),
+    "converse": pairs(converse()),
+    "litellm": list(proxied()),
+}
 
 
 def conversations(rows):
     """The rows' training conversations, and which rows another one contains."""
-    curated = [{"interaction_id": row["interaction_id"], "session_id": row["session_id"], "messages": row["messages"],
-            "completion": row["completion"], "reasoning": row["reasoning"], "ts": row["ts"],
-            "was_cut": False} for row in rows]  # fmt: skip
+    curated = [
+        {
+            "interaction_id": row["interaction_id"],
+            "session_id": row["session_id"],
+            "messages": row["messages"],
+            "completion": row["completion"],
+            "reasoning": row["reasoning"],
+            "ts": row["ts"],
+            "was_cut": False,
+        }
+        for row in rows
+    ]
     with workbench() as connection:
         connection.register("curated", pa.Table.from_pylist(curated, CURATED))
         for macro in MACROS:
@@ -136,8 +198,11 @@ def conversations(rows):
         for step in ("conversations", "prefixes", "contained_rows"):
             run(connection, f"composing/datasets/{step}")
         contained = {row["interaction_id"] for row in connection.table("contained_rows").to_arrow_table().to_pylist()}
-        longest = [{"row_id": row["interaction_id"], "origin": "interaction",
-                "copies": 1} for row in curated if row["interaction_id"] not in contained]  # fmt: skip
+        longest = [
+            {"row_id": row["interaction_id"], "origin": "interaction", "copies": 1}
+            for row in curated
+            if row["interaction_id"] not in contained
+        ]
         connection.register("sampled", pa.Table.from_pylist(longest))
         run(connection, "composing/datasets/sampled_texts")
         return [json.loads(row["messages"]) for row in connection.table("sampled_texts").to_arrow_table().to_pylist()]
@@ -149,10 +214,19 @@ def test_a_turn_that_later_requests_repeat_is_learnt_once_and_in_its_place(tmp_p
     assert not bad and len(rows) == 3 and {row["session_id"] for row in rows} == {"s"}
     (chat,) = conversations(rows)
     assert [message["role"] for message in chat] == [
-        "system", "user", "assistant", "tool", "tool", "assistant", "user", "assistant"]  # fmt: skip
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "assistant",
+        "user",
+        "assistant",
+    ]
     assert [message["weight"] for message in chat if message["role"] == "assistant"] == [1, 1, 1]
     assert [message.get("reasoning_content") for message in chat if message["role"] == "assistant"] == (
-        [None] * 3 if form == "without thoughts" else ["two", "hm", None])  # fmt: skip
+        [None] * 3 if form == "without thoughts" else ["two", "hm", None]
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -18,8 +18,11 @@ SAID, ANSWER = [{"role": "user", "content": "hi"}], {"role": "assistant", "conte
 
 
 def pair(number):
-    return {"timestamp": 1780300000, "request": {"messages": SAID},
-        "response": {"id": f"p{number}", "choices": [{"finish_reason": "stop", "message": ANSWER}]}}  # fmt: skip
+    return {
+        "timestamp": 1780300000,
+        "request": {"messages": SAID},
+        "response": {"id": f"p{number}", "choices": [{"finish_reason": "stop", "message": ANSWER}]},
+    }
 
 
 def thumb(number):
@@ -27,9 +30,15 @@ def thumb(number):
 
 
 def proxied(number):
-    return {"id": f"l{number}", "call_type": "acompletion", "startTime": 1780300000.5, "endTime": 1780300001.5,
-        "status": "success", "messages": [*SAID, ANSWER, *SAID],
-        "response": {"id": f"l{number}", "choices": [{"message": ANSWER}]}}  # fmt: skip
+    return {
+        "id": f"l{number}",
+        "call_type": "acompletion",
+        "startTime": 1780300000.5,
+        "endTime": 1780300001.5,
+        "status": "success",
+        "messages": [*SAID, ANSWER, *SAID],
+        "response": {"id": f"l{number}", "choices": [{"message": ANSWER}]},
+    }
 
 
 def example(number):
@@ -84,8 +93,10 @@ def test_what_no_format_knows_is_said_so_with_its_keys(tmp_path, together):
 def test_a_records_own_fault_keeps_its_own_reason(tmp_path):
     broken = {**pair(1), "request": {"model": "m"}}
     found, _ = read(tmp_path, [*map(pair, range(2, 20)), broken, b'{"cut": '])
-    assert [(row["source_row"], row["error_code"]) for row in found["quarantine"]] == [(19, "missing_field"),
-            (20, "malformed_json")]  # fmt: skip
+    assert [(row["source_row"], row["error_code"]) for row in found["quarantine"]] == [
+        (19, "missing_field"),
+        (20, "malformed_json"),
+    ]
 
 
 def test_a_named_format_is_held_to_for_every_record(tmp_path):
@@ -99,7 +110,8 @@ def test_records_behind_others_that_no_format_knows_are_found(tmp_path, junk):
     found, total = read(tmp_path, lines)
     assert (total.rows, total.feedback, total.quarantined) == (20, 1, junk)
     assert [row["source_row"] for row in sorted(found["quarantine"], key=lambda row: row["source_row"])] == list(
-        range(1, junk + 1))  # fmt: skip
+        range(1, junk + 1)
+    )
     assert {row["error_code"] for row in found["quarantine"]} == {"unknown_format"}
 
 
@@ -122,11 +134,22 @@ def test_records_that_are_not_of_the_named_format_are_counted_one_by_one(tmp_pat
 @pytest.mark.parametrize("form", ["auto", "openai_pairs", "chunks"])
 @pytest.mark.parametrize("first", thorough_except([1], [0, 1, 15]))
 def test_lines_of_streams_between_pairs_are_put_together(tmp_path, form, first):
-    chunks = [{"id": "s", "object": "chat.completion.chunk", "created": 1780300000,
-            "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": finish}]} for word,
-        finish in (("hel", None), ("lo", "stop"))]  # fmt: skip
-    lines = [*map(pair, range(first)), {"request": {"messages": SAID}, "id": "s"}, chunks[0], *map(pair, range(first, 20)),
-        chunks[1]]  # fmt: skip
+    chunks = [
+        {
+            "id": "s",
+            "object": "chat.completion.chunk",
+            "created": 1780300000,
+            "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": finish}],
+        }
+        for word, finish in (("hel", None), ("lo", "stop"))
+    ]
+    lines = [
+        *map(pair, range(first)),
+        {"request": {"messages": SAID}, "id": "s"},
+        chunks[0],
+        *map(pair, range(first, 20)),
+        chunks[1],
+    ]
     found, total = read(tmp_path, lines, form)
     assert not found["quarantine"] and total.rows == total.read == 21
     assert all(json.loads(row["completion"])["content"] == "hello" for row in found["interactions"])
@@ -139,9 +162,15 @@ def test_chunks_pairs_and_feedback_in_one_file_in_many_parts(tmp_path, monkeypat
     monkeypatch.setattr(decompress, "READ_BYTES", 300)
     lines = []
     for number in range(30):
-        stream = [{"id": f"s{number}", "object": "chat.completion.chunk", "created": 1780300000,
-                "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": finish}]} for word,
-            finish in (("hel", None), ("lo", "stop"))]  # fmt: skip
+        stream = [
+            {
+                "id": f"s{number}",
+                "object": "chat.completion.chunk",
+                "created": 1780300000,
+                "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": finish}],
+            }
+            for word, finish in (("hel", None), ("lo", "stop"))
+        ]
         lines += [{**stream[0], "request": {"messages": SAID}}, pair(number), thumb(number), stream[1], {"odd": number}]
     found, total = read(tmp_path, lines)
     assert (total.rows, total.feedback, total.quarantined) == (60, 30, 30)
@@ -154,8 +183,15 @@ def test_strangers_behind_a_batchs_lines(tmp_path, form):
         {"custom_id": f"c{number}", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": SAID}}
         for number in range(10)
     ]
-    answered = [{"id": f"b{number}", "custom_id": f"c{number}", "error": None,
-            "response": {"status_code": 200, "body": pair(number)["response"]}} for number in range(10)]  # fmt: skip
+    answered = [
+        {
+            "id": f"b{number}",
+            "custom_id": f"c{number}",
+            "error": None,
+            "response": {"status_code": 200, "body": pair(number)["response"]},
+        }
+        for number in range(10)
+    ]
     found, total = read(tmp_path, [*asked, *answered, thumb(1), {"odd": 1}, [1]], form)
     assert total.rows == 10 and total.feedback == (form == "auto") and total.read == 13
     assert len(found["quarantine"]) == (2 if form == "auto" else 3)
@@ -187,25 +223,45 @@ def test_a_file_of_many_kinds_in_many_parts_adds_up(tmp_path, monkeypatch):
 
 OPENAI = [request("a", "openai a"), request("b", "openai b")], [response("b", "o-b"), response("a", "o-a")]
 ANTHROPIC = (
-    [{"custom_id": name, "params": {"model": "c", "max_tokens": 5, "messages": [{"role": "user", "content": f"claude {name}"}]}} for name in "ab"],
+    [
+        {
+            "custom_id": name,
+            "params": {"model": "c", "max_tokens": 5, "messages": [{"role": "user", "content": f"claude {name}"}]},
+        }
+        for name in "ab"
+    ],
     [
         {
             "custom_id": name,
             "result": {
                 "type": "succeeded",
                 "message": {
-                    "id": f"msg_{name}", "type": "message", "role": "assistant", "model": "c", "stop_reason": "end_turn",
-                    "content": [{"type": "text", "text": f"c-{name}"}], "usage": {"input_tokens": 1, "output_tokens": 1},
+                    "id": f"msg_{name}",
+                    "type": "message",
+                    "role": "assistant",
+                    "model": "c",
+                    "stop_reason": "end_turn",
+                    "content": [{"type": "text", "text": f"c-{name}"}],
+                    "usage": {"input_tokens": 1, "output_tokens": 1},
                 },
             },
         }
         for name in "ba"
     ],
-)  # fmt: skip
+)
 GEMINI = (
     [{"key": name, "request": {"contents": [{"parts": [{"text": f"gemini {name}"}]}]}} for name in "ab"],
-    [{"key": name, "response": {"candidates": [{"content": {"parts": [{"text": f"g-{name}"}]}, "finishReason": "STOP"}], "responseId": f"g{name}"}} for name in "ba"],
-)  # fmt: skip
+    [
+        {
+            "key": name,
+            "response": {
+                "candidates": [{"content": {"parts": [{"text": f"g-{name}"}]}, "finishReason": "STOP"}],
+                "responseId": f"g{name}",
+            },
+        }
+        for name in "ba"
+    ],
+)
 VLLM = [
     "INFO 06-01 08:00:00 [request_logger.py:30] Received request chatcmpl-a: prompt: '<|im_start|>user\\nvllm a<|im_end|>\\n"
     "<|im_start|>assistant\\n', params: SamplingParams(n=1, temperature=0.7, max_tokens=50), prompt_token_ids: None, "
@@ -235,8 +291,11 @@ def answered(found):
 def test_each_response_finds_the_request_of_its_own_format(tmp_path, one_file):
     if one_file:
         for side in (0, 1):
-            put(tmp_path, f"{('input', 'output')[side]}.jsonl",
-                [line for each in (OPENAI, ANTHROPIC, GEMINI) for line in each[side]])  # fmt: skip
+            put(
+                tmp_path,
+                f"{('input', 'output')[side]}.jsonl",
+                [line for each in (OPENAI, ANTHROPIC, GEMINI) for line in each[side]],
+            )
     else:
         for name, (requests, responses) in {"o": OPENAI, "c": ANTHROPIC, "g": GEMINI}.items():
             put(tmp_path, f"{name}_input.jsonl", requests)

@@ -39,11 +39,22 @@ def bucket(server, monkeypatch, request):
 
 
 def record(number: int, answer: str = "fine", day: str = "2026-06-01") -> bytes:
-    return (json.dumps({"timestamp": f"{day}T10:00:00Z", "client_id": "c", "workload_id": "w",
+    return (
+        json.dumps(
+            {
+                "timestamp": f"{day}T10:00:00Z",
+                "client_id": "c",
+                "workload_id": "w",
                 "request": {"model": "m", "messages": [{"role": "user", "content": f"question {number}"}]},
-                "response": {"id": f"chatcmpl-{number}", "model": "m",
-                    "choices": [{"index": 0, "message": {"role": "assistant", "content": answer},
-                            "finish_reason": "stop"}]}}).encode() + b"\n")  # fmt: skip
+                "response": {
+                    "id": f"chatcmpl-{number}",
+                    "model": "m",
+                    "choices": [{"index": 0, "message": {"role": "assistant", "content": answer}, "finish_reason": "stop"}],
+                },
+            }
+        ).encode()
+        + b"\n"
+    )
 
 
 def rows_of(tables: Tables, name: str = "interactions") -> list[dict]:

@@ -30,37 +30,72 @@ def any_value(value):
 
 def span(number, begin=1_780_300_000, **more):
     """A chat span without content, as opentelemetry-instrumentation-openai-v2 writes it."""
-    return {"traceId": TRACE, "spanId": f"{number:016x}", "name": "chat m", "kind": 3, "startTimeUnixNano": f"{begin}000000000",
-        "endTimeUnixNano": f"{begin + 2}000000000", "status": {},
-        "attributes": attributes(gen_ai__operation__name="chat", gen_ai__system="openai", gen_ai__request__model="m",
-            gen_ai__response__model="m-1", gen_ai__response__id=f"chatcmpl-{number}", gen_ai__usage__input_tokens=7,
-            gen_ai__response__finish_reasons=["stop"]), **more}  # fmt: skip
+    return {
+        "traceId": TRACE,
+        "spanId": f"{number:016x}",
+        "name": "chat m",
+        "kind": 3,
+        "startTimeUnixNano": f"{begin}000000000",
+        "endTimeUnixNano": f"{begin + 2}000000000",
+        "status": {},
+        "attributes": attributes(
+            gen_ai__operation__name="chat",
+            gen_ai__system="openai",
+            gen_ai__request__model="m",
+            gen_ai__response__model="m-1",
+            gen_ai__response__id=f"chatcmpl-{number}",
+            gen_ai__usage__input_tokens=7,
+            gen_ai__response__finish_reasons=["stop"],
+        ),
+        **more,
+    }
 
 
 def event(number, name, after=0, body=None, **more):
     """A log record of the older conventions; its time is that of its observation."""
-    return {"observedTimeUnixNano": f"1780300000{after:09}", "eventName": name, "traceId": TRACE, "spanId": f"{number:016x}",
-        "attributes": attributes(gen_ai__system="openai"), "body": any_value(body or {}), **more}  # fmt: skip
+    return {
+        "observedTimeUnixNano": f"1780300000{after:09}",
+        "eventName": name,
+        "traceId": TRACE,
+        "spanId": f"{number:016x}",
+        "attributes": attributes(gen_ai__system="openai"),
+        "body": any_value(body or {}),
+        **more,
+    }
 
 
 def messages(number, question, answer):
     """The log records of one call, its answer first: exporters do not order them."""
     return [
-        event(number, "gen_ai.choice", 3, {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": answer}}),
+        event(
+            number,
+            "gen_ai.choice",
+            3,
+            {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": answer}},
+        ),
         event(number, "gen_ai.system.message", 1, {"content": "Be brief."}),
         event(number, "gen_ai.user.message", 2, {"content": question}),
-    ]  # fmt: skip
+    ]
 
 
 def details(number, question, answer, **more):
     """The event of the newer conventions, with structured messages."""
-    return {"timeUnixNano": "1780300002000000000",
-        "eventName": "gen_ai.client.inference.operation.details", "traceId": TRACE, "spanId": f"{number:016x}", "body": {},
-        "attributes": attributes(gen_ai__operation__name="chat", gen_ai__request__model="m",
+    return {
+        "timeUnixNano": "1780300002000000000",
+        "eventName": "gen_ai.client.inference.operation.details",
+        "traceId": TRACE,
+        "spanId": f"{number:016x}",
+        "body": {},
+        "attributes": attributes(
+            gen_ai__operation__name="chat",
+            gen_ai__request__model="m",
             gen_ai__input__messages=[{"role": "user", "parts": [{"type": "text", "content": question}]}],
             gen_ai__output__messages=[
-                {"role": "assistant", "finish_reason": "stop", "parts": [{"type": "text", "content": answer}]}]),
-        **more}  # fmt: skip
+                {"role": "assistant", "finish_reason": "stop", "parts": [{"type": "text", "content": answer}]}
+            ],
+        ),
+        **more,
+    }
 
 
 def traces(*spans):
@@ -114,9 +149,13 @@ def test_message_events_in_another_object_give_the_span_its_content(tmp_path):
 
 @pytest.mark.parametrize("first", thorough_except(["events/b.jsonl"], ["traces/a.jsonl", "events/b.jsonl"]))
 def test_the_order_in_which_the_objects_come_does_not_matter(tmp_path, first):
-    files = {"traces/a.jsonl": traces(span(1)), "events/b.jsonl": logs(*messages(1, "one?", "1")),
-        "events/c.jsonl": logs(event(1, "gen_ai.choice", 4,
-                {"index": 1, "finish_reason": "length", "message": {"content": "or 2"}}))}  # fmt: skip
+    files = {
+        "traces/a.jsonl": traces(span(1)),
+        "events/b.jsonl": logs(*messages(1, "one?", "1")),
+        "events/c.jsonl": logs(
+            event(1, "gen_ai.choice", 4, {"index": 1, "finish_reason": "length", "message": {"content": "or 2"}})
+        ),
+    }
     put(tmp_path, first, files.pop(first))
     early, _, dropped, _ = read(tmp_path)
     if first.startswith("traces"):
@@ -128,8 +167,10 @@ def test_the_order_in_which_the_objects_come_does_not_matter(tmp_path, first):
         rows, bad, dropped, _ = read(tmp_path)
     assert set(rows) == {"chatcmpl-1"} and not bad and not dropped
     choices = Tables(LakeLayout.open(tmp_path / "lake")).open("interactions").to_pyarrow_table().to_pylist()
-    assert sorted((row["choice_index"], told(row)[1], row["finish_reason"]) for row in choices) == [(0, "1", "stop"),
-            (1, "or 2", "length")]  # fmt: skip
+    assert sorted((row["choice_index"], told(row)[1], row["finish_reason"]) for row in choices) == [
+        (0, "1", "stop"),
+        (1, "or 2", "length"),
+    ]
     again = read(tmp_path)
     assert again[0] == rows and again[3].total.objects == 0
 
@@ -159,13 +200,18 @@ def test_details_are_joined_with_their_span_and_read_without_it(tmp_path):
 
 def test_tool_calls_and_failures(tmp_path):
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
-    put(tmp_path, "a.jsonl",
+    put(
+        tmp_path,
+        "a.jsonl",
         traces(span(1), span(2, status={"code": 2, "message": "timed out"})),
-        logs(event(1, "gen_ai.user.message", 1, {"content": "go"}),
+        logs(
+            event(1, "gen_ai.user.message", 1, {"content": "go"}),
             event(1, "gen_ai.assistant.message", 2, {"tool_calls": [call]}),
             event(1, "gen_ai.tool.message", 3, {"id": "c1", "content": "7"}),
             event(1, "gen_ai.choice", 4, {"index": 0, "finish_reason": "tool_calls", "message": {}, "tool_calls": [call]}),
-            event(2, "gen_ai.user.message", 1, {"content": "lost"})))  # fmt: skip
+            event(2, "gen_ai.user.message", 1, {"content": "lost"}),
+        ),
+    )
     rows, bad, _, _ = read(tmp_path)
     asked = json.loads(rows["chatcmpl-1"]["messages"])
     assert asked[1]["tool_calls"] == [call] and asked[2] == {"role": "tool", "content": "7", "tool_call_id": "c1"}
@@ -180,9 +226,16 @@ def test_log_records_that_say_nothing_give_no_row(tmp_path):
         "finish_reason": "tool_calls",
         "message": {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f"}}]},
     }
-    put(tmp_path, "a.jsonl", traces(span(1), span(2)),
-        logs(event(1, "gen_ai.user.message", 1), event(1, "gen_ai.choice", 2, silent),
-            event(3, "gen_ai.user.message", 1, {"content": "a question without span and answer"})))  # fmt: skip
+    put(
+        tmp_path,
+        "a.jsonl",
+        traces(span(1), span(2)),
+        logs(
+            event(1, "gen_ai.user.message", 1),
+            event(1, "gen_ai.choice", 2, silent),
+            event(3, "gen_ai.user.message", 1, {"content": "a question without span and answer"}),
+        ),
+    )
     rows, bad, dropped, report = read(tmp_path)
     assert not rows and not bad and dropped == {"otlp_call_without_content": 2, "otlp_message_event": 1}
     assert (report.total.read, report.total.skipped) == (3, 3)
@@ -197,9 +250,12 @@ def test_log_records_that_were_sent_twice_count_once(tmp_path):
 
 
 def test_a_joined_record_that_fails_a_check_is_quarantined_once(tmp_path):
-    put(tmp_path, "a.jsonl", traces(span(1), span(2)),
-        logs(event(1, "gen_ai.user.message", 1, {"content": "q"}),
-            event(2, "gen_ai.user.message", 1, {"content": "q"})))  # fmt: skip
+    put(
+        tmp_path,
+        "a.jsonl",
+        traces(span(1), span(2)),
+        logs(event(1, "gen_ai.user.message", 1, {"content": "q"}), event(2, "gen_ai.user.message", 1, {"content": "q"})),
+    )
     rows, bad, _, report = read(tmp_path)
     assert not rows and [row["error_code"] for row in bad] == ["missing_field"] * 2 and report.total.quarantined == 2
 

@@ -72,8 +72,11 @@ def test_attributes_of_spans(tmp_path):
     asked, said = json.dumps(ASKED["messages"]), json.dumps([{"role": "assistant", "content": "hi"}])
     own = {"cost_usd": "0.5", "thumb": "down", "actor__login": "bob", "metadata": '{"tier": "gold", "user_id": "U2"}'}
     content = {
-        "gen_ai__input__messages": asked, "gen_ai__output__messages": said, "http__route": "/chat", "thread__id": "main-7",
-    }  # fmt: skip
+        "gen_ai__input__messages": asked,
+        "gen_ai__output__messages": said,
+        "http__route": "/chat",
+        "thread__id": "main-7",
+    }
     chat = {"gen_ai__operation__name": "chat", **content, **own}
     times = {"startTimeUnixNano": "1780315200000000000", "endTimeUnixNano": "1780315201000000000"}
     spans = [
@@ -83,27 +86,41 @@ def test_attributes_of_spans(tmp_path):
     (row,), bad, (thumb,), report = read(tmp_path, [{"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}])
     assert (row["cost"], row["user_hash"], row["session_id"]) == (0.5, keyed_hash("U2"), None) and not bad
     assert (thumb["value"], thumb["name"], thumb["source"]) == (-1, "thumbs", "log")
-    assert [(key.path, key.field, key.records) for key in report.unread_keys["gateway"]] == [('["actor.login"]', "", 1),
-            ("metadata.tier", "", 1)]  # fmt: skip
+    assert [(key.path, key.field, key.records) for key in report.unread_keys["gateway"]] == [
+        ('["actor.login"]', "", 1),
+        ("metadata.tier", "", 1),
+    ]
     [said] = named_in_logs(LakeLayout.open(tmp_path / "lake"), "bob", False)
     assert said.startswith('source gateway: this user stands under ["actor.login"] in 1 record (')
 
 
 def test_runs_of_langsmith_and_pairs_of_a_batch(tmp_path):
-    run = {"id": "r1", "run_type": "llm", "session_id": "a-project", "start_time": "2026-06-01T12:00:00",
+    run = {
+        "id": "r1",
+        "run_type": "llm",
+        "session_id": "a-project",
+        "start_time": "2026-06-01T12:00:00",
         "end_time": "2026-06-01T12:00:01.500000",
-        "first_token_time": "2026-06-01T12:00:00.250000", "total_cost": 0.02, "name": "ChatOpenAI",
+        "first_token_time": "2026-06-01T12:00:00.250000",
+        "total_cost": 0.02,
+        "name": "ChatOpenAI",
         "dotted_order": "20260601T120000Zr1",
         "extra": {"metadata": {"user_id": "U2", "ls_provider": "openai", "tier": "gold"}, "runtime": {"sdk": "js"}},
-        "inputs": ASKED, "outputs": SAID}  # fmt: skip
+        "inputs": ASKED,
+        "outputs": SAID,
+    }
     (row,), bad, _, report = read(tmp_path, [run, {**run, "id": "r2", "run_type": "chain", "crew": "x"}])
     assert (row["user_hash"], row["session_id"], row["cost"]) == (keyed_hash("U2"), None, 0.02) and not bad
     assert (row["latency_ms"], row["ttft_ms"]) == (1500, 250)
     assert [(key.path, key.records) for key in report.unread_keys["gateway"]] == [("extra.metadata.tier", 1)]
     body = {**ASKED, "metadata": {"customerId": "U2", "tier": "gold"}}
     request = {"custom_id": "c1", "method": "POST", "url": "/v1/chat/completions", "body": body}
-    response = {"id": "b1", "custom_id": "c1", "response": {"status_code": 200, "request_id": "q1", "body": SAID},
-        "error": None}  # fmt: skip
+    response = {
+        "id": "b1",
+        "custom_id": "c1",
+        "response": {"status_code": 200, "request_id": "q1", "body": SAID},
+        "error": None,
+    }
     (row,), bad, _, report = read(tmp_path / "batch", [request, response])
     assert row["user_hash"] == keyed_hash("U2") and not bad
     assert [(key.path, key.records) for key in report.unread_keys["gateway"]] == [("request.metadata.tier", 1)]
@@ -115,16 +132,20 @@ def test_fields_beside_a_known_format_and_names_beside_fields(tmp_path):
     assert (row["cost"], row["user_hash"], row["session_id"]) == (0.5, keyed_hash("bob"), "c1")
     assert [key.path for key in report.unread_keys["gateway"]] == ["region", "user", "user_id"] and not report.clashes
     (tmp_path / "mapped").mkdir()
-    (row,), _, (stars,), report = read(tmp_path / "mapped", [MAPPED],
-            fields={"prompt": "q", "answer": "a", "prompt_tokens": "n_in"})  # fmt: skip
+    (row,), _, (stars,), report = read(
+        tmp_path / "mapped", [MAPPED], fields={"prompt": "q", "answer": "a", "prompt_tokens": "n_in"}
+    )
     assert (row["prompt_tokens"], row["cost"], row["latency_ms"]) == (4, 0.2, 1500.0)
     assert (stars["name"], stars["value"]) == ("rating", 4.0)
     assert [key.path for key in report.unread_keys["gateway"]] == ["squad"]
 
 
 def test_the_sentence_has_the_line_that_reads_them():
-    keys = [UnreadKey(path="actor.login", field="user", records=300), UnreadKey(path="who", field="user", records=2),
-        *(UnreadKey(path=f"k{number}", field="", records=1) for number in range(12))]  # fmt: skip
+    keys = [
+        UnreadKey(path="actor.login", field="user", records=300),
+        UnreadKey(path="who", field="user", records=2),
+        *(UnreadKey(path=f"k{number}", field="", records=1) for number in range(12)),
+    ]
     said = unread_text(keys, {"cost": "billing.amount"})
     assert said.startswith("14 keys are read by nothing: actor.login (300 records), who (2 records), k0 (1 record)")
     assert "and 2 more" in said and said.endswith("fields: {user: actor.login, cost: billing.amount} would read actor.login")
@@ -132,10 +153,17 @@ def test_the_sentence_has_the_line_that_reads_them():
 
 def test_a_user_is_found_in_the_logs_however_they_are_written(tmp_path, monkeypatch):
     log = tmp_path / "a.jsonl"
-    log.write_text("".join(json.dumps(record, ensure_ascii=is_ascii) + "\n" for record,
-            is_ascii in (({"tags": [{"key": "actor", "value": "Jörg"}]}, True),
-                ({"tags": [{"key": "actor", "value": "Jörg"}]}, False), ({"crew": ["Ann", "Jörg"]}, True),
-                ({"note": "Jörg"}, True))))  # fmt: skip
+    log.write_text(
+        "".join(
+            json.dumps(record, ensure_ascii=is_ascii) + "\n"
+            for record, is_ascii in (
+                ({"tags": [{"key": "actor", "value": "Jörg"}]}, True),
+                ({"tags": [{"key": "actor", "value": "Jörg"}]}, False),
+                ({"crew": ["Ann", "Jörg"]}, True),
+                ({"note": "Jörg"}, True),
+            )
+        )
+    )
     keys = json.dumps([["tags.actor", "", 2], ["crew", "", 1]])
     rows = [{"source": "app", "uri": str(log), "etag": "", "bytes": 9, "unread_keys": keys}] * 2  # of two workloads
     objects = pa.Table.from_pylist(rows)
@@ -144,8 +172,10 @@ def test_a_user_is_found_in_the_logs_however_they_are_written(tmp_path, monkeypa
     monkeypatch.setattr(raw_keys, "Tables", lambda lake: SimpleNamespace(open=lambda name: table))
     monkeypatch.setattr(raw_keys, "unread_in", lambda tables: {("shop", "app"): []})
     said = list(named_in_logs(None, "Jörg", False))
-    assert [line.split(" (")[0] for line in said] == ["source app: this user stands under tags.actor in 2 records",
-            "source app: this user stands under crew in 1 record"]  # fmt: skip
+    assert [line.split(" (")[0] for line in said] == [
+        "source app: this user stands under tags.actor in 2 records",
+        "source app: this user stands under crew in 1 record",
+    ]
 
     assert all("No path of fields leads there" in line for line in said)
 
@@ -174,7 +204,8 @@ def test_nothing_that_a_product_says_is_lost(tmp_path, kind):
     report = ingest(tables, "support", {"bot": SourceSettings(uri=str(tmp_path / "logs"))})
     rows = tables.open("interactions").to_pyarrow_table()
     assert {column: rows[column].null_count for column in KEYS[kind] if column != "feedback"} == dict.fromkeys(
-        list(KEYS[kind])[:-1], 0)  # fmt: skip
+        list(KEYS[kind])[:-1], 0
+    )
     assert rows.num_rows == CHATS and len(set(rows["ts"].to_pylist())) == CHATS
     assert len(set(rows["user_hash"].to_pylist())) == 40
     assert set(tables.open("feedback").to_pyarrow_table()["value"].to_pylist()) == {-1.0, 1.0}
@@ -185,10 +216,16 @@ def test_a_word_a_currency_and_a_workload_beside_whole_answers(tmp_path):
     answer = {"message": {"role": "assistant", "content": "yes"}, "finish_reason": "stop"}
     pair = {"request": {"messages": [{"role": "user", "content": "hi"}]}, "response": {"choices": [answer]}}
     records = [{"status": "failed"}, {"cost": 0.2, "currency": "EUR"}, {"cost": 0.2}, {"status_code": 500, "cut": True}]
-    (tmp_path / "logs.jsonl").write_text("".join(json.dumps({**pair, "request_id": f"r{n}", "team": "tutor" if n == 2 else "x",
-                    **more} | (
-                    {"response": {"choices": [{**answer, "finish_reason": None}]}} if "cut" in more else {})) + "\n" for n,
-            more in enumerate(records)))  # fmt: skip
+    (tmp_path / "logs.jsonl").write_text(
+        "".join(
+            json.dumps(
+                {**pair, "request_id": f"r{n}", "team": "tutor" if n == 2 else "x", **more}
+                | ({"response": {"choices": [{**answer, "finish_reason": None}]}} if "cut" in more else {})
+            )
+            + "\n"
+            for n, more in enumerate(records)
+        )
+    )
     tables = Tables(LakeLayout.open(tmp_path / "lake"))
     ingest(
         tables,
@@ -197,7 +234,11 @@ def test_a_word_a_currency_and_a_workload_beside_whole_answers(tmp_path):
     )
     rows = {row["request_id"]: row for row in tables.open("interactions").to_pyarrow_table().to_pylist()}
     assert [(rows[f"r{n}"]["status"], rows[f"r{n}"]["cost"], rows[f"r{n}"]["workload"]) for n in range(4)] == [
-        ("success", None, "shop"), ("success", None, "shop"), ("success", 0.2, "math"), ("failure", None, "shop")]  # fmt: skip
+        ("success", None, "shop"),
+        ("success", None, "shop"),
+        ("success", 0.2, "math"),
+        ("failure", None, "shop"),
+    ]
 
 
 def test_a_run_counts_the_records_in_quarantine_beside_whole_objects(tmp_path):
@@ -208,13 +249,18 @@ def test_a_run_counts_the_records_in_quarantine_beside_whole_objects(tmp_path):
     sources = {name: SourceSettings(uri=str(tmp_path / f"{name}.jsonl")) for name in ("a", "b")}
     report = ingest(Tables(LakeLayout.open(tmp_path / "lake")), "shop", sources)
     notes = [note for note in notes_on(report) if "quarantine" in note]
-    assert [note.split(" (")[0].split(":")[0] for note in notes] == ["1 object went to quarantine as a whole",
-            "2 records went to quarantine"]  # fmt: skip
+    assert [note.split(" (")[0].split(":")[0] for note in notes] == [
+        "1 object went to quarantine as a whole",
+        "2 records went to quarantine",
+    ]
 
 
 def asked(number, workload):
-    return PAIR | {"workload_id": workload, "request": {"model": "m", "messages": [{"role": "user", "content": f"q {number}"}]},
-        "response": PAIR["response"] | {"id": f"r{number}"}}  # fmt: skip
+    return PAIR | {
+        "workload_id": workload,
+        "request": {"model": "m", "messages": [{"role": "user", "content": f"q {number}"}]},
+        "response": PAIR["response"] | {"id": f"r{number}"},
+    }
 
 
 def read_workloads(tmp_path, workloads):

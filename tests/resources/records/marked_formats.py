@@ -13,10 +13,21 @@ FIXTURES = Path(__file__).resolve().parents[2] / "fixtures/formats"
 NAMES = sorted({path.name for path in FIXTURES.iterdir()} | {"openai_batch.jsonl", "feedback.jsonl"})
 MARK = "zebra-quartz-4711"
 VALUES = {
-    "user": f"U-{MARK}", "session": f"S-{MARK}", "time": "2026-01-02T03:04:05Z", "id": f"ID-{MARK}-%d", "model": f"M-{MARK}",
-    "provider": f"P-{MARK}", "status": "error", "cost": 0.125, "latency": 321.0, "ttft": 12.0, "prompt_tokens": 71,
-    "completion_tokens": 93, "feedback": "up", "workload": "w1",
-}  # fmt: skip
+    "user": f"U-{MARK}",
+    "session": f"S-{MARK}",
+    "time": "2026-01-02T03:04:05Z",
+    "id": f"ID-{MARK}-%d",
+    "model": f"M-{MARK}",
+    "provider": f"P-{MARK}",
+    "status": "error",
+    "cost": 0.125,
+    "latency": 321.0,
+    "ttft": 12.0,
+    "prompt_tokens": 71,
+    "completion_tokens": 93,
+    "feedback": "up",
+    "workload": "w1",
+}
 assert VALUES.keys() == FIELDS
 BATCH = [
     {"custom_id": "c1", "method": "POST", "url": "/v1", "body": {"messages": [{"role": "user", "content": "what is it"}]}},

@@ -13,21 +13,28 @@ from resources.records.formats import detect
 BERN, ROME = "The capital is Bern.", "The capital is Rome."
 
 
-@pytest.mark.parametrize("record", [
-    {"request_id": "r1", "original": BERN, "corrected": ROME}, {"id": "r1", "before": BERN, "after": ROME},
-    {"trace_id": "t1", "model_answer": BERN, "edited": ROME}, {"trace_id": "t1", "ai_response": BERN, "final": ROME},
-    {"requestId": "r1", "response_id": "r1", "botAnswer": BERN, "humanAnswer": ROME},
-    {"response_id": "r1", "draft": BERN, "sent": ROME}, {"session_id": "s1", "suggestion": BERN, "final_text": ROME},
-    {"request_id": "r1", "generated": BERN, "corrected_answer": ROME, "editor": "anna"},
-    {"request_id": "r1", "original_response": BERN, "edited_response": ROME},
-    {"request_id": "r1", "model_output": BERN, "expected_output": ROME},
-    {"request_id": "r1", "answer": BERN, "ideal_answer": ROME},
-    {"request_id": "r1", "response_before": BERN, "response_after": ROME}, {"original": BERN, "revised": ROME},
-    {"run_id": "r1", "key": "correctness", "score": 0, "correction": {"output": ROME}},
-    {"run_id": "r1", "key": "correctness", "correction": {"messages": [{"role": "assistant", "content": ROME}]}},
-    {"request_id": "r1", "prompt": "Capital of Italy?", "original": BERN, "corrected": ROME},
-    {"request_id": "r1", "original": {"role": "assistant", "content": BERN}, "corrected": json.dumps({"content": ROME})},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"request_id": "r1", "original": BERN, "corrected": ROME},
+        {"id": "r1", "before": BERN, "after": ROME},
+        {"trace_id": "t1", "model_answer": BERN, "edited": ROME},
+        {"trace_id": "t1", "ai_response": BERN, "final": ROME},
+        {"requestId": "r1", "response_id": "r1", "botAnswer": BERN, "humanAnswer": ROME},
+        {"response_id": "r1", "draft": BERN, "sent": ROME},
+        {"session_id": "s1", "suggestion": BERN, "final_text": ROME},
+        {"request_id": "r1", "generated": BERN, "corrected_answer": ROME, "editor": "anna"},
+        {"request_id": "r1", "original_response": BERN, "edited_response": ROME},
+        {"request_id": "r1", "model_output": BERN, "expected_output": ROME},
+        {"request_id": "r1", "answer": BERN, "ideal_answer": ROME},
+        {"request_id": "r1", "response_before": BERN, "response_after": ROME},
+        {"original": BERN, "revised": ROME},
+        {"run_id": "r1", "key": "correctness", "score": 0, "correction": {"output": ROME}},
+        {"run_id": "r1", "key": "correctness", "correction": {"messages": [{"role": "assistant", "content": ROME}]}},
+        {"request_id": "r1", "prompt": "Capital of Italy?", "original": BERN, "corrected": ROME},
+        {"request_id": "r1", "original": {"role": "assistant", "content": BERN}, "corrected": json.dumps({"content": ROME})},
+    ],
+)
 def test_an_edit_is_known_by_its_names(record):
     assert detect([record]).name == "edits"
     assert sides_of(record)[1] == ROME and sides_of(record)[0] in (BERN, "")
@@ -60,8 +67,11 @@ def test_an_edit_with_a_prompt_and_no_request_is_a_preference_line(tmp_path):
 def call(number, said, **more):
     asked = [{"role": "user", "content": f"question {number}"}]
     choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": said}}
-    return {"request": {"model": "m", "messages": asked}, "response": {"id": f"chatcmpl-{number}x7f", "choices": [choice]},
-        **more}  # fmt: skip
+    return {
+        "request": {"model": "m", "messages": asked},
+        "response": {"id": f"chatcmpl-{number}x7f", "choices": [choice]},
+        **more,
+    }
 
 
 def test_edits_are_tied_by_id_or_by_what_was_said(tmp_path):
@@ -71,14 +81,22 @@ def test_edits_are_tied_by_id_or_by_what_was_said(tmp_path):
     (tmp_path / "logs/a.jsonl").write_text("\n".join(map(json.dumps, logs)))
     edits = [
         {"response_id": "chatcmpl-1x7f", "original": BERN, "corrected": ROME},
-        {"original": "It is 4.", "corrected": "It is 5."}, {"original": "Yes.", "corrected": "No."},
-        {"trace_id": "t5", "original": "six", "corrected": "It is six."}, {"id": "e9", "before": "five", "after": "five "},
+        {"original": "It is 4.", "corrected": "It is 5."},
+        {"original": "Yes.", "corrected": "No."},
+        {"trace_id": "t5", "original": "six", "corrected": "It is six."},
+        {"id": "e9", "before": "five", "after": "five "},
         {"request_id": "nobody", "original": "a", "corrected": "b"},
         {"request_id": "own-id", "original": "eight", "corrected": "It is eight."},
         {"trace_id": "t7", "original": "seven", "corrected": "It is seven."},
         {"response_id": "chatcmpl-9x7f", "original": "eight", "corrected": "It is nine."},
-        {"run_id": "chatcmpl-3x7f", "key": "correctness", "score": 0, "comment": "wrong", "correction": {"output": "Not at all."}},
-    ]  # fmt: skip
+        {
+            "run_id": "chatcmpl-3x7f",
+            "key": "correctness",
+            "score": 0,
+            "comment": "wrong",
+            "correction": {"output": "Not at all."},
+        },
+    ]
     rows, bad, feedback, report = read(tmp_path, edits, name="b.jsonl")
     assert not bad and report.total.feedback == len(edits)
     said = {row["interaction_id"]: json.loads(row["completion"])["content"] for row in rows}
@@ -104,13 +122,17 @@ def test_edits_are_tied_by_id_or_by_what_was_said(tmp_path):
 
 @pytest.mark.parametrize("nothing", ["", " ", None])
 def test_an_empty_correction_is_no_edit(tmp_path, nothing):
-    edits = [{"request_id": "r1", "original": BERN, "corrected": ROME},
-            {"request_id": "r2", "original": BERN, "corrected": nothing},
-            {"request_id": "r3", "name": "correctness", "score": 1, "correction": nothing}]  # fmt: skip
+    edits = [
+        {"request_id": "r1", "original": BERN, "corrected": ROME},
+        {"request_id": "r2", "original": BERN, "corrected": nothing},
+        {"request_id": "r3", "name": "correctness", "score": 1, "correction": nothing},
+    ]
     _, [bad], feedback, report = read(tmp_path, edits)
     assert (bad["source_row"], bad["error_code"], bad["message"]) == (2, "missing_field", "the edit has no corrected text")
-    assert {(row["request_id"], row["name"], row["value"]) for row in feedback} == {("r1", "correction", None),
-            ("r3", "correctness", 1)}  # fmt: skip
+    assert {(row["request_id"], row["name"], row["value"]) for row in feedback} == {
+        ("r1", "correction", None),
+        ("r3", "correctness", 1),
+    }
     assert (report.total.feedback, report.total.quarantined) == (2, 1)
 
 
@@ -148,8 +170,11 @@ def test_an_edit_is_named_whole_and_without_a_request(fields):
 
 
 def test_texts_that_share_their_words_are_proposed_as_an_edit():
-    said = ["the museum opens at nine on each day but monday", "tea is served in the garden from four to six",
-        "the last boat goes at ten"]  # fmt: skip
+    said = [
+        "the museum opens at nine on each day but monday",
+        "tea is served in the garden from four to six",
+        "the last boat goes at ten",
+    ]
     edits = [{"bot": text, "we": f"{text}, as we all know", "no": f"n{number}"} for number, text in enumerate(said)]
     assert proposed_fields(edits).items() >= {"original": "bot", "correction": "we"}.items()
     chats = [{"one": text, "two": f"{text[::-1]} {number}"} for number, text in enumerate(said)]

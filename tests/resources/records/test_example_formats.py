@@ -102,19 +102,26 @@ def test_every_dialect_of_preferences_gives_two_choices_and_what_was_preferred(t
         prompts.setdefault(row["source_row"], []).append(said(row["messages"]))
     assert all(first == second for first, second in prompts.values())
     asked = [prompts[number][0] for number in sorted(prompts)]
-    assert asked[2:7] == [[("user", "swift?")], [("user", "strings?")],
-        [("system", "Be kind."), ("user", "lists?")], [("user", "implicit?")],
-        [("user", "whole conversations?")]]  # fmt: skip
+    assert asked[2:7] == [
+        [("user", "swift?")],
+        [("user", "strings?")],
+        [("system", "Be kind."), ("user", "lists?")],
+        [("user", "implicit?")],
+        [("user", "whole conversations?")],
+    ]
     assert asked[7] == [("user", "transcripts?"), ("assistant", "Yes."), ("user", "And?")]
     assert asked[8:] == [[("user", "llama-factory?")], [("user", "Sum.\n\n1 2")]]
 
 
 def test_a_preference_with_one_side_missing_keeps_the_other(tmp_path):
-    rows, bad, feedback, report = read(tmp_path,
-            [{"prompt": "q", "chosen": "yes", "rejected": None}, {"chosen": "no prompt", "rejected": "at all"}])  # fmt: skip
+    rows, bad, feedback, report = read(
+        tmp_path, [{"prompt": "q", "chosen": "yes", "rejected": None}, {"chosen": "no prompt", "rejected": "at all"}]
+    )
     assert [row["choice_index"] for row in rows] == [0] and [row["value"] for row in feedback] == [1]
-    assert [row["message"] for row in bad] == ["the example has no rejected answer",
-            *["the example has no prompt before its answers"] * 2]  # fmt: skip
+    assert [row["message"] for row in bad] == [
+        "the example has no rejected answer",
+        *["the example has no prompt before its answers"] * 2,
+    ]
     assert report.total.read == 4
 
 
@@ -154,10 +161,19 @@ def test_alpaca_and_its_relatives(tmp_path):
     rows, bad, _, _ = fixture(tmp_path, "alpaca.jsonl")
     assert not bad and [row["completion"]["content"] for row in rows] == ["Red, green, blue.", "3", "A fruit.", "Then d."]
     assert [row["messages"][-1]["content"] for row in rows] == [
-        "Name three colours.", "Add.\n\n1 and 2", "What is it?\n\nA plum.", "And then?"]  # fmt: skip
+        "Name three colours.",
+        "Add.\n\n1 and 2",
+        "What is it?\n\nA plum.",
+        "And then?",
+    ]
     assert said(rows[3]["messages"]) == [
-        ("system", "Tell."), ("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d"), ("user", "And then?"),
-    ]  # fmt: skip
+        ("system", "Tell."),
+        ("user", "a"),
+        ("assistant", "b"),
+        ("user", "c"),
+        ("assistant", "d"),
+        ("user", "And then?"),
+    ]
     _, bad, _, _ = read(tmp_path, [{"instruction": "", "output": "x"}, {"instruction": "x", "output": None}])
     assert ["instruction" in bad[0]["message"], "output" in bad[1]["message"]] == [True, True]
 
@@ -187,24 +203,35 @@ def test_token_rows_keep_ids_and_what_is_learnt(tmp_path):
 
 
 def test_rows_of_the_same_ids_and_other_labels_are_two(tmp_path):
-    rows, bad, _, report = read(tmp_path, [
-        {"token_ids": [1, 2, 3]}, {"token_ids": [1, 2, 3], "labels": [-100, 2, 3]}, {"token_ids": [1, 2, 3]},
-        {"token_ids": [1, 2, 3, 4], "labels": [1, -100, 3, -100]}, {"token_ids": [1, 2, 3, 4], "labels": [1, 2, 3, -100]},
-    ])  # fmt: skip
+    rows, bad, _, report = read(
+        tmp_path,
+        [
+            {"token_ids": [1, 2, 3]},
+            {"token_ids": [1, 2, 3], "labels": [-100, 2, 3]},
+            {"token_ids": [1, 2, 3]},
+            {"token_ids": [1, 2, 3, 4], "labels": [1, -100, 3, -100]},
+            {"token_ids": [1, 2, 3, 4], "labels": [1, 2, 3, -100]},
+        ],
+    )
     assert not bad and len(rows) == 4 and report.total.repeated == 1
     assert [row["params"] and json.loads(row["params"])["masked"] for row in rows] == [None, None, [[1, 2], [3, 4]], [[3, 4]]]
 
 
 def test_token_rows_that_do_not_hold_together_are_quarantined(tmp_path):
-    cases = [({"token_ids": [1, 2, 3], "labels": [1, 2]}, "3 token ids, but 2 labels"),
+    cases = [
+        ({"token_ids": [1, 2, 3], "labels": [1, 2]}, "3 token ids, but 2 labels"),
         ({"token_ids": [1, 2], "loss_mask": [1]}, "a mask of 1"),
-        ({"token_ids": [1, 2], "attention_mask": [1]}, "of 1"), ({"token_ids": []}, "not a list"),
-        ({"token_ids": [1, -2]}, "whole number"), ({"token_ids": [1, 2.5]}, "whole number"),
+        ({"token_ids": [1, 2], "attention_mask": [1]}, "of 1"),
+        ({"token_ids": []}, "not a list"),
+        ({"token_ids": [1, -2]}, "whole number"),
+        ({"token_ids": [1, 2.5]}, "whole number"),
         ({"token_ids": [1, "x"]}, "whole number"),
-        ({"token_ids": [1, 2**40]}, "whole number"), ({"token_ids": [[1, 2]]}, "whole number"),
+        ({"token_ids": [1, 2**40]}, "whole number"),
+        ({"token_ids": [[1, 2]]}, "whole number"),
         ({"token_ids": [1, 2], "labels": [2, -100]}, "not shifted"),
         ({"token_ids": [1, 2], "labels": [-100, -100]}, "nothing to learn"),
-        ({"token_ids": [1, 2, 3], "attention_mask": [1, 0, 1]}, "between")]  # fmt: skip
+        ({"token_ids": [1, 2, 3], "attention_mask": [1, 0, 1]}, "between"),
+    ]
     rows, bad, _, _ = read(tmp_path, [row for row, _ in cases])
     assert not rows and len(bad) == len(cases)
     for each, (row, words) in zip(bad, cases, strict=True):
@@ -212,11 +239,14 @@ def test_token_rows_that_do_not_hold_together_are_quarantined(tmp_path):
 
 
 def test_prompt_and_answer_as_token_ids(tmp_path):
-    rows, bad, _, _ = read(tmp_path, [
-        {"workload": "math", "prompt": [1, 2], "answer": [3, 4]},
-        {"prompt_token_ids": [5], "completion_token_ids": [6, 7]},
-        {"prompt": [1, 2], "answer": [3, "x"]},
-    ])  # fmt: skip
+    rows, bad, _, _ = read(
+        tmp_path,
+        [
+            {"workload": "math", "prompt": [1, 2], "answer": [3, 4]},
+            {"prompt_token_ids": [5], "completion_token_ids": [6, 7]},
+            {"prompt": [1, 2], "answer": [3, "x"]},
+        ],
+    )
     assert [(row["prompt_token_ids"], row["completion_token_ids"]) for row in rows] == [([1, 2], [3, 4]), ([5], [6, 7])]
     assert rows[0]["workload_name"] == "math" and [row["error_code"] for row in bad] == ["wrong_type"]
 
@@ -252,15 +282,24 @@ def test_a_wrong_format_named_in_the_recipe_is_one_sentence(tmp_path, name):
 
 def test_labels_of_unpaired_preferences_are_feedback_on_their_answer(tmp_path):
     asked, said = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
-    rows, bad, feedback, report = read(tmp_path, [
-        {"prompt": "q1", "completion": "a", "label": True}, {"prompt": [asked], "completion": [said], "label": False},
-        {"prompt": "q3", "completion": "a", "label": "spam"}, {"prompt": "q4", "completion": "a"},
-        {"prompt": "", "completion": [asked], "label": True},
-        {"messages": [asked, said, asked, {**said, "content": "b"}], "label": False}, {"messages": [asked], "label": True},
-    ])  # fmt: skip
+    rows, bad, feedback, report = read(
+        tmp_path,
+        [
+            {"prompt": "q1", "completion": "a", "label": True},
+            {"prompt": [asked], "completion": [said], "label": False},
+            {"prompt": "q3", "completion": "a", "label": "spam"},
+            {"prompt": "q4", "completion": "a"},
+            {"prompt": "", "completion": [asked], "label": True},
+            {"messages": [asked, said, asked, {**said, "content": "b"}], "label": False},
+            {"messages": [asked], "label": True},
+        ],
+    )
     found = {row["interaction_id"]: row["source_row"] for row in rows}
-    assert [(found[row["interaction_id"]], row["value"], row["name"]) for row in feedback] == [(1, 1, "preference"),
-        (2, -1, "preference"), (6, -1, "preference")]  # fmt: skip
+    assert [(found[row["interaction_id"]], row["value"], row["name"]) for row in feedback] == [
+        (1, 1, "preference"),
+        (2, -1, "preference"),
+        (6, -1, "preference"),
+    ]
     last = next(row for row in rows if row["interaction_id"] == feedback[2]["interaction_id"])
     assert json.loads(last["completion"])["content"] == "b" and [row["source_row"] for row in bad] == [5]
     assert report.total.attached_feedback == 3 and report.total.read == 8
@@ -269,13 +308,21 @@ def test_labels_of_unpaired_preferences_are_feedback_on_their_answer(tmp_path):
 @pytest.mark.parametrize("key", ["label", "Label", "kto_label", "kto_tag", "is_desirable", "desirable"])
 def test_a_label_of_any_key_is_feedback_but_not_the_class_that_a_short_answer_names(tmp_path, key):
     classes = [("toxic", "toxic"), ("No", "no"), ("It is false.", False), ("Irrelevant", "irrelevant"), ("1", 1)]
-    verdicts = [("It is toxic of them to say so, and no reader should see it.", "toxic"), ("yes", False), ("Nothing", "no"),
-        ("11", 1)]  # fmt: skip
+    verdicts = [
+        ("It is toxic of them to say so, and no reader should see it.", "toxic"),
+        ("yes", False),
+        ("Nothing", "no"),
+        ("11", 1),
+    ]
     lines = [{"prompt": f"q{n}", "completion": said, key: label} for n, (said, label) in enumerate(classes + verdicts)]
     rows, bad, feedback, report = read(tmp_path, lines)
     assert not bad and len(rows) == 9 and report.unread_keys == {}
     assert [(row["source_row"], row["value"]) for row in sorted(feedback, key=lambda row: row["source_row"])] == [
-        (6, -1), (7, -1), (8, -1), (9, 1)]  # fmt: skip
+        (6, -1),
+        (7, -1),
+        (8, -1),
+        (9, 1),
+    ]
 
 
 def test_labels_of_any_spelling_are_read_in_each_form_of_a_data_set_and_only_those(tmp_path):
@@ -308,7 +355,7 @@ BESIDE = [
     ({"choices": CHOICES[:1], "session_id": "s1", "usage": {"completion_tokens": 3}}, ["Bern."]),
     ({"response": {"id": "r", "choices": CHOICES}}, ["Bern.", "It is Bern."]),
     ({"llm_response": {"choices": CHOICES[:1]}, "model": "m"}, ["Bern."]),
-]  # fmt: skip
+]
 
 
 def test_messages_beside_a_response_are_asked_and_answered(tmp_path):

@@ -29,11 +29,20 @@ WHOLE = [
     ({"system": S[1], "prompt": U[1], **PAIR}, [S, U]),
     ({"system_message": S[1], "prompt": [ASKED], **PAIR}, [S, U]),
     ({"instruction": U[1], "input": "", "history": [["Hi", "Hello"]], **PAIR}, [("user", "Hi"), ("assistant", "Hello"), U]),
-    ({"prompt": U[1], "history": json.dumps(chat(("user", "Hi"), ("assistant", "Hello"))), **PAIR},
-     [("user", "Hi"), ("assistant", "Hello"), U]),
+    (
+        {"prompt": U[1], "history": json.dumps(chat(("user", "Hi"), ("assistant", "Hello"))), **PAIR},
+        [("user", "Hi"), ("assistant", "Hello"), U],
+    ),
     ({"prompt": U[1], "history": [{"user": "Hi", "bot": "Hello"}], **PAIR}, [("user", "Hi"), ("assistant", "Hello"), U]),
-    ({"system": S[1], "conversations": [{"from": "human", "value": U[1]}], "chosen": {"from": "gpt", "value": "yes it is"},
-      "rejected": {"from": "gpt", "value": "no it is not"}}, [S, U]),
+    (
+        {
+            "system": S[1],
+            "conversations": [{"from": "human", "value": U[1]}],
+            "chosen": {"from": "gpt", "value": "yes it is"},
+            "rejected": {"from": "gpt", "value": "no it is not"},
+        },
+        [S, U],
+    ),
     ({"context": "The sky is blue.", "question": U[1], **PAIR}, [("user", f"The sky is blue.\n\n{U[1]}")]),
     ({"contexts": ["It rains.", "It pours."], "prompt": U[1], **PAIR}, [("user", f"It rains.\n\nIt pours.\n\n{U[1]}")]),
     ({"instruction": "Sum up.", "context": "It rains.", **PAIR}, [("user", "Sum up.\n\nIt rains.")]),
@@ -41,33 +50,59 @@ WHOLE = [
     ({"context": "It rains.", "prompt": "It rains. Why?", **PAIR}, [("user", "It rains. Why?")]),
     ({"instruction": U[1], "prompt": f"### Instruction:\n{U[1]}\n### Response:", **PAIR}, [U]),
     # UltraFeedback binarized
-    ({"prompt": U[1], "messages": chat(U, ("assistant", "yes it is")), "chosen": chat(U, ("assistant", "yes it is")),
-      "rejected": chat(U, ("assistant", "no it is not"))}, [U]),
-    ({"system": S[1], "chosen": chat(U, ("assistant", "yes it is")), "rejected": chat(U, ("assistant", "no it is not"))}, [S, U]),
+    (
+        {
+            "prompt": U[1],
+            "messages": chat(U, ("assistant", "yes it is")),
+            "chosen": chat(U, ("assistant", "yes it is")),
+            "rejected": chat(U, ("assistant", "no it is not")),
+        },
+        [U],
+    ),
+    (
+        {"system": S[1], "chosen": chat(U, ("assistant", "yes it is")), "rejected": chat(U, ("assistant", "no it is not"))},
+        [S, U],
+    ),
     ({"system": S[1], "messages": chat(U, ("assistant", "yes it is")), "rejected_response": "no it is not"}, [S, U]),
     ({"system": S[1], "prompt": chat(S, U), **PAIR}, [S, U]),
     ({"prompt": U[1], "images": [], **PAIR}, [U]),
-    ({"system": S[1], "instruction": U[1], "history": [["Hi", "Hello"]], "output": "yes"},
-     [S, ("user", "Hi"), ("assistant", "Hello"), U]),
+    (
+        {"system": S[1], "instruction": U[1], "history": [["Hi", "Hello"]], "output": "yes"},
+        [S, ("user", "Hi"), ("assistant", "Hello"), U],
+    ),
     ({"system_prompt": S[1], **SFT, "input": U[1]}, [S, ("user", f"Be brief.\n\n{U[1]}")]),
-    ({"prompt": U[1], "system_prompt": S[1], "history": [["Hi", "Hello"]], **DONE},
-     [S, ("user", "Hi"), ("assistant", "Hello"), U]),
+    (
+        {"prompt": U[1], "system_prompt": S[1], "history": [["Hi", "Hello"]], **DONE},
+        [S, ("user", "Hi"), ("assistant", "Hello"), U],
+    ),
     ({"id": "niv.1", "system_prompt": S[1], "question": U[1], "response": "yes"}, [S, U]),  # OpenOrca
-    ({"system": S[1], "query": U[1], "response": "yes", "history": [["Hi", "Hello"]]},  # ms-swift
-     [S, ("user", "Hi"), ("assistant", "Hello"), U]),
+    (
+        {"system": S[1], "query": U[1], "response": "yes", "history": [["Hi", "Hello"]]},  # ms-swift
+        [S, ("user", "Hi"), ("assistant", "Hello"), U],
+    ),
     ({"question": U[1], "choices": ["red", "deep blue"], "answer": "yes"}, [("user", f"{U[1]}\nA. red\nB. deep blue")]),
-    ({"prompt": U[1], "options": {"label": ["1", "2"], "text": ["red", "blue"]}, **DONE}, [("user", f"{U[1]}\n1. red\n2. blue")]),
+    (
+        {"prompt": U[1], "options": {"label": ["1", "2"], "text": ["red", "blue"]}, **DONE},
+        [("user", f"{U[1]}\n1. red\n2. blue")],
+    ),
     ({"question": U[1], "options": {"A": "red", "B": "blue"}, **PAIR}, [("user", f"{U[1]}\nA. red\nB. blue")]),
-    ({"instruction": "Name one.", "input": U[1], "choices": ["A) red", "B) blue"], "output": "yes"},
-     [("user", f"Name one.\n\n{U[1]}\nA) red\nB) blue")]),
-    ({"question": "Red or blue?\nA. Red\nB. blue", "choices": ["Red", "blue"], "answer": "yes"},
-     [("user", "Red or blue?\nA. Red\nB. blue")]),
+    (
+        {"instruction": "Name one.", "input": U[1], "choices": ["A) red", "B) blue"], "output": "yes"},
+        [("user", f"Name one.\n\n{U[1]}\nA) red\nB) blue")],
+    ),
+    (
+        {"question": "Red or blue?\nA. Red\nB. blue", "choices": ["Red", "blue"], "answer": "yes"},
+        [("user", "Red or blue?\nA. Red\nB. blue")],
+    ),
     ({"prompt": U[1], "options": {"temperature": 0.2, "stop": "The End"}, **DONE}, [U]),
     ({"question": U[1], "context": "It rains.", "answer": "yes"}, [("user", f"It rains.\n\n{U[1]}")]),
     ({"system": S[1], "messages": chat(U, A)}, [S, U]),  # Bedrock's Claude
     ({"prompt": U[1], "messages": chat(U, A)}, [U]),
-    ({"system_prompt": S[1], "conversations": [{"from": "human", "value": U[1]}, {"from": "gpt", "value": "Because."}]}, [S, U]),
-]  # fmt: skip
+    (
+        {"system_prompt": S[1], "conversations": [{"from": "human", "value": U[1]}, {"from": "gpt", "value": "Because."}]},
+        [S, U],
+    ),
+]
 
 
 def test_the_prompt_has_every_part(tmp_path):
@@ -93,7 +128,7 @@ WITHOUT_PLACE = [
     ({"instruction": U[1], "history": "We spoke before.", **PAIR}, "history"),
     ({"system": "Be rude.", "prompt": chat(S, U), **PAIR}, "system"),
     ({**SFT, "question": U[1]}, "question"),
-]  # fmt: skip
+]
 
 
 def test_a_part_without_a_place_goes_to_quarantine_by_name(tmp_path):
@@ -151,7 +186,11 @@ def test_every_record_of_a_fixture_is_its_formats_and_no_others(name):
 def test_ollama_chat_generate_and_streams(tmp_path):
     rows, bad, _, _ = fixture(tmp_path, "ollama.jsonl")
     assert not bad and [row["completion"]["content"] for row in rows] == [
-        "Because of Rayleigh scattering.", "", "Rayleigh.", "Hello."]  # fmt: skip
+        "Because of Rayleigh scattering.",
+        "",
+        "Rayleigh.",
+        "Hello.",
+    ]
     assert [row["finish_reason"] for row in rows] == ["stop", "tool_calls", "length", "stop"]
     first, called, generated, _ = rows
     assert first["params"] == {"stream": False, "temperature": 0.2, "max_tokens": 64} and first["model"] == "llama3.2"
@@ -165,7 +204,10 @@ def test_ollama_chat_generate_and_streams(tmp_path):
 def test_completions_and_their_templates(tmp_path):
     rows, bad, _, _ = fixture(tmp_path, "completions.jsonl")
     assert not bad and [(row["choice_index"], row["completion"]["content"], row["finish_reason"]) for row in rows] == [
-        (0, "This is.", "length"), (1, "A test.", "stop"), (0, "Hello.", "stop")]  # fmt: skip
+        (0, "This is.", "length"),
+        (1, "A test.", "stop"),
+        (0, "Hello.", "stop"),
+    ]
     assert said(rows[0]["messages"]) == [("user", "Say this is a test")] and rows[0]["params"] == {"max_tokens": 7, "n": 2}
     assert said(rows[2]["messages"]) == [("system", "Be brief."), ("user", "Hi.")] and rows[0]["prompt_tokens"] == 5
 
@@ -175,8 +217,10 @@ def test_runs_of_langsmith(tmp_path):
     assert not bad and report.total.skipped == 1 and [row["request_id"] for row in rows] == ["a1b2", "a1b3", "a1b4"]
     called, answered, wrapped = rows
     assert said(called["messages"]) == [("system", "Be brief."), ("user", "Weather in Paris?")]
-    assert called["completion"]["tool_calls"][0]["function"] == {"name": "get_current_weather",
-            "arguments": '{"location":"Paris"}'}  # fmt: skip
+    assert called["completion"]["tool_calls"][0]["function"] == {
+        "name": "get_current_weather",
+        "arguments": '{"location":"Paris"}',
+    }
     assert (called["session_id"], called["model"], called["finish_reason"]) == ("thread-7", "gpt-4.1-mini", "tool_calls")
     assert [message["role"] for message in answered["messages"]] == ["user", "assistant", "tool"]
     assert answered["messages"][1]["tool_calls"][0]["id"] == answered["messages"][2]["tool_call_id"] == "call_9"
@@ -209,14 +253,20 @@ def test_an_ollama_answer_that_is_not_done_is_not_whole(tmp_path):
     def told(**more):
         return {
             "request": {"model": "m", "messages": [{"role": "user", "content": str(more)}]},
-            "response": {"model": "m", "created_at": "2026-06-01T12:00:00Z", "message": {"role": "assistant", "content": "Op"}, **more},
-        }  # fmt: skip
+            "response": {
+                "model": "m",
+                "created_at": "2026-06-01T12:00:00Z",
+                "message": {"role": "assistant", "content": "Op"},
+                **more,
+            },
+        }
 
     rows, bad, _, _ = read(
         tmp_path, [told(done=False), told(done=False, done_reason=None), told(done=True), told(done=True, done_reason="length")]
     )
     assert not bad and [row["finish_reason"] for row in rows] == ["not_done", "not_done", "stop", "length"]
     record = told(done=False)
-    _, found = mapped_format({"m": record["request"]["messages"], "a": record["response"]},
-            FieldMapping(request="m", response="a"))  # fmt: skip
+    _, found = mapped_format(
+        {"m": record["request"]["messages"], "a": record["response"]}, FieldMapping(request="m", response="a")
+    )
     assert found["response"]["choices"][0]["finish_reason"] == "not_done"

@@ -24,21 +24,37 @@ ASKED = [{"role": "user", "content": "hé"}]
 
 def said(row):
     return [(message["role"], message["content"]) for message in json.loads(row["messages"])], json.loads(row["completion"])[
-        "content"]  # fmt: skip
+        "content"
+    ]
 
 
-@pytest.mark.parametrize(("record", "fields"), [
-    ({"p": {"req": {"model": "m", "messages": ASKED}, "res": ANSWER}}, {"request": "p.req", "response": "p.res"}),
-    ({"p": json.dumps({"req": {"messages": ASKED}, "res": json.dumps(ANSWER)})}, {"request": "p.req", "response": "p.res"}),
-    ({"m": json.dumps(ASKED), "a": "yes"}, {"messages": "m", "answer": "a"}),
-    ({"m": [{"from": "human", "value": "hé"}], "a": {"role": "assistant", "content": "yes"}}, {"request": "m", "response": "a"}),
-    ({"q": "hé", "a": "yes"}, {"prompt": "q", "answer": "a"}),
-    ({"q": "hé", "a": "yes"}, {"request": "q", "response": "a"}),
-    ({"q": {"prompt": "hé", "temperature": 1}, "a": [{"role": "assistant", "content": "yes"}]}, {"request": "q", "response": "a"}),
-    ({"m": [{"speaker": "Customer", "text": "hé"}, {"speaker": "bot", "text": "yes"}]}, {"messages": "m"}),
-    ({"m": ASKED, "a": {"model": "m", "message": {"role": "assistant", "content": "yes"}, "done": True}}, {"request": "m", "response": "a"}),
-    ({"m": {"input": "hé"}, "a": {"output": [{"type": "message", "content": [{"type": "output_text", "text": "yes"}]}]}}, {"request": "m", "response": "a"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("record", "fields"),
+    [
+        ({"p": {"req": {"model": "m", "messages": ASKED}, "res": ANSWER}}, {"request": "p.req", "response": "p.res"}),
+        ({"p": json.dumps({"req": {"messages": ASKED}, "res": json.dumps(ANSWER)})}, {"request": "p.req", "response": "p.res"}),
+        ({"m": json.dumps(ASKED), "a": "yes"}, {"messages": "m", "answer": "a"}),
+        (
+            {"m": [{"from": "human", "value": "hé"}], "a": {"role": "assistant", "content": "yes"}},
+            {"request": "m", "response": "a"},
+        ),
+        ({"q": "hé", "a": "yes"}, {"prompt": "q", "answer": "a"}),
+        ({"q": "hé", "a": "yes"}, {"request": "q", "response": "a"}),
+        (
+            {"q": {"prompt": "hé", "temperature": 1}, "a": [{"role": "assistant", "content": "yes"}]},
+            {"request": "q", "response": "a"},
+        ),
+        ({"m": [{"speaker": "Customer", "text": "hé"}, {"speaker": "bot", "text": "yes"}]}, {"messages": "m"}),
+        (
+            {"m": ASKED, "a": {"model": "m", "message": {"role": "assistant", "content": "yes"}, "done": True}},
+            {"request": "m", "response": "a"},
+        ),
+        (
+            {"m": {"input": "hé"}, "a": {"output": [{"type": "message", "content": [{"type": "output_text", "text": "yes"}]}]}},
+            {"request": "m", "response": "a"},
+        ),
+    ],
+)
 def test_request_and_answer_in_any_shape(record, fields):
     form, found = mapped_format(record, FieldMapping(**fields))
     if form.name == "fields:messages":
@@ -53,13 +69,32 @@ def test_request_and_answer_in_any_shape(record, fields):
 
 
 def test_everything_beside_them(tmp_path):
-    record = {"uuid": 17, "at": "2026-06-01T10:00:00Z", "who": {"mail": "ann@example.org"}, "chat": "s1", "engine": "m-9",
-        "app": "desk", "sys": "Be brief.", "q": "hé", "a": "yes",
-        "tools": '[{"type":"function","function":{"name":"look"}}]', "stars": "dislike"}  # fmt: skip
+    record = {
+        "uuid": 17,
+        "at": "2026-06-01T10:00:00Z",
+        "who": {"mail": "ann@example.org"},
+        "chat": "s1",
+        "engine": "m-9",
+        "app": "desk",
+        "sys": "Be brief.",
+        "q": "hé",
+        "a": "yes",
+        "tools": '[{"type":"function","function":{"name":"look"}}]',
+        "stars": "dislike",
+    }
     fields = {
-        "prompt": "q", "answer": "a", "system": "sys", "tools": "tools", "id": "uuid", "time": "at", "user": "who.mail",
-        "session": "chat", "model": "engine", "workload": "app", "feedback": "stars",
-    }  # fmt: skip
+        "prompt": "q",
+        "answer": "a",
+        "system": "sys",
+        "tools": "tools",
+        "id": "uuid",
+        "time": "at",
+        "user": "who.mail",
+        "session": "chat",
+        "model": "engine",
+        "workload": "app",
+        "feedback": "stars",
+    }
     (row,), _, (thumb,), report = read(tmp_path, [record], fields=fields)
     assert said(row) == ([("system", "Be brief."), ("user", "hé")], "yes")
     assert (row["request_id"], row["session_id"], row["model"], row["workload_name"]) == ("17", "s1", "m-9", "desk")
@@ -71,8 +106,11 @@ def test_everything_beside_them(tmp_path):
 
 def test_a_whole_conversation_has_a_row_for_each_answer_and_feedback_on_each(tmp_path):
     turns = [*ASKED, {"role": "assistant", "content": "yes"}, *ASKED, {"role": "assistant", "content": "no"}]
-    rows, _, thumbs, report = read(tmp_path, [{"c": {"turns": turns}, "u": "ann", "ok": False}],
-        fields={"messages": "c.turns", "user": "u", "feedback": "ok"})  # fmt: skip
+    rows, _, thumbs, report = read(
+        tmp_path,
+        [{"c": {"turns": turns}, "u": "ann", "ok": False}],
+        fields={"messages": "c.turns", "user": "u", "feedback": "ok"},
+    )
     assert [said(row)[1] for row in rows] == ["yes", "no"] and len({row["session_id"] for row in rows}) == 1
     assert {row["given_id"] for row in thumbs} == {row["interaction_id"] for row in rows}
     assert {row["value"] for row in thumbs} == {-1}
@@ -80,8 +118,9 @@ def test_a_whole_conversation_has_a_row_for_each_answer_and_feedback_on_each(tmp
 
 
 def test_feedback_alone(tmp_path):
-    _, (bad,), found, report = read(tmp_path, [{"msg": "r1", "vote": 1}, {"msg": "r2"}],
-            fields={"id": "msg", "feedback": "vote"})  # fmt: skip
+    _, (bad,), found, report = read(
+        tmp_path, [{"msg": "r1", "vote": 1}, {"msg": "r2"}], fields={"id": "msg", "feedback": "vote"}
+    )
     assert [(row["request_id"], row["value"]) for row in found] == [("r1", 1)] and report.total.read == 2
     assert bad["source_row"] == 2 and "nothing at vote (fields: feedback)" in bad["message"]
 
@@ -89,17 +128,23 @@ def test_feedback_alone(tmp_path):
 BESIDE = {"time": "2026-06-01T10:00:00Z", "thumb": "down", "conversation_id": "s1", "user": {"id": "U2"}}
 
 
-@pytest.mark.parametrize(("asked", "answered"), [
-    ({"req": {"model": "m", "messages": ASKED}}, {"resp": ANSWER}),
-    ({"requestBody": json.dumps({"messages": ASKED})}, {"responseBody": json.dumps(ANSWER)}),
-    ({"prompt": {"messages": ASKED}}, {"completion": ANSWER}),
-    ({"input": ASKED}, {"output": {"role": "assistant", "content": "yes"}}),
-    ({"req": {"model": "c", "max_tokens": 9, "messages": ASKED}}, {"res": {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "yes"}]}}),
-    (
+@pytest.mark.parametrize(
+    ("asked", "answered"),
+    [
+        ({"req": {"model": "m", "messages": ASKED}}, {"resp": ANSWER}),
+        ({"requestBody": json.dumps({"messages": ASKED})}, {"responseBody": json.dumps(ANSWER)}),
+        ({"prompt": {"messages": ASKED}}, {"completion": ANSWER}),
+        ({"input": ASKED}, {"output": {"role": "assistant", "content": "yes"}}),
+        (
+            {"req": {"model": "c", "max_tokens": 9, "messages": ASKED}},
+            {"res": {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "yes"}]}},
+        ),
+        (
             {"llm_request": {"contents": [{"role": "user", "parts": [{"text": "hé"}]}]}},
             {"llm_response": {"candidates": [{"content": {"role": "model", "parts": [{"text": "yes"}]}}]}},
         ),
-])  # fmt: skip
+    ],
+)
 def test_request_and_response_under_other_names_are_a_chat_with_its_columns(tmp_path, asked, answered):
     given = {"request_id": "g1", "value": 1}
     (row,), bad, thumbs, report = read(tmp_path, [{**BESIDE, **asked, **answered, "actor": {"login": "U9"}}, given])
@@ -147,26 +192,41 @@ def test_a_streamed_answer_is_joined_and_broken_lines_keep_their_reason(tmp_path
         {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": end}]}
         for word, end in (("ye", None), ("s", "stop"))
     ]
-    lines = b"\n".join([json.dumps({"q": "hé", "a": chunks}).encode(), b'{"q": ',
+    lines = b"\n".join(
+        [
+            json.dumps({"q": "hé", "a": chunks}).encode(),
+            b'{"q": ',
             json.dumps({"q": "ho", "a": "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks)}).encode(),
-            b"[1, 2]"])  # fmt: skip
+            b"[1, 2]",
+        ]
+    )
     rows, bad, _, _ = read(tmp_path, lines, fields={"request": "q", "response": "a"})
     assert [said(row)[1] for row in rows] == ["yes", "yes"]
     assert [(row["source_row"], row["error_code"]) for row in bad] == [(2, "malformed_json"), (4, "wrong_type")]
 
 
 def test_a_text_that_is_json_is_a_text_where_it_is_called_prompt_or_answer(tmp_path):
-    (row,), *_ = read(tmp_path, [{"q": '[{"role":"user","content":"x"}]', "a": '{"content": "y"}'}],
-            fields={"prompt": "q", "answer": "a"})  # fmt: skip
+    (row,), *_ = read(
+        tmp_path, [{"q": '[{"role":"user","content":"x"}]', "a": '{"content": "y"}'}], fields={"prompt": "q", "answer": "a"}
+    )
     assert said(row) == ([("user", '[{"role":"user","content":"x"}]')], '{"content": "y"}')
 
 
-@pytest.mark.parametrize(("record", "path", "beside"), [
-    ({"p": json.dumps({"q": "hi", "session_id": "s1", "cost": 0.1}), "z": 1}, "p.q", {"p": {"q": None, "session_id": "s1", "cost": 0.1}, "z": 1}),
-    ({"items": [{"q": "hi", "session_id": "s1"}, 2]}, "items[0].q", {"items": [{"q": None, "session_id": "s1"}, 2]}),
-    ({"items": [{"q": "hi"}, 2]}, "items.0", {"items": [None, 2]}), ({"p": "plain", "z": 1}, "p.q", {"p": "plain", "z": 1}),
-    ({"p": {"q": "hi", "r": {"s": 1}}}, "p.q", {"p": {"q": None, "r": {"s": 1}}}), ({"p": [1]}, "p[4].q", {"p": [1]}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("record", "path", "beside"),
+    [
+        (
+            {"p": json.dumps({"q": "hi", "session_id": "s1", "cost": 0.1}), "z": 1},
+            "p.q",
+            {"p": {"q": None, "session_id": "s1", "cost": 0.1}, "z": 1},
+        ),
+        ({"items": [{"q": "hi", "session_id": "s1"}, 2]}, "items[0].q", {"items": [{"q": None, "session_id": "s1"}, 2]}),
+        ({"items": [{"q": "hi"}, 2]}, "items.0", {"items": [None, 2]}),
+        ({"p": "plain", "z": 1}, "p.q", {"p": "plain", "z": 1}),
+        ({"p": {"q": "hi", "r": {"s": 1}}}, "p.q", {"p": {"q": None, "r": {"s": 1}}}),
+        ({"p": [1]}, "p[4].q", {"p": [1]}),
+    ],
+)
 def test_what_stands_beside_a_path_stays_also_in_texts_and_lists(record, path, beside):
     before = json.dumps(record)
     assert FieldMapping(prompt=path, answer="a")._others(record) == beside and json.dumps(record) == before
@@ -207,25 +267,57 @@ def test_a_path_reads_one_value_also_inside_json_text(path, value):
     assert steps_of(path_of(steps)) == steps
 
 
-@pytest.mark.parametrize("path", [
-    "", "$", ".", "a..b", "a[*]", "*", "a.", "a[0", "[0]", "a]", 'a["b]', "a[x]", "$..a", "a[?(@.b)]", "a[0]b", "a.b.",
-    "a" + ".b" * 40,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "$",
+        ".",
+        "a..b",
+        "a[*]",
+        "*",
+        "a.",
+        "a[0",
+        "[0]",
+        "a]",
+        'a["b]',
+        "a[x]",
+        "$..a",
+        "a[?(@.b)]",
+        "a[0]b",
+        "a.b.",
+        "a" + ".b" * 40,
+    ],
+)
 def test_a_path_that_names_no_single_value_is_refused_in_one_sentence(path):
     with pytest.raises(ValueError, match=r"such as payload\.request or items"):
         steps_of(path)
 
 
-WANTED = {"user_hash": keyed_hash(VALUES["user"]), "session_id": VALUES["session"], "model": VALUES["model"],
-    "provider": VALUES["provider"], "status": "failure", "cost": 0.125, "latency_ms": 321.0, "ttft_ms": 12.0,
-    "prompt_tokens": 71, "completion_tokens": 93, "workload_name": "w1"}  # fmt: skip
+WANTED = {
+    "user_hash": keyed_hash(VALUES["user"]),
+    "session_id": VALUES["session"],
+    "model": VALUES["model"],
+    "provider": VALUES["provider"],
+    "status": "failure",
+    "cost": 0.125,
+    "latency_ms": 321.0,
+    "ttft_ms": 12.0,
+    "prompt_tokens": 71,
+    "completion_tokens": 93,
+    "workload_name": "w1",
+}
 NO_CHATS = {"feedback", "langfuse_scores"}
 
 
 def read_marked(tmp_path, names, but=()):
     write_marked(tmp_path / "logs", names)
-    sources = {name.partition(".")[0]: SourceSettings(uri=str(tmp_path / "logs" / name.partition(".")[0]),
-            fields=fields_of(name, but), workloads={"w1": "tutor"}) for name in names}  # fmt: skip
+    sources = {
+        name.partition(".")[0]: SourceSettings(
+            uri=str(tmp_path / "logs" / name.partition(".")[0]), fields=fields_of(name, but), workloads={"w1": "tutor"}
+        )
+        for name in names
+    }
     tables = Tables(LakeLayout.open(tmp_path / "lake"))
     ingest(tables, "tutor", sources)
     opened = [tables.open(name) for name in ("interactions", "feedback")]
@@ -241,7 +333,8 @@ def check(tmp_path, names):
     assert {row["source"] for row in rows if "ID-" not in f"{row['request_id']} {row['alias_id']}"} == set()
     rated = {thumb[name] for thumb in thumbs if thumb["value"] == 1 for name in ("given_id", "request_id")}
     assert {row["source"] for row in rows} == {
-        row["source"] for row in rows if {row["interaction_id"], row["request_id"]} & rated - {None}}  # fmt: skip
+        row["source"] for row in rows if {row["interaction_id"], row["request_id"]} & rated - {None}
+    }
 
 
 def test_fields_hold_in_formats_of_data_sets_batches_and_spans(tmp_path):
@@ -271,8 +364,10 @@ def test_a_path_of_the_user_that_no_record_has_is_said(tmp_path):
 
 def test_a_user_beside_chunks_alone_is_the_answers(tmp_path):
     piece = {"id": "c7x7f", "object": "chat.completion.chunk", "who": "Ann@Mill.example"}
-    chunks = [{"id": "c7x7f", "request": {"messages": [{"role": "user", "content": "why"}]}},
-            piece | {"choices": [{"index": 0, "delta": {"content": "so"}}]},
-            piece | {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}]  # fmt: skip
+    chunks = [
+        {"id": "c7x7f", "request": {"messages": [{"role": "user", "content": "why"}]}},
+        piece | {"choices": [{"index": 0, "delta": {"content": "so"}}]},
+        piece | {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+    ]
     [row], *_ = read(tmp_path, chunks, fields={"user": "who"})
     assert row["user_hash"] == keyed_hash("ann@mill.example") and '"so"' in row["completion"]

@@ -29,13 +29,26 @@ def pair(**changes):
         "timestamp": 1780300000,
         "workload_id": "w",
         "client_id": "c",
-        "request": {"model": "m", "messages": [{"role": "user", "content": "hé"}], "temperature": 0.5, "user": "u1", "metadata": {"session_id": "s1"}},
-        "response": {
-            "id": "r1", "created": 1, "model": "m-1",
-            "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "yes"}}],
-            "usage": {"prompt_tokens": 3, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 1}, "completion_tokens_details": {"reasoning_tokens": 1}},
+        "request": {
+            "model": "m",
+            "messages": [{"role": "user", "content": "hé"}],
+            "temperature": 0.5,
+            "user": "u1",
+            "metadata": {"session_id": "s1"},
         },
-    }  # fmt: skip
+        "response": {
+            "id": "r1",
+            "created": 1,
+            "model": "m-1",
+            "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "yes"}}],
+            "usage": {
+                "prompt_tokens": 3,
+                "completion_tokens": 2,
+                "prompt_tokens_details": {"cached_tokens": 1},
+                "completion_tokens_details": {"reasoning_tokens": 1},
+            },
+        },
+    }
     record.update(changes)
     return record
 
@@ -119,10 +132,15 @@ def test_what_vllm_says_of_a_request_is_kept(tmp_path, streamed):
     record["response"]["metrics"] = METRICS
     if streamed:  # the metrics come with the usage, in a chunk without choices
         same = {"id": "r1", "object": "chat.completion.chunk", "model": "m-1"}
-        chunks = [{**same, "choices": [{"index": 0, "delta": {"content": "yes"}, "finish_reason": "stop"}]},
-                {**same, "choices": [], "usage": {"completion_tokens": 2}, "metrics": METRICS}]  # fmt: skip
-        record = pair(ttft_ms=25.0, release="3f2a91c0d4e5",
-            response="".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n")  # fmt: skip
+        chunks = [
+            {**same, "choices": [{"index": 0, "delta": {"content": "yes"}, "finish_reason": "stop"}]},
+            {**same, "choices": [], "usage": {"completion_tokens": 2}, "metrics": METRICS},
+        ]
+        record = pair(
+            ttft_ms=25.0,
+            release="3f2a91c0d4e5",
+            response="".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n",
+        )
     (row,), bad, _, _ = read(tmp_path, [record])
     assert not bad and (row["drafts"], row["draft_tokens"], row["accepted_tokens"], row["queue_ms"]) == (4, 12, 8, 1.5)
     assert row["ttft_ms"] == (25.0 if streamed else 20.5) and row["release"] == "3f2a91c0d4e5"
@@ -178,8 +196,14 @@ def test_user_hash_depends_on_the_key_and_only_then_differs(tmp_path, monkeypatc
 
 def test_several_choices_are_several_rows(tmp_path):
     record = pair()
-    record["response"]["choices"].append({"index": 1, "finish_reason": "length", "token_ids": [4, 5],
-            "message": {"role": "assistant", "content": "no", "reasoning": "hm"}})  # fmt: skip
+    record["response"]["choices"].append(
+        {
+            "index": 1,
+            "finish_reason": "length",
+            "token_ids": [4, 5],
+            "message": {"role": "assistant", "content": "no", "reasoning": "hm"},
+        }
+    )
     record["response"]["prompt_token_ids"] = [1, 2, 3]
     rows, _, _, report = read(tmp_path, [record])
     assert [row["choice_index"] for row in rows] == [0, 1] and report.total.read == 2
@@ -190,8 +214,11 @@ def test_several_choices_are_several_rows(tmp_path):
 
 def test_tool_arguments_become_json_strings_and_the_hash_does_not_tell(tmp_path):
     def call(arguments):
-        message = {"role": "assistant", "content": None,
-            "tool_calls": [{"id": "t", "type": "function", "function": {"name": "f", "arguments": arguments}}]}  # fmt: skip
+        message = {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "t", "type": "function", "function": {"name": "f", "arguments": arguments}}],
+        }
         record = pair()
         record["response"]["choices"][0]["message"] = message
         record["request"]["messages"] += [message, {"role": "tool", "tool_call_id": "t", "content": '"arguments": {'}]
@@ -207,7 +234,8 @@ def test_tool_arguments_become_json_strings_and_the_hash_does_not_tell(tmp_path)
 
 
 def test_a_bad_record_is_quarantined_with_a_reason_and_the_good_one_stays(tmp_path):
-    cases = [(pair(request="GET /"), "wrong_type", "request is not an object"),
+    cases = [
+        (pair(request="GET /"), "wrong_type", "request is not an object"),
         (pair(request={"model": "m"}), "missing_field", "request.messages"),
         (pair(request={"messages": []}), "wrong_type", "messages"),
         (pair(request={"messages": [{"content": "x"}]}), "wrong_type", "role"),
@@ -218,8 +246,10 @@ def test_a_bad_record_is_quarantined_with_a_reason_and_the_good_one_stays(tmp_pa
         (pair(response={"choices": []}), "missing_field", "choices"),
         (pair(response={"choices": [{"message": "yes"}]}), "wrong_type", "answer"),
         (pair(response={"choices": [{"text": "yes"}]}), "missing_field", "answer"),
-        (pair(timestamp="yesterday"), "wrong_type", "time"), (pair(timestamp=12), "wrong_type", "time"),
-        ([1, 2], "wrong_type", "no object")]  # fmt: skip
+        (pair(timestamp="yesterday"), "wrong_type", "time"),
+        (pair(timestamp=12), "wrong_type", "time"),
+        ([1, 2], "wrong_type", "no object"),
+    ]
     rows, bad, _, report = read(tmp_path, [pair(), *(record for record, *_ in cases)])
     assert len(rows) == 1 and report.total.read == 1 + len(cases)
     assert [(each["source_row"], each["error_code"]) for each in bad] == [(n, code) for n, (_, code, _) in enumerate(cases, 2)]
@@ -234,9 +264,13 @@ def test_failed_requests_are_rows_with_their_error(tmp_path):
 
 def test_times_in_every_unit(tmp_path):
     times = [
-        1780300000.25, 1780300000250, "1780300000250000", 1780300000250000000, "2026-06-01T07:46:40.25Z",
+        1780300000.25,
+        1780300000250,
+        "1780300000250000",
+        1780300000250000000,
+        "2026-06-01T07:46:40.25Z",
         "2026-06-01T09:46:40.25+02:00",
-    ]  # fmt: skip
+    ]
     rows, *_ = read(tmp_path, numbered([pair(timestamp=written) for written in times]))
     wanted = datetime(2026, 6, 1, 7, 46, 40, 250000, UTC)
     assert [round((row["ts"] - wanted).total_seconds(), 4) for row in rows] == [0] * len(times)
@@ -251,22 +285,38 @@ def test_a_record_without_time_belongs_to_the_day_of_its_key(tmp_path):
 
 
 def litellm(**changes):
-    return {"id": "l1", "trace_id": "t1", "call_type": "acompletion", "status": "success", "startTime": 1780300000.0,
-        "endTime": 1780300001.5, "completionStartTime": 1780300000.25, "response_time": 1.5, "response_cost": 0.01,
-        "model": "m", "custom_llm_provider": "openai", "cache_hit": False, "end_user": "u", "prompt_tokens": 3,
+    return {
+        "id": "l1",
+        "trace_id": "t1",
+        "call_type": "acompletion",
+        "status": "success",
+        "startTime": 1780300000.0,
+        "endTime": 1780300001.5,
+        "completionStartTime": 1780300000.25,
+        "response_time": 1.5,
+        "response_cost": 0.01,
+        "model": "m",
+        "custom_llm_provider": "openai",
+        "cache_hit": False,
+        "end_user": "u",
+        "prompt_tokens": 3,
         "completion_tokens": 2,
         "messages": [{"role": "user", "content": "q"}],
         "model_parameters": {"temperature": 0, "tools": [{"type": "function", "function": {"name": "f"}}]},
         "metadata": {"user_api_key_alias": "app", "spend_logs_metadata": {"workload_id": "chat"}},
-        "response": {"id": "r1",
-            "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "a"}}]},
-        **changes}  # fmt: skip
+        "response": {
+            "id": "r1",
+            "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "a"}}],
+        },
+        **changes,
+    }
 
 
 @pytest.mark.parametrize("indent", [None, 2])
 def test_litellm_one_object_a_file(tmp_path, indent):
     (row,), bad, _, _ = read(
-        tmp_path, json.dumps(litellm(), indent=indent).encode(), name="x.json", workloads={"chat": "other"})  # fmt: skip
+        tmp_path, json.dumps(litellm(), indent=indent).encode(), name="x.json", workloads={"chat": "other"}
+    )
     assert not bad and row["source_format"] == "litellm" and row["workload"] == "other"
     assert row["ttft_ms"] == pytest.approx(250, abs=0.01) and row["latency_ms"] == 1500 and row["cost"] == 0.01
     assert json.loads(row["tools"])[0]["function"]["name"] == "f" and json.loads(row["params"]) == {"temperature": 0}
@@ -275,28 +325,43 @@ def test_litellm_one_object_a_file(tmp_path, indent):
 
 def test_litellm_lines_failures_and_prompts_only(tmp_path):
     text = {"id": "r3", "choices": [{"index": 0, "finish_reason": "stop", "text": "and on"}]}
-    rows, bad, _, report = read(tmp_path, [
-        litellm(), litellm(id="l2", status="failure", error_str="boom", response={}),
-        litellm(id="l3", call_type="atext_completion", response=text, messages="plain text"), litellm(id="l4", messages=None),
-        litellm(id="l5", response=None), litellm(id="l6", response="a text"), litellm(id="l7", response={"text": "x"}),
-        litellm(id="l8", status="failure", error_str="no prompt", messages=None, response=None),
-    ])  # fmt: skip
+    rows, bad, _, report = read(
+        tmp_path,
+        [
+            litellm(),
+            litellm(id="l2", status="failure", error_str="boom", response={}),
+            litellm(id="l3", call_type="atext_completion", response=text, messages="plain text"),
+            litellm(id="l4", messages=None),
+            litellm(id="l5", response=None),
+            litellm(id="l6", response="a text"),
+            litellm(id="l7", response={"text": "x"}),
+            litellm(id="l8", status="failure", error_str="no prompt", messages=None, response=None),
+        ],
+    )
     assert [row["status"] for row in rows] == ["success", "failure", "success", "success", "failure"]
     assert [row["error"] for row in rows] == [None, "boom", None, None, "no prompt"] and report.total.read == 8
     assert json.loads(rows[2]["messages"]) == [{"role": "user", "content": "plain text"}] and rows[4]["messages"] == "[]"
     assert [json.loads(rows[place]["completion"])["content"] for place in (0, 2, 3)] == ["a", "and on", "a text"]
-    assert [(row["source_row"], row["error_code"]) for row in bad] == [(4, "missing_field"), (5, "missing_field"),
-        (7, "missing_field")]  # fmt: skip
+    assert [(row["source_row"], row["error_code"]) for row in bad] == [
+        (4, "missing_field"),
+        (5, "missing_field"),
+        (7, "missing_field"),
+    ]
     assert "log prompts only" in bad[1]["message"]
 
 
 def test_litellm_calls_that_are_no_chat_and_redacted_ones_are_counted(tmp_path):
-    rows, bad, _, report = read(tmp_path, [
-        litellm(),
-        litellm(id="l2", call_type="aembedding", messages="embed me", response={"object": "list", "data": []}),
-        litellm(id="l3", call_type="image_generation", status="failure", response=None, messages="a cat"),
-        litellm(id="l4", messages=[{"role": "user", "content": "redacted-by-litellm"}], response={"text": "redacted-by-litellm"}),
-    ])  # fmt: skip
+    rows, bad, _, report = read(
+        tmp_path,
+        [
+            litellm(),
+            litellm(id="l2", call_type="aembedding", messages="embed me", response={"object": "list", "data": []}),
+            litellm(id="l3", call_type="image_generation", status="failure", response=None, messages="a cat"),
+            litellm(
+                id="l4", messages=[{"role": "user", "content": "redacted-by-litellm"}], response={"text": "redacted-by-litellm"}
+            ),
+        ],
+    )
     assert len(rows) == 1 and not bad and report.total.skipped == 3 and report.total.read == 4
     decided = Tables(LakeLayout.open(tmp_path / "lake")).open("decisions").to_pyarrow_table().to_pylist()
     assert {row["rule"] for row in decided} == {"litellm_aembedding", "litellm_image_generation", "placeholder"}
@@ -311,12 +376,18 @@ def test_litellm_times_in_any_unit_and_streams(tmp_path, unit):
 
 def test_litellm_calls_of_the_responses_api(tmp_path):
     asked = [
-        {"role": "user", "content": [{"type": "input_text", "text": "weather?"}, {"type": "input_image", "image_url": "https://x.test/a.png"}]},
+        {
+            "role": "user",
+            "content": [
+                {"type": "input_text", "text": "weather?"},
+                {"type": "input_image", "image_url": "https://x.test/a.png"},
+            ],
+        },
         {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": '{"x":1}'},
         {"type": "function_call", "id": "fc_2", "call_id": "c2", "name": "g", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "c1", "output": "7"},
         {"type": "item_reference", "id": "i"},
-    ]  # fmt: skip
+    ]
     said = [
         {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]},
         {"type": "web_search_call", "id": "w"},
@@ -325,17 +396,27 @@ def test_litellm_calls_of_the_responses_api(tmp_path):
     usage = {"output_tokens_details": {"reasoning_tokens": 4}, "input_tokens_details": {"cached_tokens": 2}}
     call = {"type": "function_call", "call_id": "c3", "name": "f", "arguments": {"x": 2}}
     parameters = {"instructions": "Be brief.", "tools": [{"type": "function", "name": "f", "parameters": {}}]}
-    rows, bad, _, _ = read(tmp_path, [
-        litellm(call_type="aresponses", messages=asked, model_parameters=parameters, response={"id": "r1", "object": "response", "output": said, "usage": usage}),
-        litellm(call_type="responses", messages="hi", response={"id": "r2", "output": [call]}),
-        litellm(call_type="responses", messages="hi", response={"id": "r3", "output": []}),
-    ])  # fmt: skip
+    rows, bad, _, _ = read(
+        tmp_path,
+        [
+            litellm(
+                call_type="aresponses",
+                messages=asked,
+                model_parameters=parameters,
+                response={"id": "r1", "object": "response", "output": said, "usage": usage},
+            ),
+            litellm(call_type="responses", messages="hi", response={"id": "r2", "output": [call]}),
+            litellm(call_type="responses", messages="hi", response={"id": "r3", "output": []}),
+        ],
+    )
     first, second = rows
     talk = json.loads(first["messages"])
     assert [message["role"] for message in talk] == ["system", "user", "assistant", "tool"]
     assert talk[0]["content"] == "Be brief."
-    assert talk[1]["content"] == [{"type": "text", "text": "weather?"},
-            {"type": "image_url", "image_url": {"url": "https://x.test/a.png"}}]  # fmt: skip
+    assert talk[1]["content"] == [
+        {"type": "text", "text": "weather?"},
+        {"type": "image_url", "image_url": {"url": "https://x.test/a.png"}},
+    ]
     assert [each["id"] for each in talk[2]["tool_calls"]] == ["c1", "c2"] and talk[3]["tool_call_id"] == "c1"
     assert json.loads(first["completion"]) == {"role": "assistant", "content": "7 degrees"} and first["reasoning"] == "hm"
     assert (first["finish_reason"], first["reasoning_tokens"], first["cached_tokens"]) == ("stop", 4, 2)
@@ -346,21 +427,39 @@ def test_litellm_calls_of_the_responses_api(tmp_path):
 
 
 def test_pairs_and_batches_of_the_responses_api(tmp_path):
-    asked = {"model": "m", "instructions": "Be brief.", "input": "hi", "temperature": 1,
-        "tools": [{"type": "function", "name": "f", "parameters": {}}]}  # fmt: skip
+    asked = {
+        "model": "m",
+        "instructions": "Be brief.",
+        "input": "hi",
+        "temperature": 1,
+        "tools": [{"type": "function", "name": "f", "parameters": {}}],
+    }
     said = {
-        "id": "resp_1", "object": "response", "created_at": 1780300000, "model": "m-1", "status": "incomplete", "error": None,
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1780300000,
+        "model": "m-1",
+        "status": "incomplete",
+        "error": None,
         "incomplete_details": {"reason": "max_output_tokens"},
         "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "yes"}]}],
-        "usage": {"input_tokens": 3, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 1}, "output_tokens_details": {"reasoning_tokens": 0}},
-    }  # fmt: skip
-    rows, bad, _, _ = read(tmp_path, [
-        {"request": asked, "response": said},
-        {"request": asked, "response": {**said, "id": "resp_2", "output": []}},
-        {"request": {"model": "m"}, "response": {**said, "id": "resp_3"}},
-        {"custom_id": "c", "method": "POST", "url": "/v1/responses", "body": asked},
-        {"id": "b", "custom_id": "c", "response": {"status_code": 200, "body": {**said, "id": "resp_4"}}, "error": None},
-    ])  # fmt: skip
+        "usage": {
+            "input_tokens": 3,
+            "output_tokens": 2,
+            "input_tokens_details": {"cached_tokens": 1},
+            "output_tokens_details": {"reasoning_tokens": 0},
+        },
+    }
+    rows, bad, _, _ = read(
+        tmp_path,
+        [
+            {"request": asked, "response": said},
+            {"request": asked, "response": {**said, "id": "resp_2", "output": []}},
+            {"request": {"model": "m"}, "response": {**said, "id": "resp_3"}},
+            {"custom_id": "c", "method": "POST", "url": "/v1/responses", "body": asked},
+            {"id": "b", "custom_id": "c", "response": {"status_code": 200, "body": {**said, "id": "resp_4"}}, "error": None},
+        ],
+    )
     assert [row["request_id"] for row in rows] == ["resp_1", "resp_4"] and [row["source_row"] for row in bad] == [2, 3]
     for row in rows:
         assert json.loads(row["messages"]) == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
@@ -371,10 +470,14 @@ def test_pairs_and_batches_of_the_responses_api(tmp_path):
         assert row["ts"] == datetime.fromtimestamp(1780300000, UTC) and row["status"] == "success"
 
 
-values = st.recursive(st.none() | st.integers() | st.text(max_size=6),
-    lambda inner: (st.lists(inner, max_size=3) | st.dictionaries(
-            st.sampled_from(["type", "role", "content", "output", "text", "summary"]), inner, max_size=3)),
-    max_leaves=8)  # fmt: skip
+values = st.recursive(
+    st.none() | st.integers() | st.text(max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["type", "role", "content", "output", "text", "summary"]), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
 
 
 @given(st.dictionaries(st.sampled_from(["input", "instructions", "response"]), values))
@@ -383,12 +486,17 @@ def test_no_call_of_the_responses_api_raises_whatever_it_holds(call):
 
 
 def test_feedback_values_and_targets(tmp_path):
-    _, bad, found, report = read(tmp_path, [
-        {"response_id": "r1", "value": 1, "timestamp": 1780300000, "name": "thumbs", "label": "up"},
-        {"session_id": "s", "thumb": "down", "timestamp": "2026-06-02T00:00:00Z", "comment": "no"},
-        {"trace_id": "t", "score": 0.25, "timestamp": 1780300000}, {"trace_id": "t", "label": "off topic"},
-        {"response_id": None, "value": 1}, {"response_id": "r1", "value": None, "comment": "well"},
-    ])  # fmt: skip
+    _, bad, found, report = read(
+        tmp_path,
+        [
+            {"response_id": "r1", "value": 1, "timestamp": 1780300000, "name": "thumbs", "label": "up"},
+            {"session_id": "s", "thumb": "down", "timestamp": "2026-06-02T00:00:00Z", "comment": "no"},
+            {"trace_id": "t", "score": 0.25, "timestamp": 1780300000},
+            {"trace_id": "t", "label": "off topic"},
+            {"response_id": None, "value": 1},
+            {"response_id": "r1", "value": None, "comment": "well"},
+        ],
+    )
     assert [row["value"] for row in found] == [1, -1, 0.25, None] and found[3]["label"] == "off topic"
     assert found[1]["dt"] == date(2026, 6, 2) and found[1]["name"] == "thumbs" and found[1]["comment"] == "no"
     assert [row["error_code"] for row in bad] == ["missing_field"] * 2 and report.total.read == 6
@@ -398,12 +506,17 @@ def test_feedback_has_the_time_that_any_usual_name_has_and_langsmith_s_names(tmp
     when = "2026-06-02 10:00:00"
     names = ("when", "At", "Rated at", "vote_time", "submitted_at", "date", "createdAt", "updated")
     langsmith = {"id": "f", "run_id": "r9", "trace_id": "t", "key": "hallucination", "score": 1, "value": None, "comment": None}
-    _, bad, found, _ = read(tmp_path, [
-        *({"request_id": "r", "thumb": "up", "extra": 7, name: when} for name in names),
-        {"request_id": "r", "thumb": "up", "timestamp": "2026-06-03T00:00:00Z", "when": when},
-        {"request_id": "r", "thumb": "up", "at": "home", "day_ts": None}, {**langsmith, "created_at": when},
-        {**langsmith, "run_id": "t", "created_at": when}, {"request_id": "r", "thumb": None, "when": when},
-    ])  # fmt: skip
+    _, bad, found, _ = read(
+        tmp_path,
+        [
+            *({"request_id": "r", "thumb": "up", "extra": 7, name: when} for name in names),
+            {"request_id": "r", "thumb": "up", "timestamp": "2026-06-03T00:00:00Z", "when": when},
+            {"request_id": "r", "thumb": "up", "at": "home", "day_ts": None},
+            {**langsmith, "created_at": when},
+            {**langsmith, "run_id": "t", "created_at": when},
+            {"request_id": "r", "thumb": None, "when": when},
+        ],
+    )
     assert not bad
     assert [str(row["ts"])[:19] for row in found[:8]] == [when] * 8 and found[8]["dt"] == date(2026, 6, 3)
     assert [(row["name"], row["request_id"], row["trace_id"], row["value"]) for row in found[10:12]] == [
@@ -414,13 +527,21 @@ def test_feedback_has_the_time_that_any_usual_name_has_and_langsmith_s_names(tmp
 
 
 def test_messages_respect_weights(tmp_path):
-    talk = [{"role": "user", "content": "1"},
-        {"role": "assistant", "content": "2", "weight": 1}, {"role": "user", "content": "3"},
-        {"role": "assistant", "content": "4", "weight": 0}]  # fmt: skip
-    rows, bad, _, _ = read(tmp_path, [
-        {"messages": talk}, {"messages": talk[:1]}, {"messages": talk[1:2]},
-        {"id": "x", "messages": [*talk[:3], {"role": "assistant", "content": "5"}]},
-    ])  # fmt: skip
+    talk = [
+        {"role": "user", "content": "1"},
+        {"role": "assistant", "content": "2", "weight": 1},
+        {"role": "user", "content": "3"},
+        {"role": "assistant", "content": "4", "weight": 0},
+    ]
+    rows, bad, _, _ = read(
+        tmp_path,
+        [
+            {"messages": talk},
+            {"messages": talk[:1]},
+            {"messages": talk[1:2]},
+            {"id": "x", "messages": [*talk[:3], {"role": "assistant", "content": "5"}]},
+        ],
+    )
     prompt = rows.pop(1)
     assert [json.loads(row["completion"])["content"] for row in rows] == ["2", "2", "5"] and prompt["status"] == "prompt"
     assert len(json.loads(rows[0]["messages"])) == 1 and json.loads(rows[2]["messages"])[1]["weight"] == 1
@@ -433,12 +554,23 @@ def test_messages_respect_weights(tmp_path):
 
 def test_trajectories_give_an_interaction_per_answer_and_the_reward(tmp_path):
     talk = [
-        {"role": "system", "content": "s"}, {"role": "user", "content": "q"},
-        {"role": "assistant", "content": None, "tool_calls": [{"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
-        {"role": "tool", "content": "r", "tool_call_id": "t"}, {"role": "assistant", "content": "a"},
-    ]  # fmt: skip
-    content = json.dumps([{"task_id": 7, "trial": 1, "reward": 0.0, "info": {}, "traj": talk},
-            {"task_id": 8, "trial": 1, "reward": 1.0, "info": {}, "traj": talk[:2]}], indent=1).encode()  # fmt: skip
+        {"role": "system", "content": "s"},
+        {"role": "user", "content": "q"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+        },
+        {"role": "tool", "content": "r", "tool_call_id": "t"},
+        {"role": "assistant", "content": "a"},
+    ]
+    content = json.dumps(
+        [
+            {"task_id": 7, "trial": 1, "reward": 0.0, "info": {}, "traj": talk},
+            {"task_id": 8, "trial": 1, "reward": 1.0, "info": {}, "traj": talk[:2]},
+        ],
+        indent=1,
+    ).encode()
     rows, bad, found, report = read(tmp_path, content, name="runs.json")
     assert [len(json.loads(row["messages"])) for row in rows] == [2, 4]
     assert [row["finish_reason"] for row in rows] == ["tool_calls", "stop"]
@@ -473,11 +605,14 @@ def test_a_cut_gzip_gives_its_readable_rows_and_one_quarantine_row(tmp_path):
 
 def test_a_file_that_is_no_log_is_one_quarantine_row(tmp_path):
     cases = [
-        (bytes(range(128, 256)) * 50, "invalid_utf8"), (b"ts,prompt\n1,hi\n", "unknown_format"),
-        (b'{"a": 1}\n{"a": 2}\n', "unknown_format"), (b'{"request": {', "malformed_json"),
-        (gzip.compress(b"x" * 999, mtime=0)[:12], "damaged_file"), (b"\x28\xb5\x2f\xfd1234", "damaged_file"),
+        (bytes(range(128, 256)) * 50, "invalid_utf8"),
+        (b"ts,prompt\n1,hi\n", "unknown_format"),
+        (b'{"a": 1}\n{"a": 2}\n', "unknown_format"),
+        (b'{"request": {', "malformed_json"),
+        (gzip.compress(b"x" * 999, mtime=0)[:12], "damaged_file"),
+        (b"\x28\xb5\x2f\xfd1234", "damaged_file"),
         (json.dumps([pair()])[:-1].encode(), "malformed_json"),
-    ]  # fmt: skip
+    ]
     each, _ = read_each(tmp_path, [content for content, _ in cases])
     for (rows, (bad,), _), (content, code) in zip(each, cases, strict=True):
         assert bad["error_code"] == code and len(bad["raw"]) <= 4096 and len(rows) == (content[:1] == b"[")
@@ -546,7 +681,8 @@ def test_linked_folders_are_listed_once_and_circles_end(tmp_path):
     assert listed == wanted
     for place, name in enumerate(wanted):
         assert [item.uri.removeprefix(f"{logs}/") for item in objects_after("s", source, f"{logs}/{name}")] == wanted[
-            place + 1 :]  # fmt: skip
+            place + 1 :
+        ]
 
 
 def test_a_file_name_that_is_no_text_is_named(tmp_path):
@@ -592,8 +728,14 @@ def test_an_error_that_says_nothing_is_none(tmp_path):
 
 
 def test_an_error_in_any_form_is_a_failure(tmp_path):
-    errors = [("boom", "boom"), (True, "true"), (503, "503"), (["a"], '["a"]'), ({"code": 1}, '{"code":1}'),
-        ({"message": "late", "code": None}, "late")]  # fmt: skip
+    errors = [
+        ("boom", "boom"),
+        (True, "true"),
+        (503, "503"),
+        (["a"], '["a"]'),
+        ({"code": 1}, '{"code":1}'),
+        ({"message": "late", "code": None}, "late"),
+    ]
     rows, bad, _, _ = read(tmp_path, numbered([pair(error=error) for error, _ in errors]))
     assert not bad and [(row["status"], row["error"]) for row in rows] == [("failure", words) for _, words in errors]
 
@@ -629,25 +771,44 @@ HOW = {"temperature": 0.5, "max_tokens": 5, "stop": ["user"], "skip_special_toke
 
 
 def test_parameters_hold_neither_users_nor_secrets_in_any_format(tmp_path):
-    span = {"traceId": "t", "spanId": "s", "startTimeUnixNano": "1780300000000000000",
-        "attributes": [{"key": key, "value": {"stringValue": value}} for key,
-            value in {"openinference.span.kind": "LLM",
+    span = {
+        "traceId": "t",
+        "spanId": "s",
+        "startTimeUnixNano": "1780300000000000000",
+        "attributes": [
+            {"key": key, "value": {"stringValue": value}}
+            for key, value in {
+                "openinference.span.kind": "LLM",
                 "llm.invocation_parameters": json.dumps(WHO | HOW),
                 "llm.input_messages.0.message.content": "hi",
-                "llm.output_messages.0.message.content": "yo"}.items()]}  # fmt: skip
-    rows, bad, _, _ = read(tmp_path, [
-        pair(request=pair()["request"] | WHO | {key: HOW[key] for key in ("temperature", "max_tokens", "stop")}),
-        litellm(model_parameters=WHO | HOW, response=litellm()["response"] | {"id": "l"}),
-        {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]},
-        {
-            "id": "g", "trace_id": "t", "type": "GENERATION", "start_time": "2026-06-01 10:00:00", "input": "q",
-            "output": "a", "model_parameters": json.dumps(WHO | HOW),
-        },
-        {
-            "timestamp": "2026-06-01T10:00:00", "event": "request.finished", "rid": "x",
-            "obj": {"text": "q", "sampling_params": WHO | HOW}, "out": {"text": "a", "meta_info": {}},
-        },
-    ])  # fmt: skip
+                "llm.output_messages.0.message.content": "yo",
+            }.items()
+        ],
+    }
+    rows, bad, _, _ = read(
+        tmp_path,
+        [
+            pair(request=pair()["request"] | WHO | {key: HOW[key] for key in ("temperature", "max_tokens", "stop")}),
+            litellm(model_parameters=WHO | HOW, response=litellm()["response"] | {"id": "l"}),
+            {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]},
+            {
+                "id": "g",
+                "trace_id": "t",
+                "type": "GENERATION",
+                "start_time": "2026-06-01 10:00:00",
+                "input": "q",
+                "output": "a",
+                "model_parameters": json.dumps(WHO | HOW),
+            },
+            {
+                "timestamp": "2026-06-01T10:00:00",
+                "event": "request.finished",
+                "rid": "x",
+                "obj": {"text": "q", "sampling_params": WHO | HOW},
+                "out": {"text": "a", "meta_info": {}},
+            },
+        ],
+    )
     assert not bad and len(rows) == 5 and "ann" not in str([row["params"] for row in rows])
     found = [json.loads(row["params"]) for row in rows]
     assert all(each == HOW for each in found[1:4]) and found[4] == HOW | {"templated": True}
@@ -662,12 +823,17 @@ def heard(tmp_path, workload="shop"):
 
 
 def test_feedback_that_names_a_gateways_own_id_finds_its_request(tmp_path):
-    rows, *_ = read(tmp_path, [
-        pair(request_id="gw-1", trace_id="t", session_id="s"),
-        pair(request_id="gw-2", trace_id="t", response=pair()["response"] | {"id": "r2"}),
-        litellm(id="call-3", response=litellm()["response"] | {"id": "r3"}), {"request_id": "gw-1", "score": 1},
-        {"request_id": "gw-2", "score": -1}, {"request_id": "call-3", "score": 0.5},
-    ])  # fmt: skip
+    rows, *_ = read(
+        tmp_path,
+        [
+            pair(request_id="gw-1", trace_id="t", session_id="s"),
+            pair(request_id="gw-2", trace_id="t", response=pair()["response"] | {"id": "r2"}),
+            litellm(id="call-3", response=litellm()["response"] | {"id": "r3"}),
+            {"request_id": "gw-1", "score": 1},
+            {"request_id": "gw-2", "score": -1},
+            {"request_id": "call-3", "score": 0.5},
+        ],
+    )
     assert [row["alias_id"] for row in rows] == ["gw-1", "gw-2", "call-3"]
     assert heard(tmp_path) == {"r1": 1, "r2": -1, "r3": 0.5}
 
@@ -677,20 +843,37 @@ def test_an_evaluation_of_a_span_is_about_that_span_alone(tmp_path):
         return [{"key": key, "value": {"stringValue": value}} for key, value in values.items()]
 
     def span(name, **more):
-        return {"traceId": "t", "spanId": name, "startTimeUnixNano": "1780300000000000000",
+        return {
+            "traceId": "t",
+            "spanId": name,
+            "startTimeUnixNano": "1780300000000000000",
             "attributes": attributes(
-                **{"gen_ai.operation.name": "chat", "gen_ai.prompt": "q", "gen_ai.completion": name, **more})}  # fmt: skip
+                **{"gen_ai.operation.name": "chat", "gen_ai.prompt": "q", "gen_ai.completion": name, **more}
+            ),
+        }
 
     def evaluation(value, **ids):
         score = {"key": "gen_ai.evaluation.score.value", "value": {"doubleValue": value}}
-        return {"eventName": "gen_ai.evaluation.result", "timeUnixNano": "1780300000000000000", "traceId": "t", **ids,
-            "attributes": [score, *attributes(**{"gen_ai.evaluation.name": "n"})]}  # fmt: skip
+        return {
+            "eventName": "gen_ai.evaluation.result",
+            "timeUnixNano": "1780300000000000000",
+            "traceId": "t",
+            **ids,
+            "attributes": [score, *attributes(**{"gen_ai.evaluation.name": "n"})],
+        }
 
     logged = [evaluation(0.25, spanId="a"), evaluation(0.75, spanId="b"), evaluation(0.5, spanId="tool")]
-    _, bad, _, report = read(tmp_path, [
-        {"resourceSpans": [{"scopeSpans": [{"spans": [span("a"), span("b", **{"gen_ai.response.id": "resp"}), span("c")]}]}]},
-        {"resourceLogs": [{"scopeLogs": [{"logRecords": logged}]}]},
-    ])  # fmt: skip
+    _, bad, _, report = read(
+        tmp_path,
+        [
+            {
+                "resourceSpans": [
+                    {"scopeSpans": [{"spans": [span("a"), span("b", **{"gen_ai.response.id": "resp"}), span("c")]}]}
+                ]
+            },
+            {"resourceLogs": [{"scopeLogs": [{"logRecords": logged}]}]},
+        ],
+    )
     assert not bad and report.total.feedback == 3 and heard(tmp_path) == {"t-a": 0.25, "resp": 0.75}
 
 
@@ -698,13 +881,19 @@ def test_feedback_finds_its_interaction_in_any_workload_of_the_recipe(tmp_path):
     def answer(name):
         return pair()["response"] | {"id": name}
 
-    _, bad, feedback, report = read(tmp_path,
-        [pair(workload_id="bot"),
+    _, bad, feedback, report = read(
+        tmp_path,
+        [
+            pair(workload_id="bot"),
             pair(workload_id="x", response=answer("r2")),
-            pair(workload_id="help", response=answer("r3")), {"response_id": "r1", "value": "up"},
+            pair(workload_id="help", response=answer("r3")),
+            {"response_id": "r1", "value": "up"},
             {"response_id": "r2", "value": "down"},
             {"response_id": "r3", "value": 0.5, "workload_id": "help"},
-            {"response_id": "r3", "value": None, "comment": "hm"}], workloads={"bot": "B", "help": "H"})  # fmt: skip
+            {"response_id": "r3", "value": None, "comment": "hm"},
+        ],
+        workloads={"bot": "B", "help": "H"},
+    )
     assert len(bad) == 1 and report.total.feedback == 3 and report.total.read == 7 and report.total.attached_feedback == 0
     assert len(feedback) == 7 and [heard(tmp_path, name) for name in ("shop", "B", "H")] == [{"r2": -1}, {"r1": 1}, {"r3": 0.5}]
 

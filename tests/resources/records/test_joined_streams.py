@@ -33,19 +33,27 @@ ADDED = [
 ]
 DONE = [_event("output_item.done", output_index=place, item=item) for place, item in enumerate((MESSAGE, CALL))]
 STREAMS = {
-    "whole": [*BEGUN, *ADDED, *DONE, _event("completed", response={"id": "r1", "status": "completed", "output": [MESSAGE, CALL]})],
+    "whole": [
+        *BEGUN,
+        *ADDED,
+        *DONE,
+        _event("completed", response={"id": "r1", "status": "completed", "output": [MESSAGE, CALL]}),
+    ],
     "items": [*BEGUN, *DONE, _event("completed", response={"id": "r1", "status": "completed", "output": []})],
     "deltas": [*BEGUN, *ADDED, _event("completed", response={"id": "r1", "status": "completed"})],
-}  # fmt: skip
+}
 
 
 def _sse(events):
     return "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
 
 
-WRITTEN = {"list": list, "text": _sse,
+WRITTEN = {
+    "list": list,
+    "text": _sse,
     "wrapped": lambda events: [{"event": event["type"], "data": event} for event in events],
-    "texts": lambda events: [{"event": event["type"], "data": json.dumps(event)} for event in events]}  # fmt: skip
+    "texts": lambda events: [{"event": event["type"], "data": json.dumps(event)} for event in events],
+}
 
 
 @pytest.mark.parametrize("written", WRITTEN)
@@ -63,11 +71,32 @@ def test_a_stream_of_the_responses_api_is_its_response(tmp_path, written):
         assert json.loads(row["messages"]) == [{"role": "user", "content": f"A canal? ({name})"}]
 
 
-@pytest.mark.parametrize(("end", "status", "finish"), [
-    ([], "failure", "in_progress"),
-    ([_event("failed", response={"id": "r1", "status": "failed", "error": {"code": "server_error", "message": "overload"}})], "failure", "failed"),
-    ([_event("incomplete", response={"id": "r1", "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}})], "success", "length"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("end", "status", "finish"),
+    [
+        ([], "failure", "in_progress"),
+        (
+            [
+                _event(
+                    "failed",
+                    response={"id": "r1", "status": "failed", "error": {"code": "server_error", "message": "overload"}},
+                )
+            ],
+            "failure",
+            "failed",
+        ),
+        (
+            [
+                _event(
+                    "incomplete",
+                    response={"id": "r1", "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}},
+                )
+            ],
+            "success",
+            "length",
+        ),
+    ],
+)
 def test_a_stream_that_does_not_end_well_says_so(tmp_path, end, status, finish):
     events = [*BEGUN, *ADDED[:3], *end]
     [row], bad, _, _ = read(tmp_path, [{"request": {"model": "m", "input": "A canal?"}, "response": events}])
@@ -76,8 +105,10 @@ def test_a_stream_that_does_not_end_well_says_so(tmp_path, end, status, finish):
 
 
 def test_streams_are_joined_where_fields_name_them(tmp_path):
-    lines = [{"ask": {"model": "m", "input": "A canal?"}, "got": _sse(STREAMS["items"])},
-            {"ask": {"model": "m", "input": "A canal?"}, "got": STREAMS["deltas"]}]  # fmt: skip
+    lines = [
+        {"ask": {"model": "m", "input": "A canal?"}, "got": _sse(STREAMS["items"])},
+        {"ask": {"model": "m", "input": "A canal?"}, "got": STREAMS["deltas"]},
+    ]
     rows, bad, _, _ = read(tmp_path, lines, fields={"request": "ask", "response": "got"})
     assert not bad and {json.loads(row["completion"])["content"] for row in rows} == {"The Suez canal."}
 
@@ -134,11 +165,25 @@ def test_a_name_or_an_id_with_every_piece_begins_none():
 
 
 def test_blocks_of_one_index_are_blocks_of_their_own():
-    start = [{"type": "content_block_start", "index": 0,
-            "content_block": {"type": "tool_use", "id": name, "name": name, "input": {}}} for name in "ab"]  # fmt: skip
+    start = [
+        {
+            "type": "content_block_start",
+            "index": 0,
+            "content_block": {"type": "tool_use", "id": name, "name": name, "input": {}},
+        }
+        for name in "ab"
+    ]
     delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": '{"x":1}'}}
-    said = provider_joined([{"type": "message_start", "message": {}}, start[0], delta, start[1], delta,
-            {"type": "message_delta", "delta": {"stop_reason": "tool_use"}}])  # fmt: skip
+    said = provider_joined(
+        [
+            {"type": "message_start", "message": {}},
+            start[0],
+            delta,
+            start[1],
+            delta,
+            {"type": "message_delta", "delta": {"stop_reason": "tool_use"}},
+        ]
+    )
     assert [(block["id"], block["input"]) for block in said["content"]] == [("a", {"x": 1}), ("b", {"x": 1})]
     tool = [
         {"contentBlockStart": {"contentBlockIndex": 0, "start": {"toolUse": {"toolUseId": name, "name": name}}}}
@@ -153,8 +198,14 @@ def test_lines_of_two_answers_with_one_id_are_two_answers(tmp_path):
     for place in range(2):
         lines.append({"request": {"messages": [{"role": "user", "content": f"q{place}"}]}, "timestamp": 1780300000 + place})
         for delta, end in (({"content": f"a{place}"}, None), ({}, "stop")):
-            lines.append({"id": "chatcmpl-373", "object": "chat.completion.chunk", "created": 1780300000 + place,
-                    "choices": [{"index": 0, "delta": delta, "finish_reason": end}]})  # fmt: skip
+            lines.append(
+                {
+                    "id": "chatcmpl-373",
+                    "object": "chat.completion.chunk",
+                    "created": 1780300000 + place,
+                    "choices": [{"index": 0, "delta": delta, "finish_reason": end}],
+                }
+            )
         lines.append(
             {"id": "chatcmpl-373", "object": "chat.completion.chunk", "choices": [], "usage": {"completion_tokens": 7}}
         )
@@ -177,7 +228,11 @@ def test_spans_of_calls_are_interactions_and_every_other_span_is_counted(tmp_pat
     found, bad, _, report = found_in(tmp_path, "otlp_traces.jsonl")
     assert set(found) == {("resp-1", 0), ("003", 0), ("003", 1), ("004", 0), *((f"00{n}", 0) for n in (6, 7, 8, 9))}
     assert not bad and decided(tmp_path.parent / "fixture-otlp_traces.jsonl") == {
-        "otlp_other": 1, "otlp_execute_tool": 1, "otlp_call_without_content": 1, "otlp_no_span_or_event": 1}  # fmt: skip
+        "otlp_other": 1,
+        "otlp_execute_tool": 1,
+        "otlp_call_without_content": 1,
+        "otlp_no_span_or_event": 1,
+    }
     assert (report.total.read, report.total.rows, report.total.skipped) == (12, 8, 4)
 
 
@@ -186,11 +241,21 @@ def test_a_span_keeps_what_it_says(tmp_path):
     row = found["resp-1", 0]
     assert row["messages"] == [
         {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": [{"type": "text", "text": "weather in Oslo?"}, {"type": "image_url", "image_url": {"url": "https://x.test/a.png"}}]},
-        {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Oslo"}'}}]},
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "weather in Oslo?"},
+                {"type": "image_url", "image_url": {"url": "https://x.test/a.png"}},
+            ],
+        },
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Oslo"}'}}],
+        },
         {"role": "tool", "tool_call_id": "c1", "content": '{"t":7}'},
         {"role": "tool", "tool_call_id": "c1", "content": "rain"},
-    ]  # fmt: skip
+    ]
     assert row["completion"]["content"] == "7 degrees" and row["reasoning"] == "hm" and row["finish_reason"] == "stop"
     assert row["tools"] == [
         {"type": "function", "function": {"name": "weather", "description": "d", "parameters": {"type": "object"}}}
@@ -217,7 +282,8 @@ def test_older_conventions_and_other_instrumentations(tmp_path):
     numbered = found["006", 0]
     assert said(numbered["messages"]) == [("system", "S"), ("user", "Q")] and numbered["prompt_tokens"] == 4
     assert numbered["completion"]["tool_calls"] == [
-        {"id": "c3", "type": "function", "function": {"name": "g", "arguments": "{}"}}]  # fmt: skip
+        {"id": "c3", "type": "function", "function": {"name": "g", "arguments": "{}"}}
+    ]
     inference = found["007", 0]
     assert said(inference["messages"]) == [("user", "oi")] and inference["completion"]["content"] == "ok"
     assert (inference["model"], inference["session_id"], inference["prompt_tokens"]) == ("m", "s9", 1)
@@ -245,10 +311,16 @@ def test_otlp_is_recognised(name):
     assert all(detect([document]).name == "otlp" for document in documents)
 
 
-values = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=6),
-    lambda inner: (st.lists(inner, max_size=3) | st.dictionaries(
-            st.sampled_from(["key", "value", "stringValue", "arrayValue", "values", "parts", "role"]), inner, max_size=3)),
-    max_leaves=8)  # fmt: skip
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["key", "value", "stringValue", "arrayValue", "values", "parts", "role"]), inner, max_size=3
+        )
+    ),
+    max_leaves=8,
+)
 
 
 @given(st.dictionaries(st.sampled_from(["attributes", "events", "status", "startTimeUnixNano", "eventName", "body"]), values))
@@ -258,8 +330,11 @@ def test_no_span_raises_whatever_it_holds(item):
 
 TEXT = [{"role": "user", "parts": [{"type": "text", "content": "Why?"}]}]
 SAID = [{"role": "assistant", "parts": [{"type": "text", "content": "Because."}], "finish_reason": "stop"}]
-CALLED = [*TEXT, {"role": "assistant", "parts": [{"type": "tool_call", "id": "c1", "name": "look", "arguments": {"at": "it"}}]},
-    {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "content": "blue"}]}]  # fmt: skip
+CALLED = [
+    *TEXT,
+    {"role": "assistant", "parts": [{"type": "tool_call", "id": "c1", "name": "look", "arguments": {"at": "it"}}]},
+    {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "content": "blue"}]},
+]
 
 
 def pair(key, value):
@@ -285,25 +360,51 @@ def call_of(item):
     return json.loads(model_call_of(json.dumps(item), Reader(frozenset())))
 
 
-@pytest.mark.parametrize("item", [
-    span(json.dumps(TEXT), json.dumps(SAID)),
-    span(json.dumps(json.dumps(TEXT)), json.dumps(json.dumps(SAID))),
-    span(json.dumps("Why?"), json.dumps("Because.")),
-    span("Why?", "Because."),
-    span(TEXT, SAID),
-    span(json.dumps(TEXT), json.dumps(SAID), dict),
-    span(TEXT, SAID, dict),
-    span(TEXT, SAID, lambda told: {key: pair(key, value)["value"] for key, value in told.items()}),
-    span(*(json.dumps([{"role": role, "parts": [{"type": "text", "text": text}]}]) for role, text in (("user", "Why?"), ("assistant", "Because.")))),
-    span(*(json.dumps([{"role": role, "parts": [{"text": text}]}]) for role, text in (("user", "Why?"), ("assistant", "Because.")))),
-    span(*(json.dumps([{"role": role, "parts": [text]}]) for role, text in (("user", "Why?"), ("assistant", "Because.")))),
-    span(*(json.dumps([{"role": role, "parts": json.dumps([{"type": "text", "content": text}])}])
-           for role, text in (("user", "Why?"), ("assistant", "Because.")))),
-    span(*(json.dumps([{"role": role, "content": [{"type": "text", "content": text}]}])
-           for role, text in (("user", "Why?"), ("assistant", "Because.")))),
-    span(*(json.dumps({"messages": [{"role": role, "content": text}]}) for role, text in (("user", "Why?"), ("assistant", "Because.")))),
-    span(json.dumps(["Why?"]), json.dumps(["Because."])),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "item",
+    [
+        span(json.dumps(TEXT), json.dumps(SAID)),
+        span(json.dumps(json.dumps(TEXT)), json.dumps(json.dumps(SAID))),
+        span(json.dumps("Why?"), json.dumps("Because.")),
+        span("Why?", "Because."),
+        span(TEXT, SAID),
+        span(json.dumps(TEXT), json.dumps(SAID), dict),
+        span(TEXT, SAID, dict),
+        span(TEXT, SAID, lambda told: {key: pair(key, value)["value"] for key, value in told.items()}),
+        span(
+            *(
+                json.dumps([{"role": role, "parts": [{"type": "text", "text": text}]}])
+                for role, text in (("user", "Why?"), ("assistant", "Because."))
+            )
+        ),
+        span(
+            *(
+                json.dumps([{"role": role, "parts": [{"text": text}]}])
+                for role, text in (("user", "Why?"), ("assistant", "Because."))
+            )
+        ),
+        span(*(json.dumps([{"role": role, "parts": [text]}]) for role, text in (("user", "Why?"), ("assistant", "Because.")))),
+        span(
+            *(
+                json.dumps([{"role": role, "parts": json.dumps([{"type": "text", "content": text}])}])
+                for role, text in (("user", "Why?"), ("assistant", "Because."))
+            )
+        ),
+        span(
+            *(
+                json.dumps([{"role": role, "content": [{"type": "text", "content": text}]}])
+                for role, text in (("user", "Why?"), ("assistant", "Because."))
+            )
+        ),
+        span(
+            *(
+                json.dumps({"messages": [{"role": role, "content": text}]})
+                for role, text in (("user", "Why?"), ("assistant", "Because."))
+            )
+        ),
+        span(json.dumps(["Why?"]), json.dumps(["Because."])),
+    ],
+)
 def test_texts_are_read(item):
     call = call_of(item)
     assert call["kind"] == "call" and call["messages"] == [{"role": "user", "content": "Why?"}]

@@ -45,9 +45,13 @@ def small(monkeypatch):
     monkeypatch.setattr(log_reader, "RECORD_BYTES", 200)
 
 
-objects = st.lists(st.dictionaries(st.text(max_size=4), st.text(max_size=60) | st.lists(st.integers(), max_size=3) | st.none(),
-        min_size=1, max_size=3).filter(lambda value: len(json.dumps(value, ensure_ascii=False).encode()) < 190), min_size=1,
-    max_size=12)  # fmt: skip
+objects = st.lists(
+    st.dictionaries(
+        st.text(max_size=4), st.text(max_size=60) | st.lists(st.integers(), max_size=3) | st.none(), min_size=1, max_size=3
+    ).filter(lambda value: len(json.dumps(value, ensure_ascii=False).encode()) < 190),
+    min_size=1,
+    max_size=12,
+)
 
 
 @given(
@@ -57,11 +61,14 @@ objects = st.lists(st.dictionaries(st.text(max_size=4), st.text(max_size=60) | s
 def test_every_form_gives_the_same_records_in_pieces_of_any_size(values, size, form):
     texts = [json.dumps(value, ensure_ascii=False) for value in values]
     indented = [json.dumps(value, ensure_ascii=False, indent=1) for value in values]
-    content = {"lines": "\n".join(texts), "array": f"[{','.join(texts)}]",
-        "array of lines": "[\n" + ",\n".join(texts) + "\n]\n", "indented": "\n".join(indented),
+    content = {
+        "lines": "\n".join(texts),
+        "array": f"[{','.join(texts)}]",
+        "array of lines": "[\n" + ",\n".join(texts) + "\n]\n",
+        "indented": "\n".join(indented),
         "indented array": json.dumps(values, ensure_ascii=False, indent=2),
-        "arrays": "\n".join(
-            json.dumps(values[at : at + 2], ensure_ascii=False) for at in range(0, len(values), 2))}[form]  # fmt: skip
+        "arrays": "\n".join(json.dumps(values[at : at + 2], ensure_ascii=False) for at in range(0, len(values), 2)),
+    }[form]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log_reader, "HEAD_BYTES", 300)
         patch.setattr(log_reader, "CHUNK_BYTES", 50)
@@ -93,34 +100,37 @@ def test_an_element_that_is_too_long_is_passed_over_and_the_rest_is_read(small):
     assert records(content) == ([(1, '{"a":1}'), (3, '{"a":2}')], [(2, "line_too_long")])
 
 
-@pytest.mark.parametrize("content, rows, problems", [
-    (b'[{"a":1},{"a" 2},{"a":3}]', [1, 2, 3], []),  # SQL tells that the second is no JSON
-    (b'[{"a":1},{"a":2},{"a"', [1, 2], [(3, "malformed_json")]),  # it breaks off
-    (b'[{"a":1}] {"b":2}', [1, 2], []),  # more behind its end
-    (b'[{"a":1}] x', [1], [(2, "malformed_json")]),
-    (b'[{"a":1},{"a":2}]\n[{"a":3}]\n', [1, 2, 3], []),  # a page a line
-    (b'[{"a":1}][]\n[\n{"a":2}\n]', [1, 2], []),
-    (b'[]\n[{"a":1}]', [1], []),
-    (b"[]", [], []),
-    (b" [\n ]\n", [], []),
-    (b"[", [], [(0, "malformed_json")]),
-    ('{"a":"h\u00e9"}\n'.encode("latin-1") * 3, [], [(0, "invalid_utf8")]),
-    ('{"a":"h\u00e9"}\n'.encode("latin-1") + b'{"a":2}', [2], [(1, "invalid_utf8")]),
-    ('{"a":1}\n{"a":2}'.encode("utf-16"), [], [(0, "invalid_utf8")]),
-    ('[{"a":1}]'.encode("utf-16-be"), [], [(0, "invalid_utf8")]),
-    (b'[{"a":1},\xff,{"a":3}]', [1, 3], [(2, "invalid_utf8")]),
-    (b"[1,2,3]", [], [(0, "malformed_json")]),
-    (b'[1,2]\n{"a":1}\n', [1, 2], []),  # lines; SQL tells that the first is no object
-    (b'[broken\n{"a":1}\n', [1, 2], []),
-    (b'{"a":1\n{"a":2}\n', [1, 2], []),
-    (b'{\n"a":1\n}\n{\n"a":', [1], [(2, "malformed_json")]),
-    (b'\xef\xbb\xbf{"a":1}\n\n \r\n{"a":2}', [1, 4], []),
-    (b"", [], []),
-    (b"\n" * 500, [], []),
-    (b"\n" * 500 + b'{"a":1}', [501], []),
-    (b"\x00\xff\xfe" * 50, [], [(0, "invalid_utf8")]),
-    (b"plain words\n", [], [(0, "unknown_format")]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "content, rows, problems",
+    [
+        (b'[{"a":1},{"a" 2},{"a":3}]', [1, 2, 3], []),  # SQL tells that the second is no JSON
+        (b'[{"a":1},{"a":2},{"a"', [1, 2], [(3, "malformed_json")]),  # it breaks off
+        (b'[{"a":1}] {"b":2}', [1, 2], []),  # more behind its end
+        (b'[{"a":1}] x', [1], [(2, "malformed_json")]),
+        (b'[{"a":1},{"a":2}]\n[{"a":3}]\n', [1, 2, 3], []),  # a page a line
+        (b'[{"a":1}][]\n[\n{"a":2}\n]', [1, 2], []),
+        (b'[]\n[{"a":1}]', [1], []),
+        (b"[]", [], []),
+        (b" [\n ]\n", [], []),
+        (b"[", [], [(0, "malformed_json")]),
+        ('{"a":"h\u00e9"}\n'.encode("latin-1") * 3, [], [(0, "invalid_utf8")]),
+        ('{"a":"h\u00e9"}\n'.encode("latin-1") + b'{"a":2}', [2], [(1, "invalid_utf8")]),
+        ('{"a":1}\n{"a":2}'.encode("utf-16"), [], [(0, "invalid_utf8")]),
+        ('[{"a":1}]'.encode("utf-16-be"), [], [(0, "invalid_utf8")]),
+        (b'[{"a":1},\xff,{"a":3}]', [1, 3], [(2, "invalid_utf8")]),
+        (b"[1,2,3]", [], [(0, "malformed_json")]),
+        (b'[1,2]\n{"a":1}\n', [1, 2], []),  # lines; SQL tells that the first is no object
+        (b'[broken\n{"a":1}\n', [1, 2], []),
+        (b'{"a":1\n{"a":2}\n', [1, 2], []),
+        (b'{\n"a":1\n}\n{\n"a":', [1], [(2, "malformed_json")]),
+        (b'\xef\xbb\xbf{"a":1}\n\n \r\n{"a":2}', [1, 4], []),
+        (b"", [], []),
+        (b"\n" * 500, [], []),
+        (b"\n" * 500 + b'{"a":1}', [501], []),
+        (b"\x00\xff\xfe" * 50, [], [(0, "invalid_utf8")]),
+        (b"plain words\n", [], [(0, "unknown_format")]),
+    ],
+)
 @pytest.mark.parametrize("size", [3, 10_000])
 def test_odd_content(content, rows, problems, size):
     found, wrong = records(content, size)
@@ -187,11 +197,17 @@ FURTHER = ["2026-06-01T12:00:00Z ", "[2026-06-01 12:00:00] ", "INFO:root:", "Jun
 
 @pytest.mark.parametrize("prefix", thorough_except(PREFIXES, [*PREFIXES, *FURTHER]))
 def test_records_behind_a_prefix_are_read_and_other_lines_counted(tmp_path, prefix):
-    lines = [f"{prefix}Listening on :8000", *(prefix + json.dumps(_logged(number)) for number in range(3)),
-        prefix + json.dumps(_logged(4))[:60]]  # fmt: skip
+    lines = [
+        f"{prefix}Listening on :8000",
+        *(prefix + json.dumps(_logged(number)) for number in range(3)),
+        prefix + json.dumps(_logged(4))[:60],
+    ]
     rows, bad, _, report = read(tmp_path, "\n".join(lines).encode(), name="2026-06-01.log")
     assert [row["request_id"] for row in rows] == ["req_0", "req_1", "req_2"] and [row["source_row"] for row in rows] == [
-        2, 3, 4]  # fmt: skip
+        2,
+        3,
+        4,
+    ]
     assert report.total.skipped == 1 and [row["error_code"] for row in bad] == ["malformed_json"]
     dated = prefix.startswith(("2026", "[2026"))
     assert {row["ts"] for row in rows} == {NOON if dated else NOON.replace(hour=0)}
@@ -199,9 +215,12 @@ def test_records_behind_a_prefix_are_read_and_other_lines_counted(tmp_path, pref
 
 def test_pieces_of_a_line_are_joined(tmp_path):
     text = json.dumps(_logged(0))
-    lines = [f"2026-06-01T12:00:00.1Z stdout P {text[:40]}", "2026-06-01T12:00:00.1Z stderr F warning",
+    lines = [
+        f"2026-06-01T12:00:00.1Z stdout P {text[:40]}",
+        "2026-06-01T12:00:00.1Z stderr F warning",
         f"2026-06-01T12:00:00.2Z stdout P {text[40:90]}",
-        f"2026-06-01T12:00:00.3Z stdout F {text[90:]}"]  # fmt: skip
+        f"2026-06-01T12:00:00.3Z stdout F {text[90:]}",
+    ]
     [row], bad, _, report = read(tmp_path, "\n".join(lines).encode(), name="pod.log")
     assert not bad and (row["request_id"], row["source_row"]) == ("req_0", 1) and report.total.skipped == 1
 
@@ -252,7 +271,11 @@ def test_requests_and_responses_of_several_versions(tmp_path):
     assert said(found["cmpl-c52d"]["messages"]) == [("user", "How to make pizza")] and found["cmpl-c52d"]["params"]["templated"]
     assert found[name(8)]["completion"]["content"] == " hello" and str(found[name(8)]["ts"]).startswith("2026-06-01 10:00:10")
     assert {row["source_row"]: row["error_code"] for row in bad} == {
-        14: "missing_field", 16: "missing_field", 17: "unpaired", 18: "truncated_log"}  # fmt: skip
+        14: "missing_field",
+        16: "missing_field",
+        17: "unpaired",
+        18: "truncated_log",
+    }
     assert "VLLM_LOGGING_LEVEL=DEBUG" in bad[0]["message"] and "--enable-log-outputs" in bad[2]["message"]
     assert decided(tmp_path) == {"vllm_chatter": 6, "vllm_delta": 1, "vllm_params": 1}
     assert (report.total.rows, report.total.quarantined, report.total.skipped, report.total.read) == (4, 4, 8, 16)
@@ -271,11 +294,14 @@ def test_a_rotated_log_is_joined_whichever_part_arrives_first(tmp_path):
     assert len(rows) == 4 and {row["request_id"] for row in rows} == {name(1), name(2), "cmpl-c52d", name(8)}
 
 
-@pytest.mark.parametrize("prompts", [
-    [chatml("a question that is longer than the limit")[:40], chatml("b")],  # its template is not closed
-    [f"{n}: an untemplated text that is much longer than the limit of the log, which is here"[:64] for n in range(4)]
-    + ["short"],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "prompts",
+    [
+        [chatml("a question that is longer than the limit")[:40], chatml("b")],  # its template is not closed
+        [f"{n}: an untemplated text that is much longer than the limit of the log, which is here"[:64] for n in range(4)]
+        + ["short"],
+    ],
+)
 def test_cut_prompts_are_quarantined_and_the_others_stay(tmp_path, prompts):
     lines = [line for n, prompt in enumerate(prompts) for line in (request(n, prompt), response(n, f"answer {n}"))]
     rows, bad, _, _ = read(tmp_path, "\n".join(lines).encode(), name="server.log")
@@ -284,9 +310,16 @@ def test_cut_prompts_are_quarantined_and_the_others_stay(tmp_path, prompts):
 
 
 def test_answers_of_the_length_of_a_cut_prompt_and_prompts_as_long_as_their_token_ids_are_cut(tmp_path):
-    lines = [request(0, chatml("much longer than the limit")[:32]), response(0, "a"), request(1, chatml("b")),
-        response(1, "c" * 32), request(2, chatml("d")), response(2, "e" * 31), request(3, "x" * 40, list(range(40))),
-        response(3, "f")]  # fmt: skip
+    lines = [
+        request(0, chatml("much longer than the limit")[:32]),
+        response(0, "a"),
+        request(1, chatml("b")),
+        response(1, "c" * 32),
+        request(2, chatml("d")),
+        response(2, "e" * 31),
+        request(3, "x" * 40, list(range(40))),
+        response(3, "f"),
+    ]
     rows, bad, _, _ = read(tmp_path, "\n".join(lines).encode(), name="server.log")
     assert [row["request_id"] for row in rows] == [name(2)] and len(bad) == 3
 
@@ -305,8 +338,9 @@ def test_several_answers_to_a_request_are_choices_and_the_year_is_the_objects(tm
 
 
 def test_a_line_that_is_not_utf_8_costs_only_itself():
-    content = "\n".join([request(1, "a"), response(1, "Muller").replace("Mu", "M\udcfc"), request(2, "b")]).encode("utf-8",
-            "surrogateescape")  # fmt: skip
+    content = "\n".join([request(1, "a"), response(1, "Muller").replace("Mu", "M\udcfc"), request(2, "b")]).encode(
+        "utf-8", "surrogateescape"
+    )
     problem, found = list(read_object(io.BytesIO(content), "a.log", plain_text=False))
     assert (problem.row, problem.error_code, found.rows.to_pylist()) == (2, "invalid_utf8", [1, 3])
 

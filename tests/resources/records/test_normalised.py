@@ -26,14 +26,24 @@ FIXTURES = Path(__file__).resolve().parents[2] / "fixtures/formats"
 
 def chunk(identity="c1", delta=None, finish=None, index=0, **changes):
     choice = {"index": index, "delta": delta or {}, "finish_reason": finish}
-    return {"id": identity, "object": "chat.completion.chunk", "created": 1780300000, "model": "m-1", "choices": [choice],
-        **changes}  # fmt: skip
+    return {
+        "id": identity,
+        "object": "chat.completion.chunk",
+        "created": 1780300000,
+        "model": "m-1",
+        "choices": [choice],
+        **changes,
+    }
 
 
 def stream(identity="c1", words=("Hel", "lo"), **end):
-    return [chunk(identity, {"role": "assistant", "content": ""}),
-        *[chunk(identity, {"content": word}) for word in words], chunk(identity, finish="stop"),
-        chunk(identity, choices=[], usage={"prompt_tokens": 3, "completion_tokens": 2}), *([end] if end else [])]  # fmt: skip
+    return [
+        chunk(identity, {"role": "assistant", "content": ""}),
+        *[chunk(identity, {"content": word}) for word in words],
+        chunk(identity, finish="stop"),
+        chunk(identity, choices=[], usage={"prompt_tokens": 3, "completion_tokens": 2}),
+        *([end] if end else []),
+    ]
 
 
 def events(chunks, done=True):
@@ -54,21 +64,26 @@ def test_a_pair_with_a_streamed_response_is_the_pair_with_its_answer(tmp_path, w
 
 def test_streamed_tool_calls_thoughts_token_ids_and_choices(tmp_path):
     call = {"index": 0, "id": "t", "type": "function", "function": {"name": "f", "arguments": ""}}
-    pieces = [chunk(delta={"role": "assistant", "reasoning_content": "Let me "}, prompt_token_ids=[1, 2]),
+    pieces = [
+        chunk(delta={"role": "assistant", "reasoning_content": "Let me "}, prompt_token_ids=[1, 2]),
         chunk(delta={"reasoning_content": "see."}),
-        chunk(delta={"content": "other"}, index=1, finish="length"), chunk(delta={"tool_calls": [call]}),
+        chunk(delta={"content": "other"}, index=1, finish="length"),
+        chunk(delta={"tool_calls": [call]}),
         chunk(delta={"tool_calls": [{"index": 1, "id": "u", "function": {"name": "g", "arguments": "{}"}}]}),
         chunk(delta={"tool_calls": [{"index": 0, "function": {"arguments": '{"x":'}}]}),
         chunk(delta={"tool_calls": [{"index": 0, "function": {"arguments": " 1}"}}]}),
-        chunk(finish="tool_calls")]  # fmt: skip
+        chunk(finish="tool_calls"),
+    ]
     for number, piece in enumerate(pieces):
         if piece["choices"][0]["index"] == 0:
             piece["choices"][0]["token_ids"] = [number]
     rows, bad, _, report = read(tmp_path, [pair(response=pieces)])
     assert not bad and report.total.read == 2 and [row["finish_reason"] for row in rows] == ["tool_calls", "length"]
     called, other = completions(rows)
-    assert [each["function"] for each in called["tool_calls"]] == [{"name": "f", "arguments": '{"x": 1}'},
-            {"name": "g", "arguments": "{}"}]  # fmt: skip
+    assert [each["function"] for each in called["tool_calls"]] == [
+        {"name": "f", "arguments": '{"x": 1}'},
+        {"name": "g", "arguments": "{}"},
+    ]
     assert [each["id"] for each in called["tool_calls"]] == ["t", "u"] and called["content"] is None
     assert rows[0]["reasoning"] == "Let me see." and "reasoning" not in rows[0]["completion"]
     assert rows[0]["completion_token_ids"] == [0, 1, 3, 4, 5, 6, 7] and rows[0]["prompt_token_ids"] == [1, 2]
@@ -128,12 +143,14 @@ PICTURE = bytes(range(256)) * 40
 
 def test_inline_media_become_references_and_urls_stay(tmp_path):
     encoded = base64.b64encode(PICTURE).decode()
-    parts = [{"type": "text", "text": "what is this? data:image/png;base64,AAAA"},
-            {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{encoded}", "detail": "low"}},
-            {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
-            {"type": "input_audio", "input_audio": {"data": encoded, "format": "wav"}},
-            {"type": "file", "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{encoded}"}},
-            {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": encoded}}]  # fmt: skip
+    parts = [
+        {"type": "text", "text": "what is this? data:image/png;base64,AAAA"},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{encoded}", "detail": "low"}},
+        {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
+        {"type": "input_audio", "input_audio": {"data": encoded, "format": "wav"}},
+        {"type": "file", "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{encoded}"}},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": encoded}},
+    ]
     record = pair(request={"messages": [{"role": "user", "content": parts}]})
     (row,), bad, _, _ = read(tmp_path, [record])
     found = json.loads(row["messages"])[0]["content"]
@@ -148,30 +165,50 @@ def test_inline_media_become_references_and_urls_stay(tmp_path):
 def test_inline_media_inside_json_texts_become_references(tmp_path):
     encoded = base64.b64encode(PICTURE).decode()
     digest = f"sha256:{hashlib.sha256(PICTURE).hexdigest()}"
-    asked = [{"role": "user",
-            "content": [{"type": "text", "text": "hé"},
+    asked = [
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "hé"},
                 {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{encoded}"}},
-                {"type": "input_audio", "input_audio": {"data": encoded, "format": "wav"}}]}]  # fmt: skip
+                {"type": "input_audio", "input_audio": {"data": encoded, "format": "wav"}},
+            ],
+        }
+    ]
     parts = [{"role": "user", "parts": [{"type": "blob", "modality": "image", "mime_type": "image/png", "content": encoded}]}]
     said = [{"role": "assistant", "parts": [{"type": "text", "content": "yes"}]}]
 
     def span(name, asked):
         attributes = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": asked, "gen_ai.output.messages": said}
         return {
-            "traceId": "t", "spanId": name, "startTimeUnixNano": "1780300000000000000",
-            "attributes": [{"key": key, "value": {"stringValue": value if isinstance(value, str) else json.dumps(value)}} for key, value in attributes.items()],
-        }  # fmt: skip
+            "traceId": "t",
+            "spanId": name,
+            "startTimeUnixNano": "1780300000000000000",
+            "attributes": [
+                {"key": key, "value": {"stringValue": value if isinstance(value, str) else json.dumps(value)}}
+                for key, value in attributes.items()
+            ],
+        }
 
-    observation = {"id": "g", "trace_id": "t", "type": "GENERATION", "start_time": "2026-06-01 10:00:00",
-        "input": json.dumps(asked), "output": "a"}  # fmt: skip
+    observation = {
+        "id": "g",
+        "trace_id": "t",
+        "type": "GENERATION",
+        "start_time": "2026-06-01 10:00:00",
+        "input": json.dumps(asked),
+        "output": "a",
+    }
     found = json.dumps({"screen": f"data:image/png;base64,{encoded}", "n": [1]}, indent=1)
     tool = {"role": "tool", "tool_call_id": "c", "content": found}
     prose = f"[see data:image/png;base64,{encoded[:80]}"
-    rows, bad, _, _ = read(tmp_path, [
-        {"resourceSpans": [{"scopeSpans": [{"spans": [span("a", parts), span("b", asked)]}]}]},
-        observation,
-        pair(request={"messages": [tool, {"role": "user", "content": prose}]}),
-    ])  # fmt: skip
+    rows, bad, _, _ = read(
+        tmp_path,
+        [
+            {"resourceSpans": [{"scopeSpans": [{"spans": [span("a", parts), span("b", asked)]}]}]},
+            observation,
+            pair(request={"messages": [tool, {"role": "user", "content": prose}]}),
+        ],
+    )
     spans, langfuse, ours = rows[:2], rows[2], rows[3]
     assert not bad and len(rows) == 4 and encoded[:100] not in str(rows)
     image = {"type": "image_url", "image_url": {"url": f"{digest};image/png;{len(PICTURE)}"}}
@@ -199,22 +236,28 @@ def test_law_what_is_no_media_stays(value):
 
 def test_thoughts_are_kept_apart(tmp_path):
     cases = [
-        ({"content": "4", "reasoning_content": "2 + 2"}, "4", "2 + 2"), ({"content": "4", "reasoning": "two"}, "4", "two"),
-        ({"content": "<think>\nhm\n</think>\n\n4"}, "4", "hm"), ({"content": "<think>\n\n</think>\n\n4"}, "4", None),
-        ({"content": "say <think>x</think>"}, "say <think>x</think>", None), ({"content": "<think>cut"}, "<think>cut", None),
-        ({"content": "A metal.\n</think>\n\nTin."}, "Tin.", "A metal."), ({"content": "[THINK]hm[/THINK]Tin."}, "Tin.", "hm"),
-        ({"content": "<thought>hm</thought>\nTin."}, "Tin.", "hm"), ({"content": "◁think▷hm◁/think▷Tin."}, "Tin.", "hm"),
+        ({"content": "4", "reasoning_content": "2 + 2"}, "4", "2 + 2"),
+        ({"content": "4", "reasoning": "two"}, "4", "two"),
+        ({"content": "<think>\nhm\n</think>\n\n4"}, "4", "hm"),
+        ({"content": "<think>\n\n</think>\n\n4"}, "4", None),
+        ({"content": "say <think>x</think>"}, "say <think>x</think>", None),
+        ({"content": "<think>cut"}, "<think>cut", None),
+        ({"content": "A metal.\n</think>\n\nTin."}, "Tin.", "A metal."),
+        ({"content": "[THINK]hm[/THINK]Tin."}, "Tin.", "hm"),
+        ({"content": "<thought>hm</thought>\nTin."}, "Tin.", "hm"),
+        ({"content": "◁think▷hm◁/think▷Tin."}, "Tin.", "hm"),
         ({"content": "It ends with `</think>`\n\nso"}, "It ends with `</think>`\n\nso", None),
         ({"content": "It ends with </think> and\nso"}, "It ends with </think> and\nso", None),
         ({"content": "a <think> tag\n</think>\nso"}, "a <think> tag\n</think>\nso", None),
         ({"content": 'a "reasoning" word'}, 'a "reasoning" word', None),
-    ]  # fmt: skip
+    ]
     records = numbered([pair() for _ in cases])
     for record, (message, _, _) in zip(records, cases, strict=True):
         record["response"]["choices"] = [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", **message}}]
     rows, bad, _, _ = read(tmp_path, records)
-    assert not bad and [json.loads(row["completion"]) for row in rows] == [{"role": "assistant", "content": content} for _,
-            content, _ in cases]  # fmt: skip
+    assert not bad and [json.loads(row["completion"]) for row in rows] == [
+        {"role": "assistant", "content": content} for _, content, _ in cases
+    ]
     assert [row["reasoning"] for row in rows] == [thought for *_, thought in cases]
 
 
@@ -244,9 +287,16 @@ MIXED = (
 def test_parquet_gives_the_same_rows_as_json_lines(tmp_path, name, as_text):
     records = [json.loads(line) for line in (FIXTURES / name).read_text().splitlines()]
     if as_text or name in MIXED:
-        records = [{key: value if isinstance(value, str | int | float | None) or key in ("token_ids", "input_ids", "labels",
-                    "attention_mask", "loss_mask") else json.dumps(value) for key,
-                value in record.items()} for record in records]  # fmt: skip
+        records = [
+            {
+                key: value
+                if isinstance(value, str | int | float | None)
+                or key in ("token_ids", "input_ids", "labels", "attention_mask", "loss_mask")
+                else json.dumps(value)
+                for key, value in record.items()
+            }
+            for record in records
+        ]
     own = next(form for form in sorted(FORMATS, key=len, reverse=True) if name.startswith(form))
     found = {}
     for place, content in (("lines", (FIXTURES / name).read_bytes()), ("parquet", as_parquet(records))):
@@ -275,8 +325,9 @@ def test_parquet_of_a_log_and_a_damaged_one(tmp_path):
 
 
 def test_parquet_is_read_in_batches_of_bounded_size(monkeypatch):
-    content = as_parquet([{"text": f"{number} {'x' * 1000}"} for number in range(2000)], compression="none",
-            use_dictionary=False)  # fmt: skip
+    content = as_parquet(
+        [{"text": f"{number} {'x' * 1000}"} for number in range(2000)], compression="none", use_dictionary=False
+    )
     monkeypatch.setattr(parquet_reader, "BATCH_BYTES", 100_000)
     parts = list(read_parquet(io.BytesIO(content)))
     assert len(parts) > 10 and sum(len(part.raw) for part in parts) == 2000
@@ -301,9 +352,12 @@ def test_a_text_file_is_text_only_where_the_recipe_says_so(tmp_path):
     (tmp_path / "b").mkdir()
     rows, (bad,), _, _ = read(tmp_path / "b", prose, name="page.md")
     assert not rows and bad["error_code"] == "unknown_format"
-    cases = [(b'{"text": "broken', "broken.jsonl", "malformed_json"), (b"\xff\x80\x00", "a.txt", "invalid_utf8"),
+    cases = [
+        (b'{"text": "broken', "broken.jsonl", "malformed_json"),
+        (b"\xff\x80\x00", "a.txt", "invalid_utf8"),
         ("hé".encode("utf-16")[:-1], "b.txt", "damaged_file"),
-        (gzip.compress(prose)[:-9], "a.txt.gz", "damaged_file")]  # fmt: skip
+        (gzip.compress(prose)[:-9], "a.txt.gz", "damaged_file"),
+    ]
     for number, (content, name, code) in enumerate(cases):
         (tmp_path / f"c{number}").mkdir()
         rows, (bad,), _, _ = read(tmp_path / f"c{number}", content, name=name, format="text")
@@ -315,8 +369,10 @@ def test_a_text_file_is_text_only_where_the_recipe_says_so(tmp_path):
 
 def test_texts_of_people_that_are_json_stay_texts_in_parquet(tmp_path):
     said = '{"b": [1,\n 2]}'
-    examples = [{"instruction": "Sort", "input": said, "response": said},
-            {"instruction": "Sort", "context": said, "response": "[]"}]  # fmt: skip
+    examples = [
+        {"instruction": "Sort", "input": said, "response": said},
+        {"instruction": "Sort", "context": said, "response": "[]"},
+    ]
     rows, bad, _, _ = read(tmp_path, as_parquet(examples), name="a.parquet")
     assert not bad and [json.loads(row["completion"])["content"] for row in rows] == [said, "[]"]
     assert all(json.loads(row["messages"])[0]["content"] == f"Sort\n\n{said}" for row in rows)
@@ -325,8 +381,14 @@ def test_texts_of_people_that_are_json_stay_texts_in_parquet(tmp_path):
     assert not bad and json.loads(row["completion"])["content"] == json.loads(row["messages"])[0]["content"] == said
     (tmp_path / "c").mkdir()
     talk = [{"role": "user", "content": said}, {"role": "assistant", "content": said}]
-    observation = {"id": "g", "trace_id": "t", "type": "GENERATION", "start_time": "2026-06-01 10:00:00",
-        "input": json.dumps(talk[:1]), "output": json.dumps(talk[1])}  # fmt: skip
+    observation = {
+        "id": "g",
+        "trace_id": "t",
+        "type": "GENERATION",
+        "start_time": "2026-06-01 10:00:00",
+        "input": json.dumps(talk[:1]),
+        "output": json.dumps(talk[1]),
+    }
     (row,), bad, _, _ = read(tmp_path / "c", as_parquet([observation]), name="a.parquet")
     assert not bad and json.loads(row["messages"]) == talk[:1] and json.loads(row["completion"]) == talk[1]
 
@@ -364,13 +426,21 @@ def test_calls_in_a_row_are_one_turn_and_results_answer_them_in_order(tmp_path, 
     called, last = json.loads(rows[0]["completion"]), json.loads(rows[1]["messages"])
     assert [json.loads(call["function"]["arguments"])["city"] for call in called["tool_calls"]] == ["Oslo", "Rome"]
     assert rows[0]["finish_reason"] == "tool_calls" and json.loads(rows[1]["completion"])["content"] == "9 and 24."
-    assert [(message["tool_call_id"], message["content"]) for message in last[2:]] == [(call["id"], said) for call,
-            said in zip(called["tool_calls"], ["9 C", "24 C"], strict=True)]  # fmt: skip
+    assert [(message["tool_call_id"], message["content"]) for message in last[2:]] == [
+        (call["id"], said) for call, said in zip(called["tool_calls"], ["9 C", "24 C"], strict=True)
+    ]
 
 
 def test_a_second_round_of_calls_has_ids_of_its_own_and_a_text_before_a_call_is_in_its_turn(tmp_path):
-    turns = [ASKED, _turn("gpt", "I look."), _turn("function_call", _call("Oslo")), RESULTS[0],
-        _turn("function_call", _call("Rome")), RESULTS[1], SAID]  # fmt: skip
+    turns = [
+        ASKED,
+        _turn("gpt", "I look."),
+        _turn("function_call", _call("Oslo")),
+        RESULTS[0],
+        _turn("function_call", _call("Rome")),
+        RESULTS[1],
+        SAID,
+    ]
     rows, bad, _, _ = read(tmp_path, [{"conversations": turns}])
     told = json.loads(rows[2]["messages"])
     assert not bad and [message["role"] for message in told] == ["user", "assistant", "tool", "assistant", "tool"]
@@ -378,11 +448,14 @@ def test_a_second_round_of_calls_has_ids_of_its_own_and_a_text_before_a_call_is_
     assert told[3]["tool_calls"][0]["id"] == told[4]["tool_call_id"] == "call_2"
 
 
-@pytest.mark.parametrize("turns", [
-    [_turn("function_call", "look for Oslo"), ASKED, SAID],
-    [ASKED, _turn("function_call", [_call("Oslo"), 5]), SAID],
-    [ASKED, _turn("function_call", _call("Oslo")), _turn("function_call", "{"), SAID],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "turns",
+    [
+        [_turn("function_call", "look for Oslo"), ASKED, SAID],
+        [ASKED, _turn("function_call", [_call("Oslo"), 5]), SAID],
+        [ASKED, _turn("function_call", _call("Oslo")), _turn("function_call", "{"), SAID],
+    ],
+)
 def test_a_call_without_a_name_is_no_call(tmp_path, turns):
     rows, [bad], _, _ = read(tmp_path, [{"conversations": turns}])
     assert not rows and "function_call that is no JSON with a name" in bad["message"]

@@ -21,16 +21,29 @@ KILLS_APART = 4
 
 
 def request(custom_id, text):
-    return {"custom_id": custom_id, "method": "POST", "url": "/v1/chat/completions",
-        "body": {"model": "m", "messages": [{"role": "user", "content": text}], "temperature": 0.1}}  # fmt: skip
+    return {
+        "custom_id": custom_id,
+        "method": "POST",
+        "url": "/v1/chat/completions",
+        "body": {"model": "m", "messages": [{"role": "user", "content": text}], "temperature": 0.1},
+    }
 
 
 def response(custom_id, text, name="b"):
-    body = {"id": f"chatcmpl-{name}-{custom_id}", "object": "chat.completion", "created": 1780300000, "model": "m-1",
+    body = {
+        "id": f"chatcmpl-{name}-{custom_id}",
+        "object": "chat.completion",
+        "created": 1780300000,
+        "model": "m-1",
         "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}],
-        "usage": {"prompt_tokens": 3, "completion_tokens": 2}}  # fmt: skip
-    return {"id": f"batch_req_{name}_{custom_id}", "custom_id": custom_id, "error": None,
-        "response": {"status_code": 200, "request_id": f"req_{name}_{custom_id}", "body": body}}  # fmt: skip
+        "usage": {"prompt_tokens": 3, "completion_tokens": 2},
+    }
+    return {
+        "id": f"batch_req_{name}_{custom_id}",
+        "custom_id": custom_id,
+        "error": None,
+        "response": {"status_code": 200, "request_id": f"req_{name}_{custom_id}", "body": body},
+    }
 
 
 FAILED = {"id": "batch_req_3", "custom_id": "c", "response": None,
@@ -42,12 +55,20 @@ REFUSED = {
 }  # fmt: skip
 
 FILES = {
-    "day1/b1_input.jsonl": [request("a", "one"), request("b", "two"), request("c", "three"), request("d", "four"), request("late", "five")],
+    "day1/b1_input.jsonl": [
+        request("a", "one"),
+        request("b", "two"),
+        request("c", "three"),
+        request("d", "four"),
+        request("late", "five"),
+    ],
     "day1/b1_output.jsonl": [response("b", "2"), response("a", "1"), response("stranger", "?")],
-    "day1/b1_errors.jsonl": [FAILED, REFUSED], "day1/b2_input.jsonl": [request("a", "other")],
-    "day1/b2_output.jsonl": [response("a", "other answer", "b2")], "day2/input/x.jsonl": [request("a", "third")],
+    "day1/b1_errors.jsonl": [FAILED, REFUSED],
+    "day1/b2_input.jsonl": [request("a", "other")],
+    "day1/b2_output.jsonl": [response("a", "other answer", "b2")],
+    "day2/input/x.jsonl": [request("a", "third")],
     "day2/output/x.jsonl": [response("a", "third answer", "b3")],
-}  # fmt: skip
+}
 ORDERS = list(itertools.permutations(sorted(FILES)))[::840]
 
 
@@ -80,11 +101,14 @@ def test_requests_and_responses_become_pairs(tmp_path):
         place: (json.loads(row["messages"])[0]["content"], row["completion"] and json.loads(row["completion"])["content"])
         for place, row in rows.items()
     }
-    assert told == {("day1/b1_output.jsonl", 1): ("two", "2"), ("day1/b1_output.jsonl", 2): ("one", "1"),
+    assert told == {
+        ("day1/b1_output.jsonl", 1): ("two", "2"),
+        ("day1/b1_output.jsonl", 2): ("one", "1"),
         ("day1/b1_errors.jsonl", 1): ("three", None),
         ("day1/b1_errors.jsonl", 2): ("four", None),
         ("day1/b2_output.jsonl", 1): ("other", "other answer"),
-        ("day2/output/x.jsonl", 1): ("third", "third answer")}  # fmt: skip
+        ("day2/output/x.jsonl", 1): ("third", "third answer"),
+    }
     assert rows["day1/b1_errors.jsonl", 2]["error"] == "too long" and rows["day1/b1_errors.jsonl", 1]["status"] == "failure"
     row = rows["day1/b1_output.jsonl", 2]
     assert row["params"] == '{"temperature":0.1}' and row["prompt_tokens"] == 3 and str(row["dt"]) == "2026-06-01"

@@ -40,9 +40,12 @@ def test_records_of_other_formats_are_not_taken():
         path for path in FIXTURES.iterdir() if path.stem.removesuffix("_completions") not in NAMES and path.suffix == ".jsonl"
     ]
     records = [(path.stem, record) for path in others for record in jsonl(path.name)]
-    records += [("pairs", pair()), ("litellm", litellm()),
+    records += [
+        ("pairs", pair()),
+        ("litellm", litellm()),
         ("failed", pair(response={"error": {"message": "x"}})),
-        ("parts", pair(request={"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]}))]  # fmt: skip
+        ("parts", pair(request={"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]})),
+    ]
     assert len(records) > 40
     for stem, record in records:
         assert not [name for name in NAMES if FORMATS[name].recognises(record)], (stem, sorted(record))
@@ -73,21 +76,28 @@ def test_anthropic_tools_thoughts_and_results(tmp_path):
     first, second = found["msg_01"], found["msg_02"]
     assert said(first["messages"])[0] == ("system", "Be brief.") and first["reasoning"] == "Two places: two calls."
     assert first["completion"]["content"] == "I'll check the current weather in both cities."
-    assert arguments(first["completion"]) == [("toolu_01A", "get_weather", {"location": "San Francisco, CA"}),
-            ("toolu_01B", "get_weather", {"location": "New York, NY"})]  # fmt: skip
+    assert arguments(first["completion"]) == [
+        ("toolu_01A", "get_weather", {"location": "San Francisco, CA"}),
+        ("toolu_01B", "get_weather", {"location": "New York, NY"}),
+    ]
     assert "reasoning_content" not in first["completion"] and first["finish_reason"] == "tool_calls"
     assert tokens(first) == [17, 7, 5, 3] and first["latency_ms"] == 812.5 and first["workload_name"] == "w"
     assert [tool["function"]["name"] for tool in first["tools"]] == ["get_weather"]
     assert first["tools"][0]["function"]["parameters"]["required"] == ["location"]
-    assert first["params"] == {"max_tokens": 1024,
-        "thinking": {"type": "enabled", "budget_tokens": 1024}, "tool_choice": "auto",
-        "left_out": ["web_search_20250305"]}  # fmt: skip
+    assert first["params"] == {
+        "max_tokens": 1024,
+        "thinking": {"type": "enabled", "budget_tokens": 1024},
+        "tool_choice": "auto",
+        "left_out": ["web_search_20250305"],
+    }
     assert first["session_id"] == "550e8400-e29b-41d4-a716-446655440000" and first["user_hash"] and "abc123" not in str(first)
     assert [message["role"] for message in second["messages"]] == ["system", "user", "assistant", "tool", "tool", "user"]
     assert second["messages"][2]["reasoning_content"] == first["reasoning"]
     assert {**second["messages"][2], "reasoning_content": None} == {**first["completion"], "reasoning_content": None}
-    assert [(each["tool_call_id"], each["content"]) for each in second["messages"][3:5]] == [("toolu_01A", "15 degrees"),
-            ("toolu_01B", "20 degrees")]  # fmt: skip
+    assert [(each["tool_call_id"], each["content"]) for each in second["messages"][3:5]] == [
+        ("toolu_01A", "15 degrees"),
+        ("toolu_01B", "20 degrees"),
+    ]
     assert second["completion"]["content"] == "New York: 20 degrees." and second["finish_reason"] == "stop"
 
 
@@ -120,7 +130,11 @@ def test_anthropic_media_prefill_remote_tools_refusals_and_errors(tmp_path):
     searched = found["msg_08"]
     assert searched["completion"] == {"role": "assistant", "content": "None today."} and searched["tools"] is None
     assert searched["params"]["left_out"] == [
-        "redacted_thinking", "server_tool_use", "web_search_tool_result", "web_search_20250305"]  # fmt: skip
+        "redacted_thinking",
+        "server_tool_use",
+        "web_search_tool_result",
+        "web_search_20250305",
+    ]
     assert (found["msg_09"]["finish_reason"], found["msg_09"]["completion"]["content"]) == ("content_filter", "")
     failed = found["req_011CSHoEeqs5C35K2UUqR7Fy"]
     assert (failed["status"], failed["error"], failed["completion"]) == ("failure", "Overloaded", None)
@@ -134,10 +148,22 @@ def test_anthropic_media_prefill_remote_tools_refusals_and_errors(tmp_path):
 
 def test_a_claude_code_user_is_not_the_session(tmp_path):
     record = jsonl("anthropic.jsonl")[0]
-    records = [{**record, "request": {**record["request"], "metadata": {"user_id": user}},
-            "response": {**record["response"], "id": f"m{place}"}} for place,
-        user in enumerate(("user_abc123_account__session_1", "user_abc123_account__session_2", "someone",
-                json.dumps({"device_id": "d", "account_uuid": "", "session_id": "s"}), '{"a": 1}'))]  # fmt: skip
+    records = [
+        {
+            **record,
+            "request": {**record["request"], "metadata": {"user_id": user}},
+            "response": {**record["response"], "id": f"m{place}"},
+        }
+        for place, user in enumerate(
+            (
+                "user_abc123_account__session_1",
+                "user_abc123_account__session_2",
+                "someone",
+                json.dumps({"device_id": "d", "account_uuid": "", "session_id": "s"}),
+                '{"a": 1}',
+            )
+        )
+    ]
     hashes = [(row["session_id"], row["user_hash"]) for row in read(tmp_path, records)[0]]
     assert [session for session, _ in hashes] == ["1", "2", None, "s", None]
     assert hashes[0][1] == hashes[1][1] and len({user for _, user in hashes}) == 4
@@ -146,8 +172,11 @@ def test_a_claude_code_user_is_not_the_session(tmp_path):
 def test_anthropic_batches_are_pairs(tmp_path):
     rows, bad, _, report = fixture(tmp_path, "anthropic_batch.jsonl")
     told = {(row["messages"][-1]["content"], row["completion"] and row["completion"]["content"], row["error"]) for row in rows}
-    assert told == {("Hi again, friend", "Hello again! It's nice to see you.", None),
-        ("Hello, world", None, "max_tokens: required"), ("late", None, "expired")}  # fmt: skip
+    assert told == {
+        ("Hi again, friend", "Hello again! It's nice to see you.", None),
+        ("Hello, world", None, "max_tokens: required"),
+        ("late", None, "expired"),
+    }
     assert not bad and report.total.read == 3 and {row["source_format"] for row in rows} == {"anthropic"}
     assert {row["source_row"] for row in rows} == {4, 5, 6}
     (tmp_path / "alone").mkdir()
@@ -162,13 +191,24 @@ def test_gemini_tools_thoughts_and_results(tmp_path):
     assert said(first["messages"]) == [("system", "You are a DJ."), ("user", "Turn this place into a party!")]
     assert first["reasoning"] == "Lights and a ball." and first["completion"]["content"] is None
     calls = arguments(first["completion"])
-    assert [(name, given) for _, name, given in calls] == [("dim_lights", {"brightness": 0.5}),
-        ("power_disco_ball", {"power": True}), ("dim_lights", {"brightness": 0.3})]  # fmt: skip
+    assert [(name, given) for _, name, given in calls] == [
+        ("dim_lights", {"brightness": 0.5}),
+        ("power_disco_ball", {"power": True}),
+        ("dim_lights", {"brightness": 0.3}),
+    ]
     assert len({each for each, _, _ in calls}) == 3 and first["finish_reason"] == "tool_calls"
     assert [tool["function"].get("parameters", {}).get("type") for tool in first["tools"]] == ["object", "object"]
     assert first["tools"][0]["function"]["parameters"]["properties"] == {"power": {"type": "boolean"}}
-    assert first["params"] == {"temperature": 0.5, "top_p": 0.9, "max_tokens": 100, "stop": ["x"], "tool_choice": "required",
-        "thinking": {"includeThoughts": True}, "left_out": ["googleSearch"], "context": {"hidden": True}}  # fmt: skip
+    assert first["params"] == {
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "max_tokens": 100,
+        "stop": ["x"],
+        "tool_choice": "required",
+        "thinking": {"includeThoughts": True},
+        "left_out": ["googleSearch"],
+        "context": {"hidden": True},
+    }
     assert tokens(first) == [10, 7, 2, 3] and first["session_id"] == "s1" and first["user_hash"]
     history = second["messages"]
     assert {**history[2], "reasoning_content": None} == {**first["completion"], "reasoning_content": None}
@@ -185,16 +225,22 @@ def test_gemini_tools_thoughts_and_results(tmp_path):
 def test_gemini_streams_sdk_dumps_media_and_blocks(tmp_path):
     rows, (bad,), _, report = fixture(tmp_path, "gemini.jsonl")
     found = by_id(rows)
-    assert (found["g3", 0]["completion"]["content"], found["g3", 0]["reasoning"],
-        tokens(found["g3", 0])[:2]) == ("AI works.", "hm", [4, 5])  # fmt: skip
+    assert (found["g3", 0]["completion"]["content"], found["g3", 0]["reasoning"], tokens(found["g3", 0])[:2]) == (
+        "AI works.",
+        "hm",
+        [4, 5],
+    )
     assert found["g4", 0]["completion"]["content"] == "By numbers." and found["g4", 0]["status"] == "success"
     sdk = found["g5", 0]
     assert said(sdk["messages"]) == [("system", "Be brief."), ("user", "Hello")] and sdk["model"] == "gemini-2.5-pro"
     assert sdk["params"] == {
         "temperature": 1.0,
         "max_tokens": 5,
-        "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "object", "properties": {"a": {"type": "string"}}}}},
-    }  # fmt: skip
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"schema": {"type": "object", "properties": {"a": {"type": "string"}}}},
+        },
+    }
     assert tokens(sdk) == [2, 3, None, None] and sdk["finish_reason"] == "stop"
     picture, pdf, text = found["g6", 0]["messages"][0]["content"]
     assert picture["image_url"]["url"].startswith("sha256:") and pdf["file"] == {"file_data": "gs://b/a.pdf"}
@@ -217,16 +263,26 @@ def test_bedrock_converse_and_its_streams(tmp_path):
     found = {row["request_id"]: row for row in rows}
     first, streamed, logged = found["conv-1"], found["conv-2"], found["req-3"]
     assert first["completion"]["content"] == "Let me look." and first["reasoning"] == "Two stations."
-    assert arguments(first["completion"]) == [("tooluse_1", "top_song", {"sign": "WZPZ"}),
-            ("tooluse_2", "top_song", {"sign": "WKRP"})]  # fmt: skip
+    assert arguments(first["completion"]) == [
+        ("tooluse_1", "top_song", {"sign": "WZPZ"}),
+        ("tooluse_2", "top_song", {"sign": "WKRP"}),
+    ]
     assert tokens(first)[:3] == [37, 9, 5] and first["latency_ms"] == 1275 and first["session_id"] == "s1"
     assert first["user_hash"]
     assert first["params"] == {
-        "max_tokens": 100, "temperature": 0.5, "top_p": 0.9, "top_k": 5, "stop": ["x"], "tool_choice": "auto"}  # fmt: skip
+        "max_tokens": 100,
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "top_k": 5,
+        "stop": ["x"],
+        "tool_choice": "auto",
+    }
     assert first["tools"][0]["function"]["parameters"]["required"] == ["sign"]
     assert streamed["completion"]["content"] == "Let me look." and streamed["reasoning"] == "A station."
-    assert arguments(streamed["completion"]) == [("tooluse_3", "top_song", {"sign": "WZPZ"})] and tokens(streamed)[:2] == [47,
-            20]  # fmt: skip
+    assert arguments(streamed["completion"]) == [("tooluse_3", "top_song", {"sign": "WZPZ"})] and tokens(streamed)[:2] == [
+        47,
+        20,
+    ]
     assert {**logged["messages"][2], "reasoning_content": None} == {**first["completion"], "reasoning_content": None}
     assert json.loads(logged["messages"][3]["content"])["song"] == "Elemental Hotel"
     assert (logged["messages"][4]["tool_call_id"], logged["messages"][4]["content"]) == ("tooluse_2", "Station not found.")
@@ -236,11 +292,20 @@ def test_bedrock_converse_and_its_streams(tmp_path):
 def test_bedrock_logs_hold_bodies_of_any_api(tmp_path):
     rows, bad, _, report = fixture(tmp_path, "bedrock.jsonl")
     by_row = {row["source_row"]: row for row in rows}
-    told = {place: (row["messages"][-1]["content"], row["completion"] and row["completion"]["content"],
-            row["finish_reason"]) for place, row in by_row.items() if place in (4, 5, 6, 7, 8, 9, 10)}  # fmt: skip
-    assert told == {4: ("Summarize the following call transcript: ...", "A call.", "stop"), 5: ("Hello", "Hello!", "stop"),
-        6: ("hi", "hey", "length"), 7: ("hi", "hello", "stop"), 8: ("and now?", "c", "stop"),
-        9: ("Roses are red, violets are", "blue\n", "stop"), 10: ("Hello world", None, None)}  # fmt: skip
+    told = {
+        place: (row["messages"][-1]["content"], row["completion"] and row["completion"]["content"], row["finish_reason"])
+        for place, row in by_row.items()
+        if place in (4, 5, 6, 7, 8, 9, 10)
+    }
+    assert told == {
+        4: ("Summarize the following call transcript: ...", "A call.", "stop"),
+        5: ("Hello", "Hello!", "stop"),
+        6: ("hi", "hey", "length"),
+        7: ("hi", "hello", "stop"),
+        8: ("and now?", "c", "stop"),
+        9: ("Roses are red, violets are", "blue\n", "stop"),
+        10: ("Hello world", None, None),
+    }
     assert said(by_row[8]["messages"]) == [("user", "a"), ("assistant", "b"), ("user", "and now?")]
     assert [tokens(by_row[place])[:2] for place in (6, 7, 8, 9)] == [[7, 2], [1, 2], [11, 12], [8, 3]]
     assert by_row[10]["error"] == "bad request" and by_row[11]["error"] == "ThrottlingException"
@@ -262,11 +327,16 @@ def test_bedrock_logs_of_prompts_and_their_completions_also_in_chunks(tmp_path):
         for place, row in found.items()
     }
     hi = [("user", "hi")]
-    assert told == {1: (hi, "Hello", "stop", [7, 3], 512),
-        2: ([("user", "User: hi\nBot:")], "Good day", "length", [5, 2], 512), 3: (hi, "Bonjour", "stop", [9, 4], 512),
-        4: ([("user", "weather?")], "Let me look.", "tool_calls", [9, 4], 512), 5: (hi, "Hel", None, [7, 1], None),
-        6: (hi, "Salut", "length", [9, 4], None), 7: (hi, "Hello", "stop", [5, 2], None),
-        8: (hi, "Bonjour", "stop", [9, 4], None)}  # fmt: skip
+    assert told == {
+        1: (hi, "Hello", "stop", [7, 3], 512),
+        2: ([("user", "User: hi\nBot:")], "Good day", "length", [5, 2], 512),
+        3: (hi, "Bonjour", "stop", [9, 4], 512),
+        4: ([("user", "weather?")], "Let me look.", "tool_calls", [9, 4], 512),
+        5: (hi, "Hel", None, [7, 1], None),
+        6: (hi, "Salut", "length", [9, 4], None),
+        7: (hi, "Hello", "stop", [5, 2], None),
+        8: (hi, "Bonjour", "stop", [9, 4], None),
+    }
     assert not bad and found[5]["status"] == "failure" and found[5]["error"].startswith("stream_cut")
     assert arguments(found[4]["completion"]) == [("c1", "weather", {"city": "Oslo"})] and found[4]["tools"]
     assert found[2]["params"] == {"maxTokenCount": 10, "temperature": 0} and found[1]["model"] == "meta.llama3-8b-instruct-v1:0"
@@ -274,27 +344,45 @@ def test_bedrock_logs_of_prompts_and_their_completions_also_in_chunks(tmp_path):
 
 def test_gemini_batches_are_pairs(tmp_path):
     rows, bad, _, report = fixture(tmp_path, "gemini_batch.jsonl")
-    assert [(row["source_row"], row["source_format"], row["request_id"]) for row in rows] == [(4, "gemini", "gb2"),
-        (5, "gemini", "gb1"), (6, "gemini", None)]  # fmt: skip
-    assert [row["completion"] and row["completion"]["content"] for row in rows] == ["Tomatoes, mozzarella, basil.",
-        "Light becomes sugar.", None]  # fmt: skip
+    assert [(row["source_row"], row["source_format"], row["request_id"]) for row in rows] == [
+        (4, "gemini", "gb2"),
+        (5, "gemini", "gb1"),
+        (6, "gemini", None),
+    ]
+    assert [row["completion"] and row["completion"]["content"] for row in rows] == [
+        "Tomatoes, mozzarella, basil.",
+        "Light becomes sugar.",
+        None,
+    ]
     assert tokens(rows[1])[:2] == [8, 5] and rows[1]["params"] == {"temperature": 0.7} and not bad
     assert rows[2]["status"] == "failure" and "token count" in rows[2]["error"] and report.total.read == 3
     (tmp_path / "alone").mkdir()
     lone, bad, _, _ = read(tmp_path / "alone", jsonl("gemini_batch.jsonl")[2:4])
-    assert not lone and sorted(row["message"] for row in bad) == ["no request for the key request-2 in this folder",
-            "no response for the key request-3 in this folder"]  # fmt: skip
+    assert not lone and sorted(row["message"] for row in bad) == [
+        "no request for the key request-2 in this folder",
+        "no response for the key request-3 in this folder",
+    ]
 
 
 def test_a_line_of_vertex_ais_batch_output_has_its_request(tmp_path):
     asked = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
     said_back = {"candidates": [{"content": {"role": "model", "parts": [{"text": "hello"}]}, "finishReason": "STOP"}]}
-    rows, bad, _, _ = read(tmp_path, [
-        {"status": "", "processed_time": "2026-06-02T08:00:00.000+00:00", "request": asked, "response": said_back},
-        {"status": "Bad Request: {...}", "processed_time": "2026-06-02T08:00:01.000+00:00", "request": asked, "response": {}},
-    ])  # fmt: skip
-    assert [(row["status"], str(row["dt"]), row["error"]) for row in rows] == [("success", "2026-06-02", None),
-            ("failure", "2026-06-02", "Bad Request: {...}")] and not bad  # fmt: skip
+    rows, bad, _, _ = read(
+        tmp_path,
+        [
+            {"status": "", "processed_time": "2026-06-02T08:00:00.000+00:00", "request": asked, "response": said_back},
+            {
+                "status": "Bad Request: {...}",
+                "processed_time": "2026-06-02T08:00:01.000+00:00",
+                "request": asked,
+                "response": {},
+            },
+        ],
+    )
+    assert [(row["status"], str(row["dt"]), row["error"]) for row in rows] == [
+        ("success", "2026-06-02", None),
+        ("failure", "2026-06-02", "Bad Request: {...}"),
+    ] and not bad
 
 
 @pytest.mark.parametrize(("form", "change", "code", "words"), [
@@ -321,36 +409,75 @@ def test_litellm_calls_of_other_apis(tmp_path):
     first, second = jsonl("anthropic.jsonl")[:2]
     party = jsonl("gemini.jsonl")[1]
     radio = jsonl("bedrock.jsonl")[2]["input"]["inputBodyJson"]
-    answer = {"id": "chatcmpl-1",
-            "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "a"}}]}  # fmt: skip
+    answer = {
+        "id": "chatcmpl-1",
+        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "a"}}],
+    }
     parameters = {key: first["request"][key] for key in ("system", "tools", "max_tokens")}
 
     def passed(number, body, response):
-        return litellm(id=f"l{number}", call_type="pass_through_endpoint", model_parameters={}, response=response,
-            messages=[{"role": "user", "content": json.dumps(body)}])  # fmt: skip
+        return litellm(
+            id=f"l{number}",
+            call_type="pass_through_endpoint",
+            model_parameters={},
+            response=response,
+            messages=[{"role": "user", "content": json.dumps(body)}],
+        )
 
-    rows, bad, _, report = read(tmp_path, [
-        litellm(id="l1", call_type="anthropic_messages", messages=second["request"]["messages"], model_parameters=parameters, response=answer),
-        litellm(id="l2", call_type="anthropic_messages", messages=second["request"]["messages"], model_parameters=parameters, response=second["response"]),
-        litellm(
-            id="l3", call_type="agenerate_content", messages=party["request"]["contents"], response={**answer, "id": "c3"},
-            model_parameters={"tools": party["request"]["tools"], "system_instruction": "You are a DJ."},
-        ),
-        passed(4, second["request"], {**answer, "id": "c4"}),
-        passed(5, party["request"], party["response"]),
-        passed(6, radio, {**answer, "id": "c6"}),
-        passed(7, {"urls": ["https://example.test"]}, {"response": "<html>"}),
-        passed(
-            8,
-            {"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "function", "function": {"name": "f"}}]},
-            {**answer, "id": "c8"},
-        ),
-        litellm(
-            id="l9", call_type="anthropic_messages", messages=second["request"]["messages"], status="failure",
-            error_str="overloaded", response={}, model_parameters=parameters,
-        ),
-        litellm(id="l10", call_type="anthropic_messages", messages=[{"role": "user", "content": [{"type": "hologram"}]}], response=answer),
-    ])  # fmt: skip
+    rows, bad, _, report = read(
+        tmp_path,
+        [
+            litellm(
+                id="l1",
+                call_type="anthropic_messages",
+                messages=second["request"]["messages"],
+                model_parameters=parameters,
+                response=answer,
+            ),
+            litellm(
+                id="l2",
+                call_type="anthropic_messages",
+                messages=second["request"]["messages"],
+                model_parameters=parameters,
+                response=second["response"],
+            ),
+            litellm(
+                id="l3",
+                call_type="agenerate_content",
+                messages=party["request"]["contents"],
+                response={**answer, "id": "c3"},
+                model_parameters={"tools": party["request"]["tools"], "system_instruction": "You are a DJ."},
+            ),
+            passed(4, second["request"], {**answer, "id": "c4"}),
+            passed(5, party["request"], party["response"]),
+            passed(6, radio, {**answer, "id": "c6"}),
+            passed(7, {"urls": ["https://example.test"]}, {"response": "<html>"}),
+            passed(
+                8,
+                {
+                    "model": "m",
+                    "messages": [{"role": "user", "content": "hi"}],
+                    "tools": [{"type": "function", "function": {"name": "f"}}],
+                },
+                {**answer, "id": "c8"},
+            ),
+            litellm(
+                id="l9",
+                call_type="anthropic_messages",
+                messages=second["request"]["messages"],
+                status="failure",
+                error_str="overloaded",
+                response={},
+                model_parameters=parameters,
+            ),
+            litellm(
+                id="l10",
+                call_type="anthropic_messages",
+                messages=[{"role": "user", "content": [{"type": "hologram"}]}],
+                response=answer,
+            ),
+        ],
+    )
     found = {(row["alias_id"] or row["request_id"], row["choice_index"]): row for row in rows}
     assert set(found) == {(f"l{number}", 0) for number in (1, 2, 3, 4, 5, 6, 8, 9)} | {("l5", 1)}
     roles = ["system", "user", "assistant", "tool", "tool"]
@@ -366,12 +493,18 @@ def test_litellm_calls_of_other_apis(tmp_path):
             else [*roles, "user"]
         )
     names = {name: [tool["function"]["name"] for tool in json.loads(row["tools"])] for (name, _), row in found.items()}
-    assert names == {**{key: ["get_weather"] for key in ("l1", "l2", "l4", "l9")}, "l6": ["top_song"], "l8": ["f"],
-        **{key: ["power_disco_ball", "dim_lights"] for key in ("l3", "l5")}}  # fmt: skip
+    assert names == {
+        **{key: ["get_weather"] for key in ("l1", "l2", "l4", "l9")},
+        "l6": ["top_song"],
+        "l8": ["f"],
+        **{key: ["power_disco_ball", "dim_lights"] for key in ("l3", "l5")},
+    }
     assert json.loads(found["l2", 0]["completion"])["content"] == "New York: 20 degrees."
     assert found["l2", 0]["request_id"] == "msg_02"
-    assert [json.loads(found["l5", place]["completion"])["content"] for place in (0, 1)] == ["Let's get this party started!",
-            "Party!"]  # fmt: skip
+    assert [json.loads(found["l5", place]["completion"])["content"] for place in (0, 1)] == [
+        "Let's get this party started!",
+        "Party!",
+    ]
     assert json.loads(found["l1", 0]["params"])["left_out"] == ["web_search_20250305"]
     assert found["l9", 0]["error"] == "overloaded"
     assert [(row["source_row"], row["error_code"]) for row in bad] == [(10, "unknown_block")]

@@ -112,27 +112,30 @@ def test_the_styles_of_a_product_s_own_logger(record):
     assert found(record) == OWN
 
 
-@pytest.mark.parametrize(("record", "columns", "unread"), [
-    ({"user": "Can you help me?", "user_agent": "curl"}, {}, {"user", "user_agent"}),  # what was said, a program
-    ({"user": {"plan": "pro", "tier": 2}}, {}, {"user.plan", "user.tier"}),
-    ({"time": 0.81, "timestamp": "soon"}, {}, {"time", "timestamp"}),  # a duration
-    ({"thumb": "https://cdn.example.org/t.png", "rating": "The tone was off"}, {}, {"thumb", "rating"}),
-    ({"latency": 1.2}, {}, {"latency"}),  # seconds, or a fast millisecond
-    ({"latency": "1.2s"}, {"latency": 1200.0}, set()),
-    ({"time_ms": 1780300000000}, {}, {"time_ms"}),
-    ({"cost": 0.2, "cost_currency": "EUR"}, {}, {"cost_currency"}),
-    ({"cost_eur": 0.2}, {}, {"cost_eur"}),
-    ({"status": "streaming", "tokens_in": 1.5}, {}, {"status", "tokens_in"}),
-    ({"thumbs_up": False, "thumbs_down": True}, {"feedback": "down"}, set()),
-    ({"thumbs_up": False}, {}, set()),
-    ({"user": "anonymous", "session": None, "model": ""}, {}, {"user"}),
-    ({"product": {"id": "p1"}, "date_of_birth": "2001-01-01"}, {}, {"product.id", "date_of_birth"}),
-    (
-        {"messages": [{"user": "u"}], "prompt": {"user": "u"}, "request": {"store": True, "metadata": {"squad": "x"}}},
-        {},
-        {"request.metadata.squad"},
-    ),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("record", "columns", "unread"),
+    [
+        ({"user": "Can you help me?", "user_agent": "curl"}, {}, {"user", "user_agent"}),  # what was said, a program
+        ({"user": {"plan": "pro", "tier": 2}}, {}, {"user.plan", "user.tier"}),
+        ({"time": 0.81, "timestamp": "soon"}, {}, {"time", "timestamp"}),  # a duration
+        ({"thumb": "https://cdn.example.org/t.png", "rating": "The tone was off"}, {}, {"thumb", "rating"}),
+        ({"latency": 1.2}, {}, {"latency"}),  # seconds, or a fast millisecond
+        ({"latency": "1.2s"}, {"latency": 1200.0}, set()),
+        ({"time_ms": 1780300000000}, {}, {"time_ms"}),
+        ({"cost": 0.2, "cost_currency": "EUR"}, {}, {"cost_currency"}),
+        ({"cost_eur": 0.2}, {}, {"cost_eur"}),
+        ({"status": "streaming", "tokens_in": 1.5}, {}, {"status", "tokens_in"}),
+        ({"thumbs_up": False, "thumbs_down": True}, {"feedback": "down"}, set()),
+        ({"thumbs_up": False}, {}, set()),
+        ({"user": "anonymous", "session": None, "model": ""}, {}, {"user"}),
+        ({"product": {"id": "p1"}, "date_of_birth": "2001-01-01"}, {}, {"product.id", "date_of_birth"}),
+        (
+            {"messages": [{"user": "u"}], "prompt": {"user": "u"}, "request": {"store": True, "metadata": {"squad": "x"}}},
+            {},
+            {"request.metadata.squad"},
+        ),
+    ],
+)
 def test_what_only_looks_like_a_column_is_not_read_and_listed(record, columns, unread):
     assert found(record) == columns and {each.split("\t")[0] for each in READER.of(record)["unread"]} == unread
 
@@ -163,18 +166,21 @@ def test_a_cost_in_another_currency_is_told(record, is_foreign):
     assert ("cost" in READER.of(record)["found"]) is not is_foreign
 
 
-@pytest.mark.parametrize(("record", "unread"), [
-    ({"votes": {"alice@corp.com": 1, "bob@corp.com": 2}}, ["votes.*\t"]),
-    ({"faq": {"How do I cancel, Bob?": 0.9}}, ["faq.*\t"]),
-    ({"by": {"3f2504e0-4f89-11d3-9a0c-0305e82c3301": {"email": "x"}}}, ["by.*.email\t"]),
-    ({"4915112345678": "x"}, ["*\t"]),
-    ({"x-amzn-RequestId": {"Größe.cm": 1}}, ['x-amzn-RequestId["Größe.cm"]\t']),
-    ({"k" * 41: 1}, ["*\t"]),
-    ({"tags": [{"key": "actor", "value": "alice"}]}, ["tags.actor\t"]),
-    ({"actor": ["alice"]}, ["actor\t"]),  # no path leads there
-    ({"ctx": '{"actor": "alice"}'}, ["ctx.actor\tuser"]),
-    ({"user_id": "U1", "user_email": "alice@x.com", "user": "U1"}, ["user_email\t"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("record", "unread"),
+    [
+        ({"votes": {"alice@corp.com": 1, "bob@corp.com": 2}}, ["votes.*\t"]),
+        ({"faq": {"How do I cancel, Bob?": 0.9}}, ["faq.*\t"]),
+        ({"by": {"3f2504e0-4f89-11d3-9a0c-0305e82c3301": {"email": "x"}}}, ["by.*.email\t"]),
+        ({"4915112345678": "x"}, ["*\t"]),
+        ({"x-amzn-RequestId": {"Größe.cm": 1}}, ['x-amzn-RequestId["Größe.cm"]\t']),
+        ({"k" * 41: 1}, ["*\t"]),
+        ({"tags": [{"key": "actor", "value": "alice"}]}, ["tags.actor\t"]),
+        ({"actor": ["alice"]}, ["actor\t"]),  # no path leads there
+        ({"ctx": '{"actor": "alice"}'}, ["ctx.actor\tuser"]),
+        ({"user_id": "U1", "user_email": "alice@x.com", "user": "U1"}, ["user_email\t"]),
+    ],
+)
 def test_keys_that_a_person_wrote_are_stars_and_each_proposal_leads_somewhere(record, unread):
     assert READER.of(record)["unread"] == unread
 
@@ -185,13 +191,27 @@ def test_fields_come_first_and_unread_keys_name_the_field_that_reads_them():
     assert told["named"] == {"user": "bob", "latency": 2.0} and told["unread"] == ["billing.amount\tcost", "user\t"]
 
 
-@pytest.mark.parametrize(("key", "value", "said"), [
-    *((key, value, "down") for key in ("thumbs_down", "thumb_down", "disliked", "dislike", "thumbsDown", "thumbsdown") for value in (True, 1, 1.0, "1", "true", " Yes")),
-    *((key, value, "up") for key in ("thumbs_up", "liked", "like") for value in (True, 1, 1.0, "1", "true", "yes")),
-    *((key, value, None) for key in ("thumbs_up", "thumbs_down", "liked", "disliked") for value in (False, 0, 0.0, "0", "false", "no", 5, "5", "well")),
-    ("feedback", False, "false"), ("rating", "Not helpful", "not helpful"), ("feedback", "0", "0"), ("rating", 4, "4"),
-    ("thumbs_down", "down", "down"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        *(
+            (key, value, "down")
+            for key in ("thumbs_down", "thumb_down", "disliked", "dislike", "thumbsDown", "thumbsdown")
+            for value in (True, 1, 1.0, "1", "true", " Yes")
+        ),
+        *((key, value, "up") for key in ("thumbs_up", "liked", "like") for value in (True, 1, 1.0, "1", "true", "yes")),
+        *(
+            (key, value, None)
+            for key in ("thumbs_up", "thumbs_down", "liked", "disliked")
+            for value in (False, 0, 0.0, "0", "false", "no", 5, "5", "well")
+        ),
+        ("feedback", False, "false"),
+        ("rating", "Not helpful", "not helpful"),
+        ("feedback", "0", "0"),
+        ("rating", 4, "4"),
+        ("thumbs_down", "down", "down"),
+    ],
+)
 def test_a_flag_of_one_side_is_that_side_or_nothing(key, value, said):
     assert found({key: value}).get("feedback") == said
     own = {"metadata": {key: value}}
@@ -210,12 +230,19 @@ def test_fields_of_feedback_know_its_side(path, record, said):
     assert (alone["value"] if isinstance(alone, dict) else None) == said
 
 
-@pytest.mark.parametrize("record", [
-    {"_": 1699999999}, {"@": "x"}, {"😀": "x", "metadata": {"-": 1}}, {"filters": [{"key": {"a": 1}, "value": 2}]},
-    {"a": [{"name": ["a"], "value": 1}, {"key": "user_id", "value": "u1"}]},
-    {"time": 10**400, "cost": 10**400, "latency": 10**400},
-    {"time": float("inf"), "prompt_tokens": float("inf"), "status": float("nan")}, {"feedback": float("nan"), "user": 10**400},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"_": 1699999999},
+        {"@": "x"},
+        {"😀": "x", "metadata": {"-": 1}},
+        {"filters": [{"key": {"a": 1}, "value": 2}]},
+        {"a": [{"name": ["a"], "value": 1}, {"key": "user_id", "value": "u1"}]},
+        {"time": 10**400, "cost": 10**400, "latency": 10**400},
+        {"time": float("inf"), "prompt_tokens": float("inf"), "status": float("nan")},
+        {"feedback": float("nan"), "user": 10**400},
+    ],
+)
 def test_no_record_is_too_odd(record):
     READER.of(record)
 
@@ -308,11 +335,22 @@ def test_a_name_without_a_word_that_tells_is_unknown_and_taken_as_praise():
 
 
 def test_words_are_thumbs_and_labels_are_true_or_false_or_a_number():
-    assert [thumb_of(word) for word in ("Thumbs Up", "thumbs-down", "FALSE", "not helpful", "removed", "sports",
-            None)] == [1, -1, -1, -1, None, None, None]  # fmt: skip
-    labels = {"true": ("True", "true", "yes", "y", "T", "desirable", "good", "chosen", "not wrong"),
+    assert [thumb_of(word) for word in ("Thumbs Up", "thumbs-down", "FALSE", "not helpful", "removed", "sports", None)] == [
+        1,
+        -1,
+        -1,
+        -1,
+        None,
+        None,
+        None,
+    ]
+    labels = {
+        "true": ("True", "true", "yes", "y", "T", "desirable", "good", "chosen", "not wrong"),
         "false": ("False", "undesirable", "undesired", "not desirable", "non-desirable", "n", "f", "bad", "Rejected"),
-        "0": ("0", "0.0"), "1": ("1", "1.0"), "3": ("3",),
-        None: ("maybe", "sports", "positive", "excellent", "", "nan", "0.3", None)}  # fmt: skip
+        "0": ("0", "0.0"),
+        "1": ("1", "1.0"),
+        "3": ("3",),
+        None: ("maybe", "sports", "positive", "excellent", "", "nan", "0.3", None),
+    }
     for label, spellings in labels.items():
         assert {label_of(each) for each in spellings} == {label}

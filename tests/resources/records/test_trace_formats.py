@@ -42,7 +42,8 @@ def test_langfuse_tools_in_the_openai_shape(tmp_path):
     assert json.loads(call["arguments"]) == {"city": "Oslo"} and found["gen-2", 0]["tools"][0]["function"]["name"] == "weather"
     flat = found["gen-4", 0]
     assert flat["completion"]["tool_calls"] == [
-        {"id": "c9", "type": "function", "function": {"name": "look", "arguments": '{"x":1}'}}]  # fmt: skip
+        {"id": "c9", "type": "function", "function": {"name": "look", "arguments": '{"x":1}'}}
+    ]
     assert flat["tools"] == [
         {"type": "function", "function": {"description": "looks", "parameters": {"type": "object"}, "name": "look"}}
     ]
@@ -51,8 +52,11 @@ def test_langfuse_tools_in_the_openai_shape(tmp_path):
 
 def test_langfuse_latency_in_seconds_or_milliseconds(tmp_path):
     found = by_id(fixture(tmp_path, "langfuse_observations.jsonl")[0])
-    assert [(found[f"gen-{n}", 0]["latency_ms"],
-            found[f"gen-{n}", 0]["ttft_ms"]) for n in (1, 2, 9)] == [(1500, 250), (1500, 250), (2000, 500)]  # fmt: skip
+    assert [(found[f"gen-{n}", 0]["latency_ms"], found[f"gen-{n}", 0]["ttft_ms"]) for n in (1, 2, 9)] == [
+        (1500, 250),
+        (1500, 250),
+        (2000, 500),
+    ]
 
 
 def test_langfuse_ttft_in_seconds_where_the_first_token_has_no_time(tmp_path):
@@ -164,8 +168,11 @@ RUNS = [
     ({"question": "Why?"}, {"output": {"role": "assistant", "content": A}}, [U]),
     ({"question": "Why?", "system_prompt": "Be kind."}, {"response": A}, [S, U]),
     ({"input": "Why?", "history": [["Hi", "Hello"]]}, {"text": A}, [("user", "Hi"), ("assistant", "Hello"), U]),
-    ({"inputs": {"messages": [[lc("SystemMessage", "Be kind."), lc("HumanMessage", "Why?")]]}},
-     {"generations": [[{"text": A, "message": lc("AIMessage", A)}]]}, [S, U]),
+    (
+        {"inputs": {"messages": [[lc("SystemMessage", "Be kind."), lc("HumanMessage", "Why?")]]}},
+        {"generations": [[{"text": A, "message": lc("AIMessage", A)}]]},
+        [S, U],
+    ),
     ({"inputs": {"inputs": {"input": "Why?"}}}, {"outputs": {"output": A}}, [U]),
     ({"messages": [lc("HumanMessage", "Why?")]}, {"output": lc("AIMessage", A)}, [U]),
     ({"input": [lc("HumanMessage", "Why?")]}, {"messages": [lc("HumanMessage", "Why?"), lc("AIMessage", A)]}, [U]),
@@ -176,7 +183,7 @@ RUNS = [
     ({"model": "gpt-5", "input": [{"role": "user", "content": [{"type": "input_text", "text": "Why?"}]}]}, RESPONSE, [U]),
     (json.dumps({"messages": USER}), json.dumps({"output": A}), [U]),  # bulk export
     ({"messages": USER, "temperature": 0.1}, {"content": A}, [U]),
-]  # fmt: skip
+]
 
 
 def test_a_run_is_read_in_any_form(tmp_path):
@@ -199,8 +206,11 @@ def test_a_text_of_a_run_without_a_place_is_said(tmp_path):
 
 
 def test_feedback_stats_are_feedback(tmp_path):
-    stats = {"user_score": {"n": 2, "avg": 0.5, "comments": ["meh"]}, "tone": {"n": 1, "avg": None, "values": {"rude": 1}},
-        "x": {"n": 0}}  # fmt: skip
+    stats = {
+        "user_score": {"n": 2, "avg": 0.5, "comments": ["meh"]},
+        "tone": {"n": 1, "avg": None, "values": {"rude": 1}},
+        "x": {"n": 0},
+    }
     run = {**RUN, "inputs": {"messages": USER}, "outputs": {"output": A}, "feedback_stats": stats}
     chain = {**RUN, "run_type": "chain", "id": "t2", "trace_id": "t2", "feedback_stats": {"thumb": {"n": 1, "avg": 1.0}}}
     call = {**run, "id": "a1b9", "trace_id": "t2", "inputs": {"messages": [*USER, *USER]}, "feedback_stats": json.dumps({})}
@@ -218,19 +228,32 @@ def test_an_export_of_feedback_is_tied_to_its_runs_and_keeps_its_keys(tmp_path, 
         RUN | {"id": f"run-{n}", "trace_id": f"t-{n}"} | {"inputs": {"input": "Why?"}, "outputs": {"output": A}}
         for n in range(4)
     ]
-    votes = [("run-0", "user_score", 0, None), ("run-1", "Hallucination", 1, None), ("run-2", "verdict", None, "bad"),
-        ("run-3", "n", 1, None)]  # fmt: skip
-    unsaid = {"modified_at": "2026-06-02T10:00:00+00:00", "comment": None, "correction": None,
-        "feedback_source": {"type": "api"}}  # fmt: skip
-    feedback = [{"id": f"f-{n}", "created_at": "2026-06-02T10:00:00+00:00", "run_id": run, "key": key, "score": score,
-            "value": value} | unsaid | ids for n, (run, key, score, value) in enumerate(votes)]  # fmt: skip
+    votes = [
+        ("run-0", "user_score", 0, None),
+        ("run-1", "Hallucination", 1, None),
+        ("run-2", "verdict", None, "bad"),
+        ("run-3", "n", 1, None),
+    ]
+    unsaid = {
+        "modified_at": "2026-06-02T10:00:00+00:00",
+        "comment": None,
+        "correction": None,
+        "feedback_source": {"type": "api"},
+    }
+    feedback = [
+        {"id": f"f-{n}", "created_at": "2026-06-02T10:00:00+00:00", "run_id": run, "key": key, "score": score, "value": value}
+        | unsaid
+        | ids
+        for n, (run, key, score, value) in enumerate(votes)
+    ]
     assert detect(feedback).name == "feedback"
     assert FORMATS["feedback"].recognises({"run_id": "r", "key": "k", "score": 1})
     assert not FORMATS["feedback"].recognises({"run_id": "r", "score": 1})
     rows, bad, found, _ = read(tmp_path, [*runs, *feedback])
     assert not bad and len(rows) == 4
     assert [(row["request_id"], row["name"], row["value"], row["tie"]) for row in found] == [
-        (run, key, -1 if value else score, "request") for run, key, score, value in votes]  # fmt: skip
+        (run, key, -1 if value else score, "request") for run, key, score, value in votes
+    ]
     assert heard(tmp_path) == {"run-0": -1, "run-1": -1, "run-2": -1, "run-3": 1}
 
 
@@ -238,5 +261,9 @@ def test_a_correction_in_an_export_of_feedback_is_an_edit(tmp_path):
     score = {"run_id": "a1b2", "key": "user_score", "score": 0, "correction": None}
     correction = score | {"key": "correctness", "correction": {"output": "Because of rain."}}
     _, bad, found, _ = read(tmp_path, [score, *[score | {"key": "n"}] * 40, correction], name="feedback.jsonl")
-    assert not bad and {(row["name"], row["comment"]) for row in found} == {("user_score", None), ("n", None),
-        ("correctness", None), ("correction", "Because of rain.")}  # fmt: skip
+    assert not bad and {(row["name"], row["comment"]) for row in found} == {
+        ("user_score", None),
+        ("n", None),
+        ("correctness", None),
+        ("correction", "Because of rain."),
+    }

@@ -39,7 +39,8 @@ def test_chunks_of_any_size_become_utf_8(code, size):
 def test_records_of_utf_16_have_their_lines(code):
     [found] = read_object(io.BytesIO(MILL_LINES.encode(code)), "a.jsonl", plain_text=False)
     assert found.rows.to_pylist() == list(range(1, 301)) and json.loads(found.raw[299].as_py())["text"].startswith(
-        "Müller, 水車")  # fmt: skip
+        "Müller, 水車"
+    )
 
 
 @pytest.mark.parametrize("code", ["utf-16-le", "utf-16-be"])
@@ -54,11 +55,22 @@ def test_whole_texts_and_lone_surrogates():
     assert b"".join(utf8(iter(["{'a': '\ud83d'}".encode("utf-16-le", "surrogatepass")]))).decode() == "{'a': '\ufffd'}"
 
 
-@pytest.mark.parametrize("content", [
-    b"", b"{", MILL_LINES.encode(), MILL_LINES.encode("utf-32"), MILL_LINES.encode("utf-32-le"), "ü".encode("latin-1") * 50, bytes(200),
-    bytes(range(256)) * 4, b"\xff\xfe\x0bv\xc9\xcd\x1e\x8c\n" + b'{"request": {}, "response": {"id": "resp_1"}}\n' * 9,
-    b"\x01\0\x02\0\x03\0" * 50, b"PK\x03\x04" + bytes(60),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        MILL_LINES.encode(),
+        MILL_LINES.encode("utf-32"),
+        MILL_LINES.encode("utf-32-le"),
+        "ü".encode("latin-1") * 50,
+        bytes(200),
+        bytes(range(256)) * 4,
+        b"\xff\xfe\x0bv\xc9\xcd\x1e\x8c\n" + b'{"request": {}, "response": {"id": "resp_1"}}\n' * 9,
+        b"\x01\0\x02\0\x03\0" * 50,
+        b"PK\x03\x04" + bytes(60),
+    ],
+)
 def test_other_content_stays_as_it_is(content):
     assert utf16_of(content) is None and b"".join(utf8(iter([content]))) == content
 
@@ -90,8 +102,10 @@ def test_json_holds_the_same_values(text):
 
 
 texts = st.text(st.characters() | st.sampled_from("\ud83d\ude00\udfff"), max_size=6)
-values = st.recursive(st.none() | st.booleans() | st.integers() | texts,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4))  # fmt: skip
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+)
 
 
 @given(values)
@@ -119,12 +133,16 @@ def answered(**message):
 
 PICTURE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(bytes(99)).decode()}"}}
 CALL = {"id": "t", "type": "function", "function": {"name": "f", "arguments": {"q": "x\ud83d"}}}
-HALVES = {"answer": [answered(content="x\ud83d")], "arguments": [answered(tool_calls=[CALL])],
+HALVES = {
+    "answer": [answered(content="x\ud83d")],
+    "arguments": [answered(tool_calls=[CALL])],
     "beside a picture": [
-        pair(request={"messages": [{"role": "user", "content": [{"type": "text", "text": "x\ud83d"}, PICTURE]}]})],
+        pair(request={"messages": [{"role": "user", "content": [{"type": "text", "text": "x\ud83d"}, PICTURE]}]})
+    ],
     "events": [pair(response=events([chunk(delta={"content": "x\ud83d"}), chunk(finish="stop")]))],
     "chunks": [chunk(delta={"content": "x\ud83d"}, request=pair()["request"]), chunk(finish="stop")],
-    "other format": [pair(), {"response_id": "r1", "value": "up", "comment": "x\ud83d"}]}  # fmt: skip
+    "other format": [pair(), {"response_id": "r1", "value": "up", "comment": "x\ud83d"}],
+}
 
 
 @pytest.mark.parametrize("place", thorough_except(["arguments", "chunks", "other format"], HALVES))
@@ -267,10 +285,19 @@ def test_the_last_of_two_values_counts(text, meant):
     assert json.loads(given, object_pairs_hook=list) == json.loads(json.dumps(meant), object_pairs_hook=list)
 
 
-@pytest.mark.parametrize("text", [
-    '{"a": {"a": {"a": "a"}}, "b": [{"a": 1}, {"a": 1}, ["a", "a"]]}', '{"a": "\\", \\"a\\": 2", "b": "a"}', '{"a": 1, "a": ',
-    "", "null", '{"a": "b", "b": ["a,", ",", "a"], "c": {"a": 1}, "d": {"b": 1}}', "[" * 300 + "]" * 300, "a, b, a",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": {"a": {"a": "a"}}, "b": [{"a": 1}, {"a": 1}, ["a", "a"]]}',
+        '{"a": "\\", \\"a\\": 2", "b": "a"}',
+        '{"a": 1, "a": ',
+        "",
+        "null",
+        '{"a": "b", "b": ["a,", ",", "a"], "c": {"a": 1}, "d": {"b": 1}}',
+        "[" * 300 + "]" * 300,
+        "a, b, a",
+    ],
+)
 def test_other_texts_stay_as_they_are(text):
     assert with_last_values(lines("{}", text))["raw"].to_pylist() == ["{}", text]
 

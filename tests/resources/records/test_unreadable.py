@@ -68,14 +68,26 @@ FILES = {
     "gb.jsonl": (CHINESE.encode("gb18030"), "invalid_utf8", "of an East Asian, .* by its looks; .*GB18030"),
     "picture.png": (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "invalid_utf8", "the file is binary"),
     "random": (bytes((number * 7919) % 251 for number in range(9000)), "invalid_utf8", "the file is binary"),
-    "a.csv": (b"1,hi,there\n2,a,b\n", "unknown_format", "looks like CSV with commas, but its first line does not name the columns; add"),
+    "a.csv": (
+        b"1,hi,there\n2,a,b\n",
+        "unknown_format",
+        "looks like CSV with commas, but its first line does not name the columns; add",
+    ),
     "a.tsv": (b"1\thi, you\n2\thi\n", "unknown_format", "looks like CSV with tabs"),
     "page.jsonl": (b"<!DOCTYPE html><html>Sign in</html>", "unknown_format", "an HTML page.*; fetch"),
     "listing.xml": (b"<?xml version='1.0'?><Error>no</Error>", "unknown_format", "the file is XML"),
     "python.jsonl": (f"{RECORD}\n".encode(), "malformed_json", "Python's own notation, not JSON; .*json.dumps"),
-    "readme.txt": (b"These are the logs.\nThey are from June.\n", "unknown_format", "no line of the file is a JSON object; .*text"),
-    "cut.jsonl.gz": (gzip.compress(bytes((n * n) % 251 for n in range(9000)))[:200], "damaged_file", "gzip stream ends early; .*rewrite"),
-}  # fmt: skip
+    "readme.txt": (
+        b"These are the logs.\nThey are from June.\n",
+        "unknown_format",
+        "no line of the file is a JSON object; .*text",
+    ),
+    "cut.jsonl.gz": (
+        gzip.compress(bytes((n * n) % 251 for n in range(9000)))[:200],
+        "damaged_file",
+        "gzip stream ends early; .*rewrite",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -89,10 +101,16 @@ def test_each_kind_has_its_reason_and_its_remedy(tmp_path, name):
     assert problem.message.count("; ") >= 1 and "Müller" not in problem.message
 
 
-@pytest.mark.parametrize("content", [
-    LINES.encode(), b"\xef\xbb\xbf" + LINES.encode(), gzip.compress(LINES.encode(), mtime=0),
-    zstandard.compress(LINES.encode()), json.dumps([RECORD] * 3).encode(),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "content",
+    [
+        LINES.encode(),
+        b"\xef\xbb\xbf" + LINES.encode(),
+        gzip.compress(LINES.encode(), mtime=0),
+        zstandard.compress(LINES.encode()),
+        json.dumps([RECORD] * 3).encode(),
+    ],
+)
 def test_what_is_read_is_still_read(content):
     from resources.records.objects.decompress import decompressed
 
@@ -154,7 +172,8 @@ def test_an_ingest_says_which_objects_left_no_row_and_why(folder, tmp_path, monk
     report = ingest(Tables(LakeLayout.open(tmp_path / "lake")), "w", {"g": SourceSettings(uri=str(folder))})
     failed, aside = notes_on(report)
     assert failed == (
-        f"3 objects could not be read, and the next run tries again: {folder}/a.csv and 2 more: Permission denied")  # fmt: skip
+        f"3 objects could not be read, and the next run tries again: {folder}/a.csv and 2 more: Permission denied"
+    )
     assert f"{folder}/a.bz2 and 1 more: other_container: the file is compressed with bzip2; unpack it" in aside
     assert aside.startswith("24 objects went to quarantine as a whole:\n  ") and "more reasons" in aside
 
@@ -193,11 +212,19 @@ def test_separators_quotes_and_line_ends_are_recognised(name, separator, how):
     assert [row | {"ok": row.get("ok", "")} for row in records.values()] == ROWS
 
 
-@pytest.mark.parametrize("pack", [
-    lambda text: text.encode(), lambda text: text.encode("utf-8-sig"), lambda text: gzip.compress(text.encode()),
-    lambda text: zstandard.compress(text.encode()), lambda text: text.encode("utf-16"), lambda text: text.encode("utf-16-le"),
-    lambda text: gzip.compress(text.encode("utf-16-be")), lambda text: ("sep=,\n" + text).encode(),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "pack",
+    [
+        lambda text: text.encode(),
+        lambda text: text.encode("utf-8-sig"),
+        lambda text: gzip.compress(text.encode()),
+        lambda text: zstandard.compress(text.encode()),
+        lambda text: text.encode("utf-16"),
+        lambda text: text.encode("utf-16-le"),
+        lambda text: gzip.compress(text.encode("utf-16-be")),
+        lambda text: ("sep=,\n" + text).encode(),
+    ],
+)
 def test_it_is_read_packed_marked_and_in_utf_16(pack):
     records, problems = parts(pack(written([{"id": "1", "q": "hé\nho"}])))
     assert list(records.values()) == [{"id": "1", "q": "hé\nho"}] and not problems
@@ -205,13 +232,28 @@ def test_it_is_read_packed_marked_and_in_utf_16(pack):
 
 def test_a_broken_row_is_a_problem_at_its_line_and_costs_no_other():
     lines = [
-        "id;User Message;c", '1;"a', 'b";x', "2;short", ";;", '3;"bad" tail;x', "", '4;ok;"open', "5;fine;y",
-        "6;M\udcfcller;z", "7;hé;z", "8;a;b;c",
-    ]  # fmt: skip
+        "id;User Message;c",
+        '1;"a',
+        'b";x',
+        "2;short",
+        ";;",
+        '3;"bad" tail;x',
+        "",
+        '4;ok;"open',
+        "5;fine;y",
+        "6;M\udcfcller;z",
+        "7;hé;z",
+        "8;a;b;c",
+    ]
     records, problems = parts("\r\n".join(lines).encode("utf-8", "surrogateescape"))
     assert {line: row["id"] for line, row in records.items()} == {2: "1", 9: "5", 11: "7"}
     assert {line: code for line, (code, _) in problems.items()} == {
-        4: "malformed_row", 6: "malformed_row", 8: "malformed_row", 10: "invalid_utf8", 12: "malformed_row"}  # fmt: skip
+        4: "malformed_row",
+        6: "malformed_row",
+        8: "malformed_row",
+        10: "invalid_utf8",
+        12: "malformed_row",
+    }
     assert "2 columns, and the header has 3" in problems[4][1] and "is not closed" in problems[8][1]
     assert "Latin-1" in problems[10][1] and "ller" not in problems[10][1]
 
@@ -234,10 +276,16 @@ def test_unnamed_and_single_columns(content, keys):
     assert [list(row) for row in parts(content)[0].values()] == [keys]
 
 
-@pytest.mark.parametrize(("content", "name"), [
-    (b"These are, the logs.\nThey are, from June.\n", "readme.txt"), (b"1,hi\n2,ho\n", "a.csv"), (b"a,a\n1,2\n", "a.csv"),
-    ("id,text\n1,Müller\n".encode("latin-1"), "a.csv"), (b"<a,b>\n<c,d>\n", "x"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (b"These are, the logs.\nThey are, from June.\n", "readme.txt"),
+        (b"1,hi\n2,ho\n", "a.csv"),
+        (b"a,a\n1,2\n", "a.csv"),
+        ("id,text\n1,Müller\n".encode("latin-1"), "a.csv"),
+        (b"<a,b>\n<c,d>\n", "x"),
+    ],
+)
 def test_what_is_no_table_or_has_no_usable_header_is_one_problem(content, name):
     records, problems = parts(content, name)
     assert not records and list(problems) == [0]
@@ -277,10 +325,15 @@ def test_rows_are_given_before_the_rest_is_read(monkeypatch):
 
 
 def test_rows_of_a_known_format_are_read_by_it_with_values_of_their_kind(tmp_path):
-    pair = {"timestamp": "2026-06-01 10:00:00",
-        "request": json.dumps({"messages": ASKED, "temperature": 0.5}), "cache_hit": "true",
+    pair = {
+        "timestamp": "2026-06-01 10:00:00",
+        "request": json.dumps({"messages": ASKED, "temperature": 0.5}),
+        "cache_hit": "true",
         "response": json.dumps({"id": "r1", "choices": [{"index": 0, "finish_reason": "stop", "message": SAID}]}),
-        "latency_ms": "12.5", "session_id": "", "user_id": "7"}  # fmt: skip
+        "latency_ms": "12.5",
+        "session_id": "",
+        "user_id": "7",
+    }
     content = written([pair, {**pair, "request": '{"messages": '}]).encode()
     (row,), (bad,), _, report = read(tmp_path, content, name="pairs.csv")
     assert json.loads(row["messages"]) == ASKED and json.loads(row["completion"])["content"] == "yes"
@@ -289,10 +342,17 @@ def test_rows_of_a_known_format_are_read_by_it_with_values_of_their_kind(tmp_pat
 
 
 def test_other_columns_are_read_by_fields(tmp_path):
-    content = written([{"No.": "1", "Question": "hé, you?", "Answer": "yes", "meta": '{"who": "ann"}', "Stars": "dislike"},
-            {"No.": "2", "Question": "hé, all?", "Answer": "no", "meta": "", "Stars": ""}], ";").encode("utf-16")  # fmt: skip
+    content = written(
+        [
+            {"No.": "1", "Question": "hé, you?", "Answer": "yes", "meta": '{"who": "ann"}', "Stars": "dislike"},
+            {"No.": "2", "Question": "hé, all?", "Answer": "no", "meta": "", "Stars": ""},
+        ],
+        ";",
+    ).encode("utf-16")
     fields = {"prompt": "Question", "answer": "Answer", "id": '["No."]', "user": "meta.who", "feedback": "Stars"}
     rows, bad, (thumb,), _ = read(tmp_path, content, name="export.csv", fields=fields)
-    assert [(row["request_id"], row["source_row"], row["user_hash"] is None) for row in rows] == [("1", 2, False),
-            ("2", 3, True)]  # fmt: skip
+    assert [(row["request_id"], row["source_row"], row["user_hash"] is None) for row in rows] == [
+        ("1", 2, False),
+        ("2", 3, True),
+    ]
     assert not bad and thumb["value"] == -1

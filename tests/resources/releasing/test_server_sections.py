@@ -111,10 +111,21 @@ def answer(prompt, step, number):
     """Hard prompts (from 8) begin to be solved late, easy ones (below 4) always are."""
     grade = 1.0 if prompt < 4 or (prompt < 8 and number % 2) or step >= 16 else -0.5
     return {
-        "row_id": f"p{prompt}", "interaction_ids": [], "step": step, "answer": number, "last": True, "version": step, "grade": grade,
-        "parts": [("right", grade), ("brief", 0.25)], "problem": "", "tokens": 5, "ended": True, "learnt": True, "gap": 1e-6,
+        "row_id": f"p{prompt}",
+        "interaction_ids": [],
+        "step": step,
+        "answer": number,
+        "last": True,
+        "version": step,
+        "grade": grade,
+        "parts": [("right", grade), ("brief", 0.25)],
+        "problem": "",
+        "tokens": 5,
+        "ended": True,
+        "learnt": True,
+        "gap": 1e-6,
         "text": f"<b>{prompt}</b> at {step}",
-    }  # fmt: skip
+    }
 
 
 @pytest.fixture
@@ -127,19 +138,34 @@ def trained(tmp_path):
     rows += [{**row, "last": False, "grade": -1.0, "tokens": 99} for row in rows]  # attempts of several rollouts
     pq.write_table(pa.Table.from_pylist(rows, schema=ROLLOUT_ROWS), model / "rollouts.parquet")
     steps = [
-        {"step": step + 1, "reward": step / 20, "reward_right": step / 40, "reward_brief": -0.25, "answer_tokens": 5.0,
-         "entropy": None if step == 3 else 2 - step / 20, "gap": 1e-6, "canary_gap": 2e-6}
+        {
+            "step": step + 1,
+            "reward": step / 20,
+            "reward_right": step / 40,
+            "reward_brief": -0.25,
+            "answer_tokens": 5.0,
+            "entropy": None if step == 3 else 2 - step / 20,
+            "gap": 1e-6,
+            "canary_gap": 2e-6,
+        }
         for step in range(STEPS)
-    ]  # fmt: skip
+    ]
     (model / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in steps))
     prompts = [{"row_id": f"p{n}", "messages": json.dumps([{"role": "user", "content": f"ask & {n}"}])} for n in range(PROMPTS)]
     pq.write_table(pa.Table.from_pylist(prompts), asked / "train.parquet")
     manifest = Manifest(
-        kind="model", name="tutor/rft_model", version="0123456789ab", digest="d", op="rft", config={"passing_grade": 1.0},
+        kind="model",
+        name="tutor/rft_model",
+        version="0123456789ab",
+        digest="d",
+        op="rft",
+        config={"passing_grade": 1.0},
         inputs=[Input(kind="dataset", name="tutor/rl_prompts", version="ba9876543210", digest="e")],
-        code=Code(revision="", dirty=False), environment={}, files=[],
+        code=Code(revision="", dirty=False),
+        environment={},
+        files=[],
         metrics={"before_validation_pass_rate": 0.25, "validation_pass_rate": 0.5, "validation_cut": 0.0},
-    )  # fmt: skip
+    )
     return lake, manifest, model
 
 

@@ -43,8 +43,10 @@ def test_new_and_changed_objects_are_told_from_known_ones_across_pages(tables, m
         ledger.save()
     with Ledger.open(tables, "w") as ledger:
         assert ledger.notice("g", [*listed("a", "b"), *listed("c", etag="2"), *listed("d", "e", "f")]) == (6, 2)
-        assert [(entry.uri[-1], entry.etag, entry.rows) for entry in next(ledger.portions(["g"]))] == [("c", "2", None),
-                ("f", "1", None)]  # fmt: skip
+        assert [(entry.uri[-1], entry.etag, entry.rows) for entry in next(ledger.portions(["g"]))] == [
+            ("c", "2", None),
+            ("f", "1", None),
+        ]
         assert ledger.days() == [date(2026, 6, 1)] and ledger.unread()[0] == 2
         assert not list(ledger.portions(["other"])) and not list(ledger.portions(["g"], days=[date(2026, 6, 1)]))
 
@@ -85,11 +87,13 @@ def wide_prefix(monkeypatch) -> list[int]:
         asked.append(first)
         found = [
             {
-                "Key": f"logs/2026/06/{number // 4000 + 1:02}/{number:07}.json", "Size": 3000, "ETag": f'"{number:032x}"',
+                "Key": f"logs/2026/06/{number // 4000 + 1:02}/{number:07}.json",
+                "Size": 3000,
+                "ETag": f'"{number:032x}"',
                 "LastModified": NOW + timedelta(seconds=number),
             }
             for number in range(first, min(first + MaxKeys, KEYS))
-        ]  # fmt: skip
+        ]
         more = first + MaxKeys < KEYS
         return {"Contents": found, "IsTruncated": more, **({"NextContinuationToken": str(first + MaxKeys)} if more else {})}
 
@@ -161,11 +165,15 @@ def test_an_object_in_two_sources_is_refused_before_anything_is_written(tables, 
 def test_a_renamed_source_takes_its_objects_over(tables, tmp_path):
     path = tmp_path / "logs/a.jsonl"
     path.parent.mkdir()
-    path.write_text(json.dumps({
-        "timestamp": 1780300000,
-        "request": {"messages": [{"role": "user", "content": "q"}]},
-        "response": {"id": "1", "choices": [{"message": {"role": "assistant", "content": "a"}}]},
-    }))  # fmt: skip
+    path.write_text(
+        json.dumps(
+            {
+                "timestamp": 1780300000,
+                "request": {"messages": [{"role": "user", "content": "q"}]},
+                "response": {"id": "1", "choices": [{"message": {"role": "assistant", "content": "a"}}]},
+            }
+        )
+    )
     for name in ("before", "after", "after"):
         ingest(tables, "w", {name: SourceSettings(uri=str(path))})
     assert [row["source"] for row in tables.open("interactions").to_pyarrow_table().to_pylist()] == ["after"]
@@ -176,10 +184,20 @@ def test_a_renamed_source_takes_its_objects_over(tables, tmp_path):
 def test_a_lake_of_before_a_column_was_added_gets_it(tables, monkeypatch):
     whole = SCHEMAS["objects"]
     monkeypatch.setitem(SCHEMAS, "objects", whole.remove(whole.get_field_index("format")))
-    tables.append("objects",
-        pa.table({name: pa.nulls(1, whole.field(name).type) for name in whole.names if name != "format"} | {"workload": ["w"],
-                "source": ["g"], "uri": ["s3://logs/a"], "etag": ["1"], "bytes": pa.array([10], pa.int64()),
-                "state": ["read"]}))  # fmt: skip
+    tables.append(
+        "objects",
+        pa.table(
+            {name: pa.nulls(1, whole.field(name).type) for name in whole.names if name != "format"}
+            | {
+                "workload": ["w"],
+                "source": ["g"],
+                "uri": ["s3://logs/a"],
+                "etag": ["1"],
+                "bytes": pa.array([10], pa.int64()),
+                "state": ["read"],
+            }
+        ),
+    )
     monkeypatch.setitem(SCHEMAS, "objects", whole)
     with Ledger.open(tables, "w") as ledger:
         assert ledger.notice("g", listed("b"))[0] == 1
@@ -307,7 +325,8 @@ def test_a_lake_of_before_with_detours_in_its_uris_and_no_digests_is_not_read_ag
                 rows = rows.set_column(index, column, pa.array([row[column] for row in text], pa.string()))
         if name == "objects":
             rows = rows.set_column(
-                rows.column_names.index("content_sha256"), "content_sha256", pa.nulls(len(rows), pa.string()))  # fmt: skip
+                rows.column_names.index("content_sha256"), "content_sha256", pa.nulls(len(rows), pa.string())
+            )
         tables.replace(name, rows, workload="w")
     again = read(tables, place)
     assert again.total.read == 0 and again.moved_objects == 5
@@ -383,8 +402,12 @@ def test_many_moved_objects_take_a_look_and_no_reading(tables, monkeypatch):
     monkeypatch.setattr(moved_module, "prefetched", lambda items: (_ for item in items for _ in (1 / 0,)))
 
     def listing(bucket):
-        return (LogObject("g", f"s3://{bucket}/{number // 100}/part-{number % 100}.gz", 0 if number % 2 else number,
-                f"{number}", NOW) for number in range(3_000))  # fmt: skip
+        return (
+            LogObject(
+                "g", f"s3://{bucket}/{number // 100}/part-{number % 100}.gz", 0 if number % 2 else number, f"{number}", NOW
+            )
+            for number in range(3_000)
+        )
 
     with Ledger.open(tables, "w") as ledger:
         ledger.notice("g", listing("old"), READ_AS)

@@ -118,9 +118,12 @@ def test_an_object_whose_records_are_of_an_earlier_day_is_asked_for_again_by_tha
     today = datetime.now(UTC).date()
     yesterday = today - timedelta(days=1)
     (tmp_path / "late").mkdir()
-    record = {"timestamp": f"{yesterday}T23:59:00Z", "request_id": "r1",
+    record = {
+        "timestamp": f"{yesterday}T23:59:00Z",
+        "request_id": "r1",
         "request": {"messages": [{"role": "user", "content": "hi"}]},
-        "response": {"choices": [{"message": {"role": "assistant", "content": "ho"}, "finish_reason": "stop"}]}}  # fmt: skip
+        "response": {"choices": [{"message": {"role": "assistant", "content": "ho"}, "finish_reason": "stop"}]},
+    }
     (tmp_path / "late" / "new-1.jsonl").write_text(json.dumps(record) + "\n")
     sources = {"gateway": SourceSettings(uri=str(tmp_path / "late"))}
 
@@ -317,7 +320,8 @@ def test_a_listing_has_the_names_below_the_source_as_they_are(home):
     listed = [item.uri for item in list_objects("g", SourceSettings(uri="link/../other/"))]
     assert listed == [f"{home}/other/deep/x.jsonl", f"{home}/other/y.jsonl"]
     assert [item.uri for item in list_objects("g", SourceSettings(uri="other/../logs/[[]1].jsonl"))] == [
-        f"{home}/logs/[1].jsonl"]  # fmt: skip
+        f"{home}/logs/[1].jsonl"
+    ]
     with pytest.raises(SourceError, match=f"there is no file or directory {home}/gone"):
         list_objects("g", SourceSettings(uri="other/../gone"))
     assert local_path("x\0y").startswith("/")

@@ -123,8 +123,10 @@ def test_no_other_file_lists_the_models():
 def test_a_stage_that_only_its_own_file_knows_goes_all_the_way(tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.resources.stages.toy_stage", str(tmp_path)],
-        cwd=PROJECT, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, process_report(done)
     seen = json.loads(done.stdout.splitlines()[-1])
     reads = ["length_report", "served_answers", "sft_dataset", "sft_model", "traffic_digest"]

@@ -13,11 +13,26 @@ from resources.stages import table
 
 PLACE = [each.name for each in table.STAGES].index("student_model")
 TOY = table.Stage(
-    "polished_model", "model", "models", "polish", "polish", section="polish", rows="sft_dataset", role="polished",
-    takes_model_as="model", reads=table.rows_it_learns, opt_in=True, leaves_out_long_rows=True, own_answers="polished.parquet",
-    answers_show_text=True, gains=True, compares_loss=True, does="polishes answers", hub_relation="finetune",
+    "polished_model",
+    "model",
+    "models",
+    "polish",
+    "polish",
+    section="polish",
+    rows="sft_dataset",
+    role="polished",
+    takes_model_as="model",
+    reads=table.rows_it_learns,
+    opt_in=True,
+    leaves_out_long_rows=True,
+    own_answers="polished.parquet",
+    answers_show_text=True,
+    gains=True,
+    compares_loss=True,
+    does="polishes answers",
+    hub_relation="finetune",
     card="The model before it, polished.",
-)  # fmt: skip
+)
 table.STAGES = (*table.STAGES[:PLACE], TOY, *table.STAGES[PLACE:])  # before anything else of the project reads the table
 
 import dagster as dg  # noqa: E402

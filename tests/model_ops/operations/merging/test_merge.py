@@ -82,16 +82,22 @@ def test_a_search_takes_the_candidate_with_the_lowest_held_out_loss(models, tmp_
 
 def test_a_stopped_search_continues_and_measures_nothing_twice(models, tmp_path, monkeypatch):
     measured = []
-    monkeypatch.setattr("model_ops.operations.merge.held_out_loss", lambda model, documents: measured.append(1)
-        or held_out_loss(model, documents))  # fmt: skip
+    monkeypatch.setattr(
+        "model_ops.operations.merge.held_out_loss",
+        lambda model, documents: measured.append(1) or held_out_loss(model, documents),
+    )
 
     class AfterTwo(Progress):
         def stop_if_requested(self):
             if len(measured) == 2:
                 raise Stopped
 
-    job = Job(operation="merge", output=tmp_path, settings={"weights": "search", "search_steps": 3},
-        inputs={"model": models / "sft", "base": models / "base", "dataset": models / "rows"})  # fmt: skip
+    job = Job(
+        operation="merge",
+        output=tmp_path,
+        settings={"weights": "search", "search_steps": 3},
+        inputs={"model": models / "sft", "base": models / "base", "dataset": models / "rows"},
+    )
     with pytest.raises(Stopped):
         merge.run(job, AfterTwo())
     told = merge.run(job, Progress())
@@ -172,8 +178,12 @@ def test_values_that_are_not_finite_and_quantized_models_are_refused(models, tmp
 def test_a_search_without_held_out_rows_is_refused(models, tmp_path):
     write_dataset(tmp_path / "rows", splits=("train",))
     with pytest.raises(ModelError, match=r"raise datasets\.sft\.validation_share"):
-        run_job(merge, tmp_path / "out", {"model": models / "sft", "base": models / "base", "dataset": tmp_path / "rows"},
-            weights="search")  # fmt: skip
+        run_job(
+            merge,
+            tmp_path / "out",
+            {"model": models / "sft", "base": models / "base", "dataset": tmp_path / "rows"},
+            weights="search",
+        )
 
 
 @pytest.mark.parametrize(

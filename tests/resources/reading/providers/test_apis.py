@@ -15,32 +15,45 @@ from resources.records.providers.streams import joined
 
 arguments = st.dictionaries(st.text(max_size=4), st.none() | st.integers(-9, 9) | st.text(max_size=4), max_size=3)
 words = st.text(min_size=1, max_size=6)
-blocks = st.lists(st.tuples(st.just("text"), words) | st.tuples(st.just("thought"), words) | st.tuples(st.just("call"),
-        st.tuples(st.sampled_from(["f", "g"]), arguments)), max_size=6)  # fmt: skip
+blocks = st.lists(
+    st.tuples(st.just("text"), words)
+    | st.tuples(st.just("thought"), words)
+    | st.tuples(st.just("call"), st.tuples(st.sampled_from(["f", "g"]), arguments)),
+    max_size=6,
+)
 
 
 def anthropic(said):
-    kinds = {"text": lambda place, text: {"type": "text", "text": text}, "thought": lambda place,
-            text: {"type": "thinking", "thinking": text}, "call": lambda place,
-            call: {"type": "tool_use", "id": f"t{place}", "name": call[0], "input": call[1]}}  # fmt: skip
+    kinds = {
+        "text": lambda place, text: {"type": "text", "text": text},
+        "thought": lambda place, text: {"type": "thinking", "thinking": text},
+        "call": lambda place, call: {"type": "tool_use", "id": f"t{place}", "name": call[0], "input": call[1]},
+    }
     content = [kinds[kind](place, value) for place, (kind, value) in enumerate(said)]
     return anthropic_api.chat({"messages": [{"role": "user", "content": "q"}]}, {"content": content, "stop_reason": "end_turn"})
 
 
 def gemini(said):
-    kinds = {"text": lambda text: {"text": text}, "thought": lambda text: {"text": text, "thought": True},
-        "call": lambda call: {"functionCall": {"name": call[0], "args": call[1]}}}  # fmt: skip
+    kinds = {
+        "text": lambda text: {"text": text},
+        "thought": lambda text: {"text": text, "thought": True},
+        "call": lambda call: {"functionCall": {"name": call[0], "args": call[1]}},
+    }
     parts = [kinds[kind](value) for kind, value in said]
     return gemini_api.chat({"contents": "q"}, {"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]})
 
 
 def converse(said):
-    kinds = {"text": lambda place, text: {"text": text}, "thought": lambda place,
-            text: {"reasoningContent": {"reasoningText": {"text": text}}}, "call": lambda place,
-            call: {"toolUse": {"toolUseId": f"t{place}", "name": call[0], "input": call[1]}}}  # fmt: skip
+    kinds = {
+        "text": lambda place, text: {"text": text},
+        "thought": lambda place, text: {"reasoningContent": {"reasoningText": {"text": text}}},
+        "call": lambda place, call: {"toolUse": {"toolUseId": f"t{place}", "name": call[0], "input": call[1]}},
+    }
     content = [kinds[kind](place, value) for place, (kind, value) in enumerate(said)]
-    return converse_chat({"messages": [{"role": "user", "content": [{"text": "q"}]}]},
-            {"output": {"message": {"content": content}}, "stopReason": "end_turn"})  # fmt: skip
+    return converse_chat(
+        {"messages": [{"role": "user", "content": [{"text": "q"}]}]},
+        {"output": {"message": {"content": content}}, "stopReason": "end_turn"},
+    )
 
 
 @pytest.mark.parametrize("api", [anthropic, gemini, converse])
@@ -52,8 +65,9 @@ def test_nothing_of_an_answer_is_lost_and_every_call_has_an_id_of_its_own(api, s
     assert chat["messages"] == [{"role": "user", "content": "q"}]
     assert (message["content"] or "") == "".join(value for kind, value in said if kind == "text")
     assert message.get("reasoning_content", "") == "\n".join(value for kind, value in said if kind == "thought")
-    assert [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in calls] == [value for kind,
-            value in said if kind == "call"]  # fmt: skip
+    assert [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in calls] == [
+        value for kind, value in said if kind == "call"
+    ]
     assert len({call["id"] for call in calls}) == len(calls)
     assert choice["finish_reason"] == ("tool_calls" if calls else "stop")
 
@@ -73,13 +87,61 @@ def test_a_stream_gives_what_the_whole_response_gives(said):
     assert found["choices"] == anthropic(said)["choices"] and found["error"] is None
 
 
-values = st.recursive(st.none() | st.integers() | st.text(max_size=6),
-    lambda inner: (st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["type", "role", "content", "text", "parts",
-                    "input", "toolUse", "toolResult", "functionCall", "functionResponse", "name", "source", "messages",
-                    "contents", "candidates", "output", "message", "usage", "tools", "system", "config", "error"]), inner,
-            max_size=3)), max_leaves=10)  # fmt: skip
-records = st.dictionaries(st.sampled_from(["request", "response", "input", "output", "modelInput", "messages", "call_type",
-            "parameters", "operation", "timestamp"]), values, max_size=4)  # fmt: skip
+values = st.recursive(
+    st.none() | st.integers() | st.text(max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "type",
+                    "role",
+                    "content",
+                    "text",
+                    "parts",
+                    "input",
+                    "toolUse",
+                    "toolResult",
+                    "functionCall",
+                    "functionResponse",
+                    "name",
+                    "source",
+                    "messages",
+                    "contents",
+                    "candidates",
+                    "output",
+                    "message",
+                    "usage",
+                    "tools",
+                    "system",
+                    "config",
+                    "error",
+                ]
+            ),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=10,
+)
+records = st.dictionaries(
+    st.sampled_from(
+        [
+            "request",
+            "response",
+            "input",
+            "output",
+            "modelInput",
+            "messages",
+            "call_type",
+            "parameters",
+            "operation",
+            "timestamp",
+        ]
+    ),
+    values,
+    max_size=4,
+)
 
 
 @given(records)
@@ -94,8 +156,17 @@ def test_no_record_raises_whatever_it_holds(record):
         st.dictionaries(
             st.sampled_from(
                 [
-                    "type", "index", "delta", "message", "messageStart", "contentBlockDelta", "candidates", "content_block",
-                    "contentBlockStart", "metadata", "usage",
+                    "type",
+                    "index",
+                    "delta",
+                    "message",
+                    "messageStart",
+                    "contentBlockDelta",
+                    "candidates",
+                    "content_block",
+                    "contentBlockStart",
+                    "metadata",
+                    "usage",
                 ]
             ),
             values,
@@ -103,17 +174,22 @@ def test_no_record_raises_whatever_it_holds(record):
         ),
         max_size=5,
     )
-)  # fmt: skip
+)
 def test_no_stream_raises_whatever_it_holds(found):
     assert joined(found) is None or isinstance(joined(found), dict)
 
 
 def test_results_of_one_name_answer_the_calls_of_that_name_in_their_order():
     calls = [{"functionCall": {"name": name, "args": {"n": number}}} for number, name in enumerate("fgf")]
-    results = [{"functionResponse": {"name": name, "response": {"n": number}}} for number,
-            name in ((1, "g"), (0, "f"), (2, "f"))]  # fmt: skip
-    contents = [{"role": "model", "parts": calls[:2]}, {"role": "function", "parts": results[:2]},
-        {"role": "model", "parts": calls[2:]}, {"role": "user", "parts": results[2:]}]  # fmt: skip
+    results = [
+        {"functionResponse": {"name": name, "response": {"n": number}}} for number, name in ((1, "g"), (0, "f"), (2, "f"))
+    ]
+    contents = [
+        {"role": "model", "parts": calls[:2]},
+        {"role": "function", "parts": results[:2]},
+        {"role": "model", "parts": calls[2:]},
+        {"role": "user", "parts": results[2:]},
+    ]
     messages = gemini_api.chat({"contents": [{"parts": [{"text": "q"}]}, *contents]}, {})["messages"]
     asked = {call["id"]: call["function"]["arguments"] for message in messages for call in message.get("tool_calls", [])}
     assert {message["tool_call_id"]: message["content"] for message in messages if message["role"] == "tool"} == asked
@@ -132,12 +208,17 @@ def test_reasons_why_a_model_stopped(given_reason, calls, expected):
 
 
 def test_a_message_with_results_and_texts_is_several_messages_and_a_system_block_stays_the_systems():
-    content = [{"type": "tool_result", "tool_use_id": "a", "content": "1"}, {"type": "text", "text": "one"},
+    content = [
+        {"type": "tool_result", "tool_use_id": "a", "content": "1"},
+        {"type": "text", "text": "one"},
         {"type": "text", "text": "two"},
-        {"type": "mid_conv_system", "content": [{"type": "text", "text": "now be kind"}]}]  # fmt: skip
-    assert anthropic_api.turn("user", content).messages() == [{"role": "tool", "tool_call_id": "a", "content": "1"},
-            {"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]},
-            {"role": "system", "content": "now be kind"}]  # fmt: skip
+        {"type": "mid_conv_system", "content": [{"type": "text", "text": "now be kind"}]},
+    ]
+    assert anthropic_api.turn("user", content).messages() == [
+        {"role": "tool", "tool_call_id": "a", "content": "1"},
+        {"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]},
+        {"role": "system", "content": "now be kind"},
+    ]
 
 
 @pytest.mark.parametrize("part", [{"type": "hologram"}, {"type": None}, {}])
