@@ -79,8 +79,6 @@ def models(
 
 def _say_version(wanted: bool) -> None:
     if wanted:
-        from pipelines.commands.describe import version_line
-
         print(version_line())
         raise typer.Exit
 

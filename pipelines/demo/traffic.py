@@ -423,15 +423,16 @@ def _eval_id(index: int) -> str:
 
 
 def _write_examples(directory: Path, seeds: list[DemoTurn], evals: list[DemoTurn]) -> None:
-    seed_lines, eval_lines = [], []
-    for index, turn in enumerate(seeds):
-        asked = _asked(turn)
-        seed_lines.append({"id": f"seed-{index:04d}", "messages": [*asked, {"role": "assistant", "content": turn.answer}]})
-    for index, turn in enumerate(evals):
-        # A mail is answered right by any JSON of the same value.
-        right = {"json_schema": {"const": json.loads(turn.answer)}} if turn.kind == "mail" else {"answer": turn.answer}
-        asked = {"messages": _asked(turn)} if turn.kind == "mail" else {"prompt": turn.question}
-        eval_lines.append({"id": _eval_id(index), **asked, **right})
+    seed_lines = [
+        {"id": f"seed-{index:04d}", "messages": [*_asked(turn), {"role": "assistant", "content": turn.answer}]}
+        for index, turn in enumerate(seeds)
+    ]
+    eval_lines = [  # a mail is answered right by any JSON of the same value
+        {"id": _eval_id(index), "messages": _asked(turn), "json_schema": {"const": json.loads(turn.answer)}}
+        if turn.kind == "mail"
+        else {"id": _eval_id(index), "prompt": turn.question, "answer": turn.answer}
+        for index, turn in enumerate(evals)
+    ]
     name = "heldout_mail" if evals[0].kind == "mail" else "heldout_functions"
     for path, lines in ((directory / "seeds.jsonl", seed_lines), (directory / "evals" / f"{name}.jsonl", eval_lines)):
         write_text(path, "".join(json.dumps(line) + "\n" for line in lines))

@@ -133,7 +133,7 @@ def stage_seconds(recipe: Recipe, speed: Speed, traffic: TrafficSize) -> dict[st
         return {}
     work, seconds = _Work(recipe, sizes, traffic, base.context or recipe.evaluation.max_length, speed), {}
     for stage in STAGES:
-        if stage.kind == "outside" or stage.module or stage.name in recipe.disabled:
+        if stage.kind == "outside" or stage.name == "feedback" or stage.name in recipe.disabled:
             continue
         seconds[stage.name] = stage.fixed_seconds + stage.record_seconds * traffic.records + work.of(stage)
     return seconds | {"around the steps": AROUND_S}

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from resources.releasing.champion import Champion, champion_to_beat
     from resources.releasing.charts import Bar, Cell, Dot, Period, bars, columns, dots, grid, lines, periods, short_number
     from resources.releasing.gates import GateInputs, check_gates
-    from resources.releasing.model_card import write_version_card
     from resources.releasing.push import package, push_release
     from resources.releasing.release_facts import Difference, ReleaseComparison, compare_releases, facts_of
     from resources.releasing.server_sections import rollout_series
     from resources.releasing.summary import Summary, read_evaluation, summarise
+    from resources.releasing.version_card import write_version_card
     from resources.releasing.worth import quality_sentences, worth_of
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -10,96 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from model_ops.machine import compiled
 from resources.records.objects.decompress import DamagedError
 from resources.records.objects.unreadable import container_of, convert, encoding_of, is_archive, kind_of
-
-AT_ONCE = 1 << 16
-_POSITION, _BEGIN, _IN_ARRAY = 0, 4, 5  # of the state; between them depth, in_string, escaped
-_NOWHERE = -1
-
-
-class Values:
-    """The state of the scan. `begin`: offset in the last piece where an unfinished value began, or None."""
-
-    def __init__(self, in_array: bool):
-        self._state = np.zeros(6, np.int64)
-        self._state[_BEGIN] = _NOWHERE
-        self._state[_IN_ARRAY] = 2 if in_array else 0  # 2: an opening bracket comes first
-
-    @property
-    def closed(self) -> bool:
-        """Whether no array is open. Another may follow."""
-        return bool(self._state[_IN_ARRAY] != 1)
-
-    @property
-    def begin(self) -> int | None:
-        begin = int(self._state[_BEGIN])
-        return None if begin == _NOWHERE else begin
-
-    def shift(self, dropped: int) -> None:
-        """Moves the state when the next piece begins `by` bytes later; scanned bytes are not scanned again."""
-        self._state[_POSITION] -= dropped
-        if self._state[_BEGIN] != _NOWHERE:
-            self._state[_BEGIN] = max(self._state[_BEGIN] - dropped, 0)
-
-    def find(self, data: bytes) -> tuple[np.ndarray, np.ndarray]:
-        """Offsets of the values that end in `data`, which begins with the unfinished value of the last piece, if any."""
-        octets, starts, ends = np.frombuffer(data, np.uint8), [], []
-        while True:
-            first, last = np.empty(AT_ONCE, np.int64), np.empty(AT_ONCE, np.int64)
-            count = _find(octets, self._state, first, last)
-            starts.append(first[:count])
-            ends.append(last[:count])
-            if count < AT_ONCE:
-                return np.concatenate(starts), np.concatenate(ends)
-
-
-@compiled
-def _find(data, state, starts, ends):
-    position, depth, in_string, escaped = state[0], state[1], state[2], state[3]
-    begin, in_array = state[4], state[5]
-    count = 0
-    while position < len(data) and count < len(starts):
-        octet = data[position]
-        if in_string:
-            if escaped:
-                escaped = 0
-            elif octet == 92:  # \
-                escaped = 1
-            elif octet == 34:  # "
-                in_string = 0
-        elif depth == 0 and begin >= 0 and octet in (32, 9, 10, 13, 44, 93, 91, 123):
-            starts[count], ends[count] = begin, position  # a bare word or string, ended by space or punctuation
-            count += 1
-            begin = -1
-            continue
-        elif octet == 34:
-            in_string = 1
-            if begin < 0:
-                begin = position
-        elif octet in (123, 91):  # { [
-            if in_array == 2 and octet == 91:
-                in_array = 1
-            else:
-                depth += 1
-                if begin < 0:
-                    begin = position
-        elif octet in (125, 93) and depth > 0:  # } ]
-            depth -= 1
-            if depth == 0:
-                starts[count], ends[count] = begin, position + 1
-                count += 1
-                begin = -1
-        elif octet == 93 and in_array:
-            in_array = 2
-        elif octet not in (32, 9, 10, 13, 44) and begin < 0:
-            begin = position
-        position += 1
-    state[0], state[1], state[2], state[3] = position, depth, in_string, escaped
-    state[4], state[5] = begin, in_array
-    return count
-
 
 HEAD_BYTES = 1 << 20
 """Bytes that are read to recognise how the records are written."""
@@ -188,7 +100,7 @@ def _form(head: bytes, whole: bool) -> str:
     if opening == b"[" and others.strip() and (first := _value(first_line)) is not None:
         # one list of records per line, or lines one of which is a list
         return "array" if not first or isinstance(first[0], dict) else "lines"
-    from resources.records.objects.log_reader import Values  # not needed for JSON lines; numba takes a while to import
+    from resources.records.objects.json_values import Values  # not needed for JSON lines; numba takes a while to import
 
     form = "array" if opening == b"[" else "objects"
     seen = Values(in_array=opening == b"[")
@@ -327,7 +239,7 @@ def _values(
     head: bytes, rest: Iterator[bytes], damage: DamagedError | None, in_array: bool
 ) -> Iterator[Records | RecordProblem]:
     """Elements of JSON arrays, or objects that span lines, in parts of whole values."""
-    from resources.records.objects.log_reader import Values
+    from resources.records.objects.json_values import Values
 
     what, seen, data, row, known, passing_over = "element" if in_array else "object", Values(in_array), head, 1, False, False
     while True:
