@@ -33,6 +33,8 @@ class Base:
     config: dict[str, Any] = field(default_factory=dict)
     weight_bytes: int = 0
     adapter: str = ""
+    file: str = ""
+    """The GGUF file that the directory was read from."""
 
     @property
     def model_type(self) -> str:
@@ -89,7 +91,7 @@ def look_at_base(name: str, home: Path | None = None) -> Base:
         return Base(str(directory), "directory", config, size)
     if directory.is_file():
         try:
-            return look_at_base(str(gguf_directory(directory)))
+            return replace(look_at_base(str(gguf_directory(directory))), file=str(directory))
         except ModelError as error:
             raise BaseModelError(f"base model: {error}") from error
     if name.startswith((".", "/", "~")):

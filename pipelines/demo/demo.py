@@ -28,7 +28,7 @@ from resources.artefacts import Registry
 from resources.endpoints import Actor, Endpoint, approvals_of, approve
 from resources.lake import LakeLayout
 from resources.releases import GateVerdict, ReportSection, read_release
-from resources.releasing import Summary, summarise
+from resources.releasing import SIDE_BY_SIDE, Summary, summarise
 
 SHORTENED = (
     ("tiny", "steps"),
@@ -141,6 +141,8 @@ class DemoSize:
         return TrafficSize(round(1.1 * self.interactions), self.tokens)
 
 
+SHOWN, CHARACTERS = 3, 200
+"""Held-out requests whose answers are printed, and the most characters of each."""
 SECONDS_BEFORE = 5
 """Seconds in which the logs are written."""
 REAL = DemoSize("mail.yaml", "demo", 1500, 7, 900, "millrace demo", "mail-desk", "mail", "mail", 85)
@@ -265,13 +267,27 @@ def _let_through(lake: LakeLayout, workload: str, recipe: Path, outcome: Outcome
     return moved.exit_code
 
 
+def _print_answers(file: Path, console: Console) -> None:
+    """Some held-out requests, with what base and release answer greedily."""
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+    for row in rows[:SHOWN]:
+        console.print()
+        for name, text in (("asked", row["prompt"][-1]["text"]), ("base", row["base"]), ("release", row["target"])):
+            folded = " ".join(text.split())
+            line = folded if len(folded) <= CHARACTERS else folded[:CHARACTERS] + "..."
+            console.print(f"  [bold]{name:<8}[/] {escape(line)}", highlight=False)
+
+
 def _close(console: Console, lake: Path, summary: Summary, outcome: Outcome, size: DemoSize, choice: FittedSteps) -> None:
+    opened = LakeLayout.open(lake)
+    registry = Registry(opened, summary.workload)
+    release = registry.current("release", "release")
+    console.print(f"\n{escape(read_release(registry.directory(release)).worth)}", soft_wrap=True, highlight=False)
+    _print_answers(registry.directory(registry.current("dataset", "evaluation_report")) / SIDE_BY_SIDE, console)
     sections = [*summary.sections(), _time_section(outcome, choice.seconds, size.budget)]
     for section in sections:
         console.print()
         console.print(_as_table(section))
-    opened = LakeLayout.open(lake)
-    release = Registry(opened, summary.workload).current("release", "release")
     place = lake / "releases" / summary.workload / release.version
     aliases = Endpoint(opened, summary.workload).read()
     option = opened.typed_option

@@ -57,22 +57,23 @@ def print_closing(lake: LakeLayout, recipe: Recipe, path: Path, outcome: Outcome
 def closing(lake: LakeLayout, recipe: Recipe, path: Path, outcome: Outcome) -> Iterator[ClosingLine]:
     """The lines about a run that has ended."""
     registry = Registry(lake, recipe.workload)
+    reached = RELEASE_STEP in outcome.finished
+    is_released = reached and registry.exists("release", "release")
+    if is_released and (worth := read_release(registry.directory(registry.current("release", "release"))).worth):
+        yield ClosingLine("worth", worth)
     with suppress(ManifestError):
         yield _rows(registry)
     yield from _few_steps(registry, recipe, outcome)
-    reached = RELEASE_STEP in outcome.finished
     if "evaluation_report" in outcome.finished or reached:
         with suppress(ManifestError, OSError, ValueError, KeyError):
             report, _ = read_evaluation(registry.directory(registry.current("dataset", "evaluation_report")))
             yield from (ClosingLine(*line) for line in quality_sentences(measurements_of(report)))
-    if not reached or not registry.exists("release", "release"):
+    if not is_released:
         yield from _unfinished(lake, recipe, path, outcome)
         return
     release = registry.directory(registry.current("release", "release"))
     status, content = endpoint_status(lake, recipe.workload), read_release(release)
     lost = [gate for gate in content.gates if missed(gate)]
-    if content.worth:
-        yield ClosingLine("worth", content.worth)
     yield from _gates(release, content.gates)
     yield from _next(lake, _run_again(lake, path), recipe.workload, release, status, lost)
 

@@ -44,7 +44,8 @@ def test_the_model_of_a_file_answers_as_the_model_that_it_was_written_from(tmp_p
     for name, value in read.state_dict().items():
         rounded = torch.from_numpy(q8_0(weights[name].numpy())) if value.ndim == 2 else weights[name]
         assert torch.equal(value, rounded.to(torch.bfloat16)), name
-    assert look_at_base(str(file)).name == str(directory)
+    base = look_at_base(str(file))
+    assert (base.name, base.file, base.kind) == (str(directory), str(file), "directory")
     assert "SHA-256" in (directory / "README.md").read_text()
 
 
