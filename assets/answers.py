@@ -48,8 +48,7 @@ def teacher_answers(
     The teacher is at an endpoint, in a directory, or the fine-tuned model, whose answers then train the student.
     Of several answers the best is kept, where the recipe says how to verify them; rejected ones give preference rows.
     Answers are kept in `answers/<workload>.jsonl` of the lake and asked for only once. Lies in
-    `datasets/<workload>/teacher_answers/<version>/{train,validation,test,requests,preferences}.parquet`.
-    """
+    `datasets/<workload>/teacher_answers/<version>/{train,validation,test,requests,preferences}.parquet`."""
     dataset = workshop.current("dataset", "sft_dataset")
     own = teacher_settings.prompts == "rl_prompts"
     prompts = workshop.current("dataset", "rl_prompts") if own else None
@@ -107,8 +106,7 @@ def preference_dataset(
 
     Made from the cleaned tables, with the splits of `sft_dataset` and without items of `eval_suite`. Lies in
     `datasets/<workload>/preference_dataset/<version>/{train,validation,test}.parquet` and `unpaired_*.parquet`, with a card in
-    README.md.
-    """
+    README.md."""
     curated, suite, sft = (workshop.current("dataset", name) for name in ("curated_interactions", "eval_suite", "sft_dataset"))
     settings, judge = preference_dataset_settings, curation_settings.judge
     answers = None
@@ -177,8 +175,7 @@ def rl_prompts(
 
     Prompts with evaluation items, and tasks that contradict each other, are left out. Made from `cleaned_interactions` and
     `eval_suite`, with the splits of `sft_dataset`. Lies in
-    `datasets/<workload>/rl_prompts/<version>/{train,validation,test}.parquet`, with a card in README.md.
-    """
+    `datasets/<workload>/rl_prompts/<version>/{train,validation,test}.parquet`, with a card in README.md."""
     suite, tasks = workshop.current("dataset", "eval_suite"), rl_prompts_dataset_settings.tasks
     about = {"workload": workshop.workload, "name": "rl_prompts", "pii": curation_settings.pii}
     splits = sft_dataset_settings.model_dump(include={"seed", "split_by", "test_share", "validation_share"})

@@ -36,8 +36,7 @@ def eval_suite(
 ) -> dg.MaterializeResult:
     """The recipe's evaluation suites as rows of prompt and answer, which training rows must not contain, and as tasks to ask.
 
-    Made from the files under `evals:`. Lies in `datasets/<workload>/eval_suite/<version>/items.parquet`.
-    """
+    Made from the files under `evals:`. Lies in `datasets/<workload>/eval_suite/<version>/items.parquet`."""
     notes: list[str] = []
     manifest = workshop.build(
         "dataset",
@@ -69,8 +68,7 @@ def seed_examples(
     """The recipe's seed conversations as rows of messages, written by people or synthetic, to be mixed into the traffic.
 
     Bad lines, erased rows and leaked evaluation items are left out and counted. Made from the files and datasets under
-    `seeds:`, and `eval_suite`. Lies in `datasets/<workload>/seed_examples/<version>/seeds.parquet`.
-    """
+    `seeds:`, and `eval_suite`. Lies in `datasets/<workload>/seed_examples/<version>/seeds.parquet`."""
     places = {name: settings.uri for name, settings in seeds.items() if settings.uri}
     taken = {name: workshop.elsewhere(seed.dataset, seed.version) for name, seed in seeds.items() if seed.dataset}
     suite = workshop.current("dataset", "eval_suite")
@@ -120,8 +118,7 @@ def sft_dataset(
     """Conversations to train on: curated traffic and seeds mixed by source, split into train, validation and test.
 
     All sessions of a user are in one split, so validation and test are never seen in training. Lies in
-    `datasets/<workload>/sft_dataset/<version>/{train,validation,test}.parquet`, with a card in README.md.
-    """
+    `datasets/<workload>/sft_dataset/<version>/{train,validation,test}.parquet`, with a card in README.md."""
     manifest = make_sft_dataset(workshop, sft_dataset_settings, curation_settings, seeds, tokenizers)
     tell_shortages(context, manifest)
     return shown(manifest, workshop, **changes(manifest, workshop))
@@ -200,8 +197,7 @@ def served_answers(workshop: dg.ResourceParam[Workshop], policy: dg.ResourcePara
     """How each logged answer was sampled (temperature, top_p, ...), and its exact token ids if the log has them.
 
     Token ids are kept only for rows in which no personal data was replaced. Made from `sft_dataset`, the named datasets that
-    are trained on, and `interactions`, for the trainings. Lies in `datasets/<workload>/served_answers/<version>/` (Parquet).
-    """
+    are trained on, and `interactions`, for the trainings. Lies in `datasets/<workload>/served_answers/<version>/` (Parquet)."""
     datasets = [workshop.current("dataset", name) for name in ("sft_dataset", *policy.named_datasets)]
     manifest = workshop.build(
         "dataset",
@@ -229,8 +225,7 @@ def calibration_dataset(
 ) -> dg.MaterializeResult:
     """Training rows of `sft_dataset`, drawn evenly over the prompt shapes, that quantization is calibrated with.
 
-    Held-out rows are never among them. Lies in `datasets/<workload>/calibration_dataset/<version>/train.parquet`.
-    """
+    Held-out rows are never among them. Lies in `datasets/<workload>/calibration_dataset/<version>/train.parquet`."""
     dataset = workshop.current("dataset", "sft_dataset")
     about = {"workload": workshop.workload, "name": "calibration_dataset", "pii": curation_settings.pii}
     manifest = workshop.build(

@@ -21,8 +21,7 @@ def speculator_dataset(
     """Answers of the served model to the traffic's prompts, as token ids: what the drafter learns from.
 
     A drafter must predict its target's answers, which may differ from the logged ones. Made from the served model,
-    `sft_dataset` and `served_answers`. Lies in `datasets/<workload>/speculator_dataset/<version>/` (Parquet).
-    """
+    `sft_dataset` and `served_answers`. Lies in `datasets/<workload>/speculator_dataset/<version>/` (Parquet)."""
     inputs = {
         "target": workshop.current("model", policy.served),
         "dataset": workshop.current("dataset", "sft_dataset"),
@@ -49,8 +48,7 @@ def speculator(
     """The draft model: proposes tokens that the served model verifies, so that answers come faster and stay the same.
 
     Trained on `speculator_dataset`, for exactly the weights that are served. Lies in `models/<workload>/speculator/<version>/`
-    in the layout that vLLM or SGLang loads for its architecture (`speculator.architecture` in the recipe).
-    """
+    in the layout that vLLM or SGLang loads for its architecture (`speculator.architecture` in the recipe)."""
     inputs = {"target": workshop.current("model", policy.served), "dataset": workshop.current("dataset", "speculator_dataset")}
     may_continue = config.continue_from_last and workshop.comes_from("model", "speculator", inputs["target"])
     settings, outside = config.drafter(speculator_settings, may_continue), []

@@ -48,8 +48,7 @@ def drift_report(
 
     Tests are by session, with a stated rate of false alarms over all of them. Made from `cleaned_interactions` and `feedback`,
     and from `judgements` and `serving_metrics` as far as there are any. Lies in the Delta table `tables/drift`, every value;
-    `drift/<workload>.html` shows it.
-    """
+    `drift/<workload>.html` shows it."""
     tables, workload = workshop.tables, workshop.workload
     seen = DriftInputs(curation_settings.judge, feedback_scales(tables, workload, curation_settings.feedback))
     report = compare_traffic(tables, workload, drift_settings, seen, served_release(workshop.lake, workload))

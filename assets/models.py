@@ -40,8 +40,7 @@ def base_model(
 
     A model of the Hub stays at the commit that it was imported from. A PEFT adapter is merged into the model that it was
     trained on. Every tensor is checked against the config. Lies in
-    `models/<workload>/base_model/<version>/`, in the Hugging Face layout.
-    """
+    `models/<workload>/base_model/<version>/`, in the Hugging Face layout."""
     if base_name == "tiny":
         manifest = workshop.train("base_model", "tiny_base", config.applied_to(tiny_settings), {}, context)
     else:
@@ -70,8 +69,7 @@ def sft_model(
 
     Made from `base_model` and `sft_dataset` (or the dataset that `sft.dataset` names, or `teacher_answers`); `sft:` in the
     recipe says how (full, LoRA or QLoRA). Lies in `models/<workload>/sft_model/<version>/` in the Hugging Face layout, with
-    metrics.jsonl (a line for each step).
-    """
+    metrics.jsonl (a line for each step)."""
     inputs = learnt_inputs(workshop, policy, "sft_model")
     asked = config.continue_from_last or sft_settings.continue_from == "last"
     learnt = workshop.learnt_before("model", "sft_model", inputs, same="model", dataset="dataset") if asked else None
@@ -104,8 +102,7 @@ def second_sft_model(
 
     Begins with the weights of `sft_model` (with LoRA, its merged ones) and a new optimizer. Made from `sft_model` and that
     dataset, or `sft_dataset`; `second_sft:` in the recipe says how. Lies in `models/<workload>/second_sft_model/<version>/` in
-    the Hugging Face layout, with metrics.jsonl (a line for each step).
-    """
+    the Hugging Face layout, with metrics.jsonl (a line for each step)."""
     inputs = learnt_inputs(workshop, policy, "second_sft_model")
     manifest = workshop.train("second_sft_model", "sft", config.applied_to(second_sft_settings), inputs, context)
     return shown(manifest, workshop)
@@ -127,8 +124,7 @@ def preference_model(
     Made from the model before it and `preference_dataset`, or from its own answers to prompts (`preference.on_policy`);
     `preference:` in the recipe says how. The log-probability of a chosen answer may fall: what is learnt is the difference.
     Lies in `models/<workload>/preference_model/<version>/` in the Hugging Face layout, with metrics.jsonl (a line for each
-    step), and sampled.parquet (a row for each of its own answers).
-    """
+    step), and sampled.parquet (a row for each of its own answers)."""
     inputs = learnt_inputs(workshop, policy, "preference_model")
     if "preference_dataset" not in policy.disabled:  # also beside prompts that it answers itself
         inputs["dataset"] = workshop.current("dataset", "preference_dataset")
@@ -153,8 +149,7 @@ def reward_model(
 
     Made from the fine-tuned model and `preference_dataset`; `reward_model:` in the recipe says how. `may_grade` says whether it
     reached its gate on held-out pairs. Lies in `models/<workload>/reward_model/<version>/` as a sequence classifier of
-    transformers, with reward.json (calibration, and what was measured) and metrics.jsonl (a line for each step).
-    """
+    transformers, with reward.json (calibration, and what was measured) and metrics.jsonl (a line for each step)."""
     inputs = learnt_inputs(workshop, policy, "reward_model")
     manifest = workshop.train("reward_model", "reward_model", config.applied_to(reward_model_settings), inputs, context)
     return shown(manifest, workshop)
@@ -175,8 +170,7 @@ def rft_model(
 
     Made from that model and `rl_prompts`; `rft:` in the recipe says how, and who grades. Held-out prompts are answered before
     and after. Lies in `models/<workload>/rft_model/<version>/` in the Hugging Face layout, with metrics.jsonl (a line for each
-    step), and rollouts.parquet (a row for each of its answers, with its grade).
-    """
+    step), and rollouts.parquet (a row for each of its answers, with its grade)."""
     inputs, settings = learnt_inputs(workshop, policy, "rft_model"), config.applied_to(rft_settings)
     manifest = workshop.train("rft_model", "rft", settings, inputs, context, outside=settings.files)
     series = rollout_series(workshop.directory(manifest), settings.passing_grade)
@@ -217,8 +211,7 @@ def student_model(
 
     It learns the teacher's whole distributions, not only its answers. Made from the fine-tuned model (or its merge) and
     `sft_dataset`, or `teacher_answers`; `student:` in the recipe says how deep it is, or which model it begins as. Lies in
-    `models/<workload>/student_model/<version>/` in the Hugging Face layout.
-    """
+    `models/<workload>/student_model/<version>/` in the Hugging Face layout."""
     inputs, settings = learnt_inputs(workshop, policy, "student_model"), config.applied_to(student_settings)
     outside = model_places(student_settings.base) if student_settings.base else []
     manifest = workshop.train("student_model", "distill", settings, inputs, context, outside=outside)
@@ -239,8 +232,7 @@ def merged_model(
 
     Made from `rft_model`, `preference_model`, `sft_model`, `base_model` and directories, as the recipe lists them; a search of
     weights measures candidates on validation rows of `sft_dataset`. Lies in `models/<workload>/merged_model/<version>/` in the
-    Hugging Face layout.
-    """
+    Hugging Face layout."""
     inputs = {"model": workshop.current("model", policy.source_of("merged_model"))}
     before = inputs["model"]
     if merge_settings.reads_preferred:
@@ -267,8 +259,7 @@ def quantized_model(
 
     Made from the student, or from the fine-tuned model if there is no student or the student drafts. int4 weights are rounded
     for what layers read in conversations of `sft_dataset`, or of `calibration_dataset`. Lies in
-    `models/<workload>/quantized_model/<version>/` as compressed-tensors, which vLLM and SGLang load.
-    """
+    `models/<workload>/quantized_model/<version>/` as compressed-tensors, which vLLM and SGLang load."""
     model = workshop.current("model", policy.source_of("quantized_model"))
     inputs = {"model": model}
     if quantize_settings.reads_rows:

@@ -1,7 +1,6 @@
 """Days: one partition per UTC day of the traffic, read in single runs.
 
-A recipe's definitions set the first day: see pipelines/graph/recipe_graph.py.
-"""
+A recipe's definitions set the first day: see pipelines/graph/recipe_graph.py."""
 
 from collections.abc import Collection, Iterator, Mapping
 from datetime import date

@@ -1,7 +1,6 @@
 """Dagster metadata of an artefact: numbers, small tables, plots, the path.
 
-return shown(manifest, workshop)        # a MaterializeResult
-"""
+return shown(manifest, workshop)        # a MaterializeResult"""
 
 import base64
 import io

@@ -2,8 +2,7 @@
 
     as_metadata(about_table("interactions", "math-tutor"))      # a block of code with its command
 
-Each is answered by `millrace sql`; tests ask them of a real lake.
-"""
+Each is answered by `millrace sql`; tests ask them of a real lake."""
 
 import dagster as dg
 

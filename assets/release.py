@@ -43,8 +43,7 @@ def release_candidate(
 
     Names models by path and digest instead of copying them; with `form: adapter` the adapter is copied into the release. Made
     from the served model, the drafter and the evaluation report. Lies in `releases/<workload>/<version>/`; `millrace approve
-    <version>` approves it.
-    """
+    <version>` approves it."""
     manifest, gates = make_release(workshop, policy, release_settings, speculator_settings)
     directory = workshop.directory(manifest)
     is_offered = GateVerdict.of(gates).holds and not approvals_of(workshop.lake, directory).withdrawn
@@ -121,8 +120,7 @@ def endpoint(
 
     The candidate becomes champion once `millrace approve` or the recipe (`release.approval: automatic`) has approved it and
     its gates and digests hold again; without an approval nothing changes, and the run succeeds. Lies in
-    `endpoints/<workload>.json`.
-    """
+    `endpoints/<workload>.json`."""
     lake, candidate = workshop.lake, workshop.current("release", "release")
     directory = workshop.directory(candidate)
     if release_settings.approval == "automatic" and not approvals_of(lake, directory).decided:

@@ -33,8 +33,7 @@ def length_report(
 
     Counted in the base model's tokens, before anything is trained. Made from `base_model` and `sft_dataset`. Lies in
     `datasets/<workload>/length_report/<version>/` (limits.parquet, lengths.json,
-    rendered.html: rows as they are rendered, with what is learnt marked).
-    """
+    rendered.html: rows as they are rendered, with what is learnt marked)."""
     limits = length_limits(trained_settings, evaluate_settings, release_settings)
     inputs = {"model": workshop.current("model", "base_model"), "dataset": workshop.current("dataset", "sft_dataset")}
     manifest = workshop.train("length_report", "measure_lengths", limits, inputs, context, kind="dataset")
@@ -74,8 +73,7 @@ def evaluation_report(
     Loss of each model (nats per assistant token), recovery of the quantized model (exp of reference loss - served loss),
     acceptance length of each drafter (tokens per target forward), scores on evaluation items; the served model against its
     base, and model and drafter against those of the champion, the last other release that the endpoint served. Lies in
-    `datasets/<workload>/evaluation_report/<version>/`.
-    """
+    `datasets/<workload>/evaluation_report/<version>/`."""
     inputs = _inputs(workshop, policy, bool(evals))
     champion = champion_to_beat(workshop.lake, workshop.workload, inputs["target"], inputs.get("speculator"))
     served_now = {"champion": champion.target, "champion_speculator": champion.drafter} if champion else {}
@@ -126,8 +124,7 @@ def _worst(report: Path) -> dg.MetadataValue:
 def fine_tuning_helped(workshop: dg.ResourceParam[Workshop], policy: dg.ResourceParam[ModelPolicy]) -> dg.AssetCheckResult:
     """The fine-tuned model has a measurably lower held-out loss than the base model. A warning only; gates decide on a release.
 
-    Not compared for a model that learnt a teacher's answers: held-out rows are the log's.
-    """
+    Not compared for a model that learnt a teacher's answers: held-out rows are the log's."""
     if policy.rows_of("sft_model") == "teacher_answers":
         return dg.AssetCheckResult(passed=True, metadata={"not compared": "it learnt a teacher's answers, not the log's"})
     measured = workshop.current("dataset", "evaluation_report").metrics

@@ -1,8 +1,7 @@
 """What the assets of this folder have in common: how one is declared, what a training reads, and the check of held-out rows.
 
 @stage_asset("eval_suite", sources=("resources/composing/eval_suite.py",))       # made in the step's own process
-@worker_asset(parent_of("rft_model"), "rl_prompts", "length_report")            # made by the worker, from models and rows
-"""
+@worker_asset(parent_of("rft_model"), "rl_prompts", "length_report")            # made by the worker, from models and rows"""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any

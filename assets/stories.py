@@ -3,8 +3,7 @@
     in_short(manifest, directory)      # {"in_short": a Markdown list}; {} for an artefact without a story
     listed(["No test alarms on 2026-07-03."])
 
-Numbers come from the manifest and, of an evaluation, from its report; nothing that a user said.
-"""
+Numbers come from the manifest and, of an evaluation, from its report; nothing that a user said."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -123,8 +123,7 @@ def cleaned_interactions(
 
     Adds language, text measures and a MinHash signature to each row. Made from `interactions` and `feedback`, one partition
     per UTC day; days that were cleaned with other rules are cleaned again. Lies in the Delta table
-    `tables/cleaned_interactions`; `decisions` says for each dropped row which rule dropped it.
-    """
+    `tables/cleaned_interactions`; `decisions` says for each dropped row which rule dropped it."""
     # late rows change other days too, changed rules all days; unchanged days stay
     days = stale_days(workshop.tables, workshop.workload, curation_settings)
     report = clean(workshop.tables, workshop.workload, days, curation_settings)
@@ -146,8 +145,7 @@ def judgements(
     """Scores of a judge model, 1 to 10, for quality and difficulty of each cleaned text.
 
     Only texts that this model and prompt did not score before are sent. Made from `cleaned_interactions`. Lies in the Delta
-    table `tables/judgements`; `curated_interactions` drops rows below the recipe's minimum.
-    """
+    table `tables/judgements`; `curated_interactions` drops rows below the recipe's minimum."""
     report = judge(workshop.tables, workshop.workload, curation_settings.judge, context.log.info)
     workshop.publish_catalog()
     question = as_metadata(about_table("judgements", workshop.workload))
@@ -166,8 +164,7 @@ def curated_interactions(
     """The rows to train on, over all days: without duplicates, thumbs-down answers and leaked evaluation items.
 
     Every row gets a decision in the table `decisions`. Made from `cleaned_interactions`, `feedback`, the evaluation suite and,
-    if the recipe names a judge, `judgements`. Lies in `datasets/<workload>/curated_interactions/<version>/` (Parquet).
-    """
+    if the recipe names a judge, `judgements`. Lies in `datasets/<workload>/curated_interactions/<version>/` (Parquet)."""
     suite = workshop.current("dataset", "eval_suite")
     # interactions: has the ids that feedback names
     tables = ["cleaned_interactions", "interactions", "feedback", *(["judgements"] if curation_settings.judge else [])]
@@ -247,8 +244,7 @@ def traffic_digest(workshop: dg.ResourceParam[Workshop]) -> dg.MaterializeResult
 
     Dagster compares an asset with no partitions of another one when it depends on all of its days, so without this asset the
     training side would stay green after new logs. Made from `interactions`, `feedback` and `cleaned_interactions`: only days
-    that were written to are read. Lies in no file; the digests of the days are remembered in `.remembered/`.
-    """
+    that were written to are read. Lies in no file; the digests of the days are remembered in `.remembered/`."""
     tables, workload = workshop.tables, workshop.workload
     digests = {name: slice_digest(tables, name, workload) for name in READ}
     digests[AS_SERVED] = slice_digest(tables, "interactions", workload, as_served=True)

@@ -10,8 +10,7 @@
 
 What this module exports is public. Everything in pipelines/, assets/, resources/, sql/ and model_ops/ is internal and may
 change with any version. Errors that you can fix are `millrace.Error`, with the sentence that the command line prints.
-Importing this module takes milliseconds: torch, Dagster, DuckDB and Polars are imported on first use.
-"""
+Importing this module takes milliseconds: torch, Dagster, DuckDB and Polars are imported on first use."""
 
 from __future__ import annotations
 

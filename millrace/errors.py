@@ -12,10 +12,8 @@ Returned = TypeVar("Returned")
 
 
 class Error(Exception):
-    """An error that the caller can fix; the message is one sentence.
-
-    exit_code: the command line's exit code: 2 for a request that cannot be fulfilled, 1 for a failed check.
-    """
+    """An error that the caller can fix; the message is one sentence. exit_code: the command line's exit code: 2 for a request
+    that cannot be fulfilled, 1 for a failed check."""
 
     def __init__(self, message: str, exit_code: int = 2):
         super().__init__(message)
@@ -23,10 +21,8 @@ class Error(Exception):
 
 
 class RecipeError(Error):
-    """A recipe that cannot be used. The message has one problem per line.
-
-    problems: (dotted key, sentence, line) of each; the key is empty for the recipe as a whole, the line is None if unknown.
-    """
+    """A recipe that cannot be used. The message has one problem per line. problems: (dotted key, sentence, line) of each; the
+    key is empty for the recipe as a whole, the line is None if unknown."""
 
     def __init__(self, message: str, problems: list[tuple[str, str, int | None]]):
         super().__init__(message)

@@ -1,8 +1,7 @@
 """A lake, opened for reading: SQL, tables, datasets, lineage. Reading takes no lock and works while a run is writing.
 
 lake = millrace.open("lake")
-lake.table("interactions").select("dt", "model")        # lazy: reads the columns and days that a query needs
-"""
+lake.table("interactions").select("dt", "model")        # lazy: reads the columns and days that a query needs"""
 
 from __future__ import annotations
 
@@ -30,10 +29,7 @@ Split = Literal["train", "validation", "test"]
 
 @public
 def open_lake(path: str | Path) -> Lake:
-    """Opens a lake that a run has made. Raises Error if there is none.
-
-    >>> lake = millrace.open_lake("lake")
-    """
+    """Opens a lake that a run has made. Raises Error if there is none. >>> lake = millrace.open_lake("lake")"""
     from resources.lake import LakeLayout as Place
 
     return Lake(Place.open(path, create=False))
@@ -87,8 +83,7 @@ class Lake:
         query runs. Raises Error with DuckDB's message for an invalid query, for one that needs more time or memory, and for a
         result that a frame cannot hold, such as two columns of one name.
 
-        >>> lake.sql("select count(*) as rows from interactions where dt >= ?", ["2026-06-01"])
-        """
+        >>> lake.sql("select count(*) as rows from interactions where dt >= ?", ["2026-06-01"])"""
         import pyarrow as pa
 
         from pipelines.asking import Bounds, bounded_question
@@ -102,10 +97,8 @@ class Lake:
     @public
     def page(self, query: str, parameters: Parameters = None, *, limit: int = 200, page: int = 1) -> pl.DataFrame:
         """One page of a query's rows, counted from page 1. Rows are read as far as the page goes; pages fit together if the
-        query orders its rows. Raises Error as `sql` does.
-
-        >>> lake.page("from decisions order by interaction_id, stage", limit=100, page=2)
-        """
+        query orders its rows. Raises Error as `sql` does. >>> lake.page("from decisions order by interaction_id, stage",
+        limit=100, page=2)"""
         import pyarrow as pa
 
         from pipelines.asking import Bounds, bounded_question
@@ -127,8 +120,7 @@ class Lake:
         Log tables (interactions, feedback, cleaned_interactions, ...) are scanned: a query reads only the columns and days that
         it needs, of the newest version. Raises Error for a name that `from relations` does not list.
 
-        >>> lake.table("interactions").group_by("model").len().collect()
-        """
+        >>> lake.table("interactions").group_by("model").len().collect()"""
         import polars as pl
 
         from resources.lake import PARTITIONS, SCHEMAS, Tables
@@ -157,8 +149,7 @@ class Lake:
         digits, current (the default) or previous. split: only rows of this split. Raises Error for a
         dataset, version or split that the lake does not have.
 
-        >>> lake.dataset("math-tutor/sft_dataset", split="train").head(3).collect()
-        """
+        >>> lake.dataset("math-tutor/sft_dataset", split="train").head(3).collect()"""
         import polars as pl
 
         from resources.reporting import CURRENT, PREVIOUS, version_named
@@ -183,18 +174,13 @@ class Lake:
     @public
     def directory(self, artefact: str) -> Path:
         """The directory of a dataset, model or release: workload/name (the current version), workload/name@version, the first 4
-        or more digits of a version.
-
-        >>> lake.directory("math-tutor/quantized_model")
-        """
+        or more digits of a version. >>> lake.directory("math-tutor/quantized_model")"""
         return self._artefact(artefact)
 
     @public
     def lineage(self, artefact: str) -> pl.DataFrame:
-        """What an artefact was made from, down to the tables of log lines: one row per edge, with depth, child and parent.
-
-        >>> lake.lineage("math-tutor/speculator")
-        """
+        """What an artefact was made from, down to the tables of log lines: one row per edge, with depth, child and parent. >>>
+        lake.lineage("math-tutor/speculator")"""
         import polars as pl
 
         from resources.catalog import lineage_of
@@ -205,11 +191,9 @@ class Lake:
 
     @public
     def why(self, identifier: str) -> pl.DataFrame:
-        """The history of a request or log line: one row per step, from the line to the releases trained on it.
-
-        identifier: id of an interaction (8 or more digits), request, trace or session, a log object, or a line URI:ROW. Raises
-        Error if nothing has this id.
-        """
+        """The history of a request or log line: one row per step, from the line to the releases trained on it. identifier: id
+        of an interaction (8 or more digits), request, trace or session, a log object, or a line URI:ROW. Raises Error if
+        nothing has this id."""
         import polars as pl
 
         from resources.catalog import history_of
@@ -226,8 +210,7 @@ class Lake:
         answers to held-out rows come from the evaluation that compared the two, further ones, sampled, from what their drafters
         learnt. Raises Error where nothing is kept that both answered.
 
-        >>> lake.side_by_side("3f2a91", "77b0c2", prompts=50)
-        """
+        >>> lake.side_by_side("3f2a91", "77b0c2", prompts=50)"""
         from resources.releases import find_release
         from resources.reporting import answers_side_by_side
 
@@ -238,13 +221,9 @@ class Lake:
 
     @public
     def verify(self, artefact: str) -> list[str]:
-        """Checks a dataset, model, drafter or release: one sentence per problem, an empty list if there is none.
-
-        Files are compared with their digests, tensors with their config. artefact: as in `directory`.
-
-        >>> lake.verify("math-tutor/quantized_model")
-        []
-        """
+        """Checks a dataset, model, drafter or release: one sentence per problem, an empty list if there is none. Files are
+        compared with their digests, tensors with their config. artefact: as in `directory`. >>>
+        lake.verify("math-tutor/quantized_model") []"""
         from pipelines.releasing import verify_directory
 
         return verify_directory(self._artefact(artefact))
@@ -311,10 +290,7 @@ class SideBySide:
 
     @public
     def html(self, path: str | Path) -> Path:
-        """Writes the page and returns its path. It shows texts of users.
-
-        >>> found.html("answers.html")
-        """
+        """Writes the page and returns its path. It shows texts of users. >>> found.html("answers.html")"""
         from model_ops.files import write_text
 
         head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -23,8 +23,7 @@ def load_recipe(recipe: str | Path | Mapping[str, Any], base: str | Path | None 
     folder. Raises RecipeError with every problem found.
 
     >>> millrace.load_recipe("shop.yaml").base_model
-    'tiny'
-    """
+    'tiny'"""
     if isinstance(recipe, Path) or (isinstance(recipe, str) and "\n" not in recipe):
         return load_file(Path(recipe))
     return read_recipe(recipe, Path(base) if base is not None else Path.cwd())
@@ -46,8 +45,7 @@ def submit(
 
     >>> run = millrace.submit("shop.yaml", lake="lake")
     >>> run.wait().state
-    'succeeded'
-    """
+    'succeeded'"""
     if isinstance(select, str) or (select is not None and not (select and all(isinstance(part, str) for part in select))):
         raise Error('select is a list of parts of the graph, such as ["sft_model"]; leave it out for the whole graph')
     if partition is not None and not isinstance(partition, date):

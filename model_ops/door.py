@@ -8,8 +8,7 @@
     from model_ops.models import load_model          # in any other room
 
 A name costs nothing before somebody uses it, so a door may name modules that import torch. Editors and type checkers read the
-same block. `door_names` is for readers of source: the digests of operations and the test of the import graph.
-"""
+same block. `door_names` is for readers of source: the digests of operations and the test of the import graph."""
 
 from __future__ import annotations
 
@@ -35,10 +34,8 @@ def door(package: str, path: str) -> tuple[Callable[[str], Any], Callable[[], li
 
 
 def door_names(text: str) -> dict[str, str]:
-    """Public name -> the module that defines it, from the text of a door.
-
-    A name with the door's own package is a module of the package.
-    """
+    """Public name -> the module that defines it, from the text of a door. A name with the door's own package is a module of the
+    package."""
     return {
         alias.name: node.module
         for statement in ast.parse(text).body

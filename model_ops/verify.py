@@ -5,8 +5,7 @@
 
 Compares files with the digests in manifest.json, safetensors headers with the files' bytes, and config.json with the tensors.
 Tokenizer, chat template and end-of-text ids must exist and lie within the vocabulary. Drafters are also checked for errors
-that do not prevent loading but cost acceptance (`Architecture.verify`). Each problem is one sentence.
-"""
+that do not prevent loading but cost acceptance (`Architecture.verify`). Each problem is one sentence."""
 
 import hashlib
 import json

@@ -12,8 +12,7 @@ and the process exits with 0. After an error, a single job exits with 1, and --s
 With it, the metrics also go to the Dagster run as a custom message. A single job reads these parameters from the environment.
 
 Of several processes only the first reports progress. The process that fails writes `error` with its rank and reports it to
-torchrun, before processes that fail because they lost it.
-"""
+torchrun, before processes that fail because they lost it."""
 
 import argparse
 import importlib

@@ -1,7 +1,6 @@
 """Answers of a model to prompts: by the project's own generator, or by any server with the OpenAI API.
 
-Start with `answerers.py`, one interface over both ways. `endpoint.py` is the one client of servers that answer.
-"""
+Start with `answerers.py`, one interface over both ways. `endpoint.py` is the one client of servers that answer."""
 
 from typing import TYPE_CHECKING
 

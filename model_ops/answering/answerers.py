@@ -5,8 +5,7 @@
         for chunk in answers.chunks(asked): ...       # groups to answer together
 
 The generator supports temperature, top-p, top-k, min-p and penalties. `refused(sampling)` names the other parameters of a
-request; a turn with any of them is left out and counted.
-"""
+request; a turn with any of them is left out and counted."""
 
 from __future__ import annotations
 

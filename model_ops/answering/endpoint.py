@@ -6,8 +6,7 @@
 
 A busy server, a broken connection and a reply that is no completion are tried again after growing pauses, or after the time in
 Retry-After, which holds back all threads; a reply that does not end, which may be billed, only once. A refused key, model or
-address ends the step. The key comes from the environment only.
-"""
+address ends the step. The key comes from the environment only."""
 
 from __future__ import annotations
 

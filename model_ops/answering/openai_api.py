@@ -1,8 +1,7 @@
 """HTTP transport of the OpenAI API: one request at a time is sent once, over a pool of connections. No torch.
 
 Proxies come from the environment. The key comes from an environment variable and is stored nowhere; redirects are not followed.
-`endpoint.py` repeats requests.
-"""
+`endpoint.py` repeats requests."""
 
 import json
 import os

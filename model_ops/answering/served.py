@@ -1,8 +1,7 @@
 """Benchmarks a server with an OpenAI-compatible API: latency, tokens/s and draft acceptance. Imports no torch.
 
 Requests are sent in a closed loop, `concurrency` at a time, and never repeated, which would distort the figures. Acceptance is
-the difference of vLLM's counters at /metrics, so no one else may use the server meanwhile; None without such counters.
-"""
+the difference of vLLM's counters at /metrics, so no one else may use the server meanwhile; None without such counters."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Answers that need not be generated again: those of the logs, and those of an earlier version of a drafter's dataset.
 
 Token ids count as the target's own if the log names the digest of its weights, or a model name that the recipe lists in
-`served_as`.
-"""
+`served_as`."""
 
 from __future__ import annotations
 

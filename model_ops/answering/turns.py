@@ -1,8 +1,7 @@
 """Turns of logged conversations for the target to answer again, each with the history that a server would receive.
 
 The history of a later turn holds the target's own answers; a logged one stays if it calls a tool, if curation dropped it
-(weight 0), or if the target's answer was cut short.
-"""
+(weight 0), or if the target's answer was cut short."""
 
 from __future__ import annotations
 

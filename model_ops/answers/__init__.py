@@ -1,8 +1,7 @@
 """Answers to prompts: token ids in; sampled tokens, their log-probabilities and a grade out; kept across a kill.
 
 Start with `rollout.py`: an `Engine` samples tokens, a `RolloutMaker` makes graded attempts of them. A killed run finds what was
-paid for in an `AnswerLog`. Tokens are never decoded and encoded again.
-"""
+paid for in an `AnswerLog`. Tokens are never decoded and encoded again."""
 
 from typing import TYPE_CHECKING
 

@@ -7,8 +7,7 @@
 
 A record is a line of JSON with its `key`; the first record of a key stays. Memory holds the place of each record and what
 `note` takes of it. What a killed process left of a line is cut off. The file may be replaced while it is open
-(stores/mirror/pulling.py): whoever replaces it holds its lock, and the next writer opens it again.
-"""
+(stores/mirror/pulling.py): whoever replaces it holds its lock, and the next writer opens it again."""
 
 import json
 import os

@@ -1,7 +1,6 @@
 """The schema of answers that a model gave while it was trained, in files of its directory. It imports no torch.
 
-Erasure, the catalog and the approval page read them. Columns without a sentence are those of the rows that were asked.
-"""
+Erasure, the catalog and the approval page read them. Columns without a sentence are those of the rows that were asked."""
 
 import pyarrow as pa
 

@@ -2,8 +2,7 @@
 
 One that ends is started again and asked for what it has not given; MOST_ENDS times in a row without an answer stop the
 training. After each exchange of weights the engine reads a probe; where both sides compute in float32 on a CPU, a difference to
-the trainer above `most_gap` is an error, and no answer since then is returned.
-"""
+the trainer above `most_gap` is an error, and no answer since then is returned."""
 
 import ctypes
 import json

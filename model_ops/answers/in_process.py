@@ -1,8 +1,7 @@
 """The engine that decodes in the training process, with a copy of the model in training.
 
 The copy is refreshed by `sync`, its adapters merged, in the dtype and with the caches of decoding. With a drafter it answers
-faster, and its answers have the same distribution and log-probabilities (`model_ops.decoding.sampling`).
-"""
+faster, and its answers have the same distribution and log-probabilities (`model_ops.decoding.sampling`)."""
 
 import copy
 from collections.abc import Callable, Collection, Sequence

@@ -5,8 +5,7 @@
     maker.rollouts(asked, ["0:3", "0:7"], engine, seed=0)       # for each prompt a list of Rollout: its group
 
 The same weights, prompts, names and seed, asked together, give the same tokens, so a killed run can continue with the same
-rollouts.
-"""
+rollouts."""
 
 from __future__ import annotations
 

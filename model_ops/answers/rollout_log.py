@@ -7,8 +7,7 @@
     log.add_outcomes({17: RolloutOutcome(learnt=True, gap=2e-5)})
 
 An attempt has the key "NAME:NUMBER": its prompt's name in the call, and its number at that prompt. Memory holds a few numbers
-of each rollout; tokens stay in the file.
-"""
+of each rollout; tokens stay in the file."""
 
 from __future__ import annotations
 

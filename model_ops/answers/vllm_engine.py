@@ -2,8 +2,7 @@
 
 Weights pass by files that the servers read; an adapter is loaded under a name that was never used, because a server goes on
 with the weights of a name that it knows. The cache of prompts is salted by the sync, so keys and values of other weights are
-never read. Routes are those of vLLM 0.32 (vllm/entrypoints/serve/dev), which ask for no key: servers belong on the loopback.
-"""
+never read. Routes are those of vLLM 0.32 (vllm/entrypoints/serve/dev), which ask for no key: servers belong on the loopback."""
 
 import hashlib
 import json

@@ -4,8 +4,7 @@ rounded yet make up for each error.
 For inputs x the error of a layer is tr(D H D^T) with D the change of the weight and H = sum x x^T. Column j is rounded; its
 error, divided by the diagonal of the Cholesky factor U of H^-1, is spread over the later columns along row j of U. Columns
 come in the order of falling diag H ("act-order"); scales are fixed before, so the order leaves no trace in the file ("static
-groups").
-"""
+groups")."""
 
 import torch
 from jaxtyping import BFloat16, Float32, Int8

@@ -10,8 +10,7 @@ second branch that reads the same tensor rules a group out, whatever the family.
 
 Scales are s = x^r / w^(1 - r), with r searched on a grid for the least error of the layer's outputs: AWQ (Lin et al., arXiv
 2306.00978) takes the root mean square of an input and the mean size of its weights, its error is tr(D E[x x^T] D^T) with D the
-change of the weights; SmoothQuant (Xiao et al., arXiv 2211.10438) takes the largest input and weight.
-"""
+change of the weights; SmoothQuant (Xiao et al., arXiv 2211.10438) takes the largest input and weight."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,7 @@
         for name, read in block.inputs().items():       # E[x x^T] of the layer's inputs, their range, a sample
             block.replace(name, quantized_weight)       # what later blocks will read
 
-Memory is one block's. Each block runs twice: as it was, then with its new weights for the next one. Processes share batches.
-"""
+Memory is one block's. Each block runs twice: as it was, then with its new weights for the next one. Processes share batches."""
 
 from __future__ import annotations
 
@@ -173,8 +172,7 @@ def walk(
     `BlockLayers.modules` gives them; a block's experts are separate while the caller has it.
 
     The model must be loaded with attention="packed"; its weights change. batches: of all processes. Raises ModelError for
-    fewer batches than processes, and for weights that are not finite.
-    """
+    fewer batches than processes, and for weights that are not finite."""
     model, world = BlockwiseModel.of(model), world or World.alone(HOST)
     model.module.eval()
     if len(batches) < world.data_ranks:

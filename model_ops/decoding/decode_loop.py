@@ -91,8 +91,7 @@ def decode(
     draft_cost: of one drafted token, as a share of the target's forward pass for it; then each round drafts as many tokens as
     pay (`DraftLength`), at most num_speculative_tokens. None: always num_speculative_tokens.
 
-    Raises ModelError for an empty prompt or one that leaves no room for an answer within the target's positions.
-    """
+    Raises ModelError for an empty prompt or one that leaves no room for an answer within the target's positions."""
     room = runner.max_positions
     for row_id, prompt in zip(row_ids, prompts, strict=True):
         if not 0 < len(prompt) < room:

@@ -6,8 +6,7 @@
 
 It shares the model's weights; q, k, v and gate, up become views of one fused matrix. `captured` holds states at block
 boundaries: k is the input of block k, n the last block's output before the final norm, FINAL the state after it. On CUDA, a
-shape's second forward is recorded as a CUDA graph.
-"""
+shape's second forward is recorded as a CUDA graph."""
 
 import warnings
 from collections.abc import Callable, Sequence

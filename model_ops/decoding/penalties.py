@@ -2,8 +2,7 @@
 
 The repetition penalty divides positive logits and multiplies others, for tokens of prompt or answer (Keskar et al. 2019, arXiv
 1909.05858). Then each occurrence in the answer subtracts the frequency penalty, and at least one occurrence subtracts the
-presence penalty (OpenAI API). A draft's own position counts the drafts before it.
-"""
+presence penalty (OpenAI API). A draft's own position counts the drafts before it."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 cache = RaggedCache(layers=10, rows=64, kv_heads=2, head_dim=32, dtype=torch.float32, device="cpu")
 cache.reserve(tokens)                                 # space for `tokens` more in every row
 output = cache.attend(layer, query, key, value, cache.positions(tokens), window=None)
-cache.lengths += accepted                             # makes new tokens visible; the next call overwrites the others
-"""
+cache.lengths += accepted                             # makes new tokens visible; the next call overwrites the others"""
 
 from collections.abc import Hashable
 from typing import Any

@@ -5,8 +5,7 @@ k most probable tokens; top_p the smallest set of most probable tokens whose sha
 
 Rejection rule (Leviathan et al. 2023, arXiv 2211.17192; Chen et al. 2023, arXiv 2302.01318): a token x drafted with
 probability q(x) is accepted with probability min(1, p(x) / q(x)); at the first rejection a token is drawn from
-max(p - q, 0), normalised. The emitted tokens have exactly the target's distribution.
-"""
+max(p - q, 0), normalised. The emitted tokens have exactly the target's distribution."""
 
 import hashlib
 from collections.abc import Sequence

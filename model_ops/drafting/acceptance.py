@@ -147,8 +147,7 @@ def paired_gain(first: Sequence[Sequence[AcceptanceRow]], second: Sequence[Seque
     Each drafter is given as the rows of one or more trainings (seeds), whose mean tau is compared. The interval covers the
     choice of prompts, the same ones for both drafters, and, with several trainings, of seeds: the variance of the logarithm of
     the ratio is the sum of both (Welch and Satterthwaite). What sampling adds is in both, so that the interval is rather too
-    wide than too narrow. Raises ValueError if the prompts or temperatures differ.
-    """
+    wide than too narrow. Raises ValueError if the prompts or temperatures differ."""
     runs = [*first, *second]
     keys = [sorted((row.row_id, row.temperature) for row in rows) for rows in runs]
     if not keys or not keys[0] or any(key != keys[0] for key in keys[1:]):

@@ -9,8 +9,7 @@ For every suffix of the latest tokens that occurs in the request's own text, or 
 most frequent continuation, token by token, until its estimated probability falls below min_token_prob. The draft with the
 largest sum of probabilities is proposed; ties go to the longer match, then to the request's own text. Instead of a suffix
 tree, a linked list leads from each position to the previous one with the same token. Drafts equal those of ArcticInference
-0.3, except where two continuations are equally frequent.
-"""
+0.3, except where two continuations are equally frequent."""
 
 from __future__ import annotations
 

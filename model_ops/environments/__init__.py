@@ -1,8 +1,7 @@
 """What a policy acts in over several turns: environments of a user's file, or a user's own agent at a session's address.
 
 Start with `agent_rollouts.py`, which plays attempts of both; `session_server.py` is the address, `policy_sessions.py` keeps a
-conversation by its exact tokens, `environment_processes.py` holds each environment in a process that can be killed.
-"""
+conversation by its exact tokens, `environment_processes.py` holds each environment in a process that can be killed."""
 
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,7 @@
 """Attempts in environments, turn by turn, and of a user's own agent, which asks the policy at an address as any server.
 
 All attempts of an agent run at the same time, each in a process and with a key of its own. One that raises, hangs, ends its
-process, closes its connection or asks nothing leaves no grade.
-"""
+process, closes its connection or asks nothing leaves no grade."""
 
 import json
 import math

@@ -18,8 +18,7 @@ answers requests, each a line of JSON, until its socket ends:
 A request may also have `seed`, a text with which random numbers begin: forked processes would else all draw the same.
 
 A reply holds `said` or `problem`. Methods may be async. Arguments that a tool does not take, and a ValueError of a tool, are
-the model's mistakes: it reads their text. Any other error is a problem of the environment, and its text stays here.
-"""
+the model's mistakes: it reads their text. Any other error is a problem of the environment, and its text stays here."""
 
 import asyncio
 import ctypes

@@ -7,8 +7,7 @@
         shop.end()
 
 The file is loaded once. Each environment is a fork of the process that loaded it, so it costs milliseconds, and what the file
-imported is in memory once. environment_child.py has the requests.
-"""
+imported is in memory once. environment_child.py has the requests."""
 
 from __future__ import annotations
 

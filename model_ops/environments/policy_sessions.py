@@ -8,8 +8,7 @@
 
 A request goes on from an earlier one where its messages begin with exactly what that one was asked and answered, its tools and
 what else it gives the chat template are the same, and no other request went on from there: then both are one rollout, if the
-chat template keeps the history (Conversation). Any other request is a further sample of the same attempt.
-"""
+chat template keeps the history (Conversation). Any other request is a further sample of the same attempt."""
 
 import queue
 import secrets

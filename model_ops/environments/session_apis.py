@@ -7,8 +7,7 @@
 
 OpenAI's chat completions and responses (types of openai-python), Anthropic's messages (types of anthropic-sdk-python). What a
 request asks and nobody here does is refused. earlier: what a session knows by its id, for
-`previous_response_id` the messages up to a response, for `item_reference` one item of an answer.
-"""
+`previous_response_id` the messages up to a response, for `item_reference` one item of an answer."""
 
 import json
 import time

@@ -1,8 +1,7 @@
 """The address at which agents reach the policy, on this machine only, in the forms of session_apis.py.
 
 The policy answers with the training's own temperature: what samples otherwise is not what learns, so `temperature`, `top_p` and
-`seed` of a request count for nothing, and what else would change the answer is refused.
-"""
+`seed` of a request count for nothing, and what else would change the answer is refused."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ standard library it imports nothing else.
 A line holds `messages`, `env` (the configuration of the environment: taskset, and what plays each role) and `task` (its data).
 A role without a harness gets `null`, a chat with the taskset's tools; one without a runtime the subprocess runtime, on this
 machine. The role without a `client` is the policy. verifiers relays its requests to the address of the session, which keeps
-their tokens; tools, users and rewards are the taskset's own.
-"""
+their tokens; tools, users and rewards are the taskset's own."""
 
 import itertools
 import json

@@ -1,7 +1,6 @@
 """Tasks of a taskset of `verifiers` as a file of `datasets.rl_prompts.tasks`, read by an interpreter that has the library.
 
-write_taskset({"taskset": {"id": "reverse-text"}}, Path("tasks.jsonl"), most=1_000, python="venv/bin/python")    # 1000
-"""
+write_taskset({"taskset": {"id": "reverse-text"}}, Path("tasks.jsonl"), most=1_000, python="venv/bin/python")    # 1000"""
 
 import json
 import subprocess

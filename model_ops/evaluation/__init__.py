@@ -1,7 +1,6 @@
 """Measurements of a release: losses, recovery, acceptance of drafters, task scores, and the same models in a real server.
 
-Start with `report.py`, which calls each part and writes report.json; `measurement.py` is the vocabulary that gates read.
-"""
+Start with `report.py`, which calls each part and writes report.json; `measurement.py` is the vocabulary that gates read."""
 
 from typing import TYPE_CHECKING
 

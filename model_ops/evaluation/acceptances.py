@@ -1,8 +1,7 @@
 """Acceptance of every drafter over held-out prompts, at each temperature and as the traffic is sampled.
 
 Lookups draft for free, but a server verifies every draft: tau grows with the length K until matches end, so `search` takes, on
-the validation split, the shortest K that reaches NEARLY_BEST of the best tau.
-"""
+the validation split, the shortest K that reaches NEARLY_BEST of the best tau."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace

@@ -2,8 +2,7 @@
 
 divergence: KL(reference || target) in nats per answer token, over the reference's TOP_K likeliest tokens and one bucket for all
 others. Rows of ordinary length can hide what rounding does to long ones (arXiv 2505.20276), so test rows are joined to contexts
-as long as `max_length` allows, and only the second half of each counts.
-"""
+as long as `max_length` allows, and only the second half of each counts."""
 
 import math
 import random

@@ -3,8 +3,7 @@
 served_distance: |log-probability in the server - by own layers| of each answer token of held-out rows. served_agreement: the
 share of the server's greedy tokens that own layers rank first or at most TIE_NATS behind: servers compute in 16 bits, where
 such tokens tie. tokens/s: the median of several passes of greedy answers of a fixed length. A model that the server does not
-load is a result (`not_measured`); a server that is not installed raises ModelError before anything is measured.
-"""
+load is a result (`not_measured`); a server that is not installed raises ModelError before anything is measured."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,7 @@
 """Held-out loss of every model of an evaluation, and the served model compared with the others on the same rows.
 
 Models with another tokenizer or template split a row into other tokens: then the difference of the row's losses is divided by
-the tokens of the first model, over rows that neither model cut.
-"""
+the tokens of the first model, over rows that neither model cut."""
 
 import math
 import random

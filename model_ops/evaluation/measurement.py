@@ -3,8 +3,7 @@
     Measurement(what="loss_increase", of="target", against="base", value=0.154, low=0.12, high=0.19, n=300, counted="rows",
                 unit="nats per token", method=PAIRED)
 
-Gates and release pages read these. Importing this file imports no torch.
-"""
+Gates and release pages read these. Importing this file imports no torch."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -3,8 +3,7 @@
 preference_accuracy is the share of pairs whose chosen answer gained more than the rejected one (DPO's implicit reward, arXiv
 2305.18290, section 4), over sessions, because pairs of one session are alike; divergence_from_parent the mean of log p(target)
 - log p(parent) over tokens that the target sampled, an unbiased estimate of KL(target || parent). preference_pairs.jsonl has
-the SHOWN pairs that changed most, from either end. A file of text: an erasure cleans its lines.
-"""
+the SHOWN pairs that changed most, from either end. A file of text: an erasure cleans its lines."""
 
 import json
 import math

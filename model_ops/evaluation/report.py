@@ -7,8 +7,7 @@
 
 Only dataset and target are required. A job gives two settings that a run fills from its recipe: `compared`, pairs of roles such
 as [["sft", "base"]], and `parents`, the role that a training started from, such as {"preferences": "sft"}. Writes report.json,
-speed.json (what depends on the machine), one file of rows for each part, and finished parts under output/.work.
-"""
+speed.json (what depends on the machine), one file of rows for each part, and finished parts under output/.work."""
 
 import json
 from dataclasses import asdict

@@ -1,8 +1,7 @@
 """What reinforcement fine-tuning changed on held-out prompts: the served model beside the model that it began with.
 
 rft_gain is the difference of the shares of prompts whose greedy answer passes what its row verifies itself with. An answer that
-only pleases a verifier which the training had passes here too: the SHOWN passed answers that say least are kept to be read.
-"""
+only pleases a verifier which the training had passes here too: the SHOWN passed answers that say least are kept to be read."""
 
 import json
 from collections.abc import Mapping

@@ -13,8 +13,7 @@ answer wins, and that what most training pairs show (longer or shorter) does. Le
   confidence and accuracy over ten bins of confidence from 0.5 to 1, weighted by pairs.
 - length_matched_accuracy: mean of the accuracies of pairs whose chosen answer is longer and of those whose chosen answer is
   shorter; None without one of the two. A model that sees length alone has 0.5.
-- spearman: rank correlation of score and length over all answers.
-"""
+- spearman: rank correlation of score and length over all answers."""
 
 import math
 from collections.abc import Sequence

@@ -2,8 +2,7 @@
 
 The 99th percentile of 64 requests is nearly the slowest of them, and not the tail. So at least ABOVE requests lie above the
 quantile that `tail_s` takes, and it is at least the median: of 500 requests the 99th percentile, of 64 the 92nd, of 8 the
-median.
-"""
+median."""
 
 import json
 import random

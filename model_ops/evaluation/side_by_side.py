@@ -2,8 +2,7 @@
 
 side_by_side.jsonl has up to MOST rows, worst first, and after them up to MOST gains over a champion. `change` is the harm: by
 how many nats per token the target finds the logged answer less likely than the other model does. Rows whose answer is EMPTY or
-LOOPS, and the other model's is not, come first. A file of text: an erasure cleans its lines.
-"""
+LOOPS, and the other model's is not, come first. A file of text: an erasure cleans its lines."""
 
 import json
 from dataclasses import dataclass, field, replace

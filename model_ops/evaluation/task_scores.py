@@ -1,8 +1,7 @@
 """Scores of the served model, its unquantized form, its base and the champion on the items of `evals`, and their differences.
 
 `AccuracyRatios` are how much of the unquantized model's score the served model keeps on the same items: Student's t over pairs
-of scores, and the rule of three if no item differs.
-"""
+of scores, and the rule of three if no item differs."""
 
 import hashlib
 import json

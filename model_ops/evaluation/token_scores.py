@@ -2,8 +2,7 @@
 
 A server computes in bfloat16: of 8 significant bits, so its neighbour is 2^(e - 7) away for values from 2^e to 2^(e + 1).
 Logits of own layers, in float32, that are at most TIE_STEPS such steps apart tie: one step for the rounding of the two logits,
-one for that of the states they are made of. Only the first difference of an answer says anything.
-"""
+one for that of the states they are made of. Only the first difference of an answer says anything."""
 
 import math
 from collections import defaultdict

@@ -3,8 +3,7 @@
     with replaced(path) as temporary: pq.write_table(rows, temporary)               # several processes may write `path`
     with renamed_when_complete(path) as temporary: save_file(tensors, temporary)    # one process at a time writes it
 
-Temporary files have names with a leading dot, which manifests leave out.
-"""
+Temporary files have names with a leading dot, which manifests leave out."""
 
 import fcntl
 import json

@@ -1,7 +1,6 @@
 """Graders say how good a model's answers to a prompt are: a function of a user's file, a check of model_ops/tasks, a judge.
 
-An answer that a grader cannot grade is never 0: it is counted, named by its row, and left out. Start with `grader.py`.
-"""
+An answer that a grader cannot grade is never 0: it is counted, named by its row, and left out. Start with `grader.py`."""
 
 from typing import TYPE_CHECKING
 

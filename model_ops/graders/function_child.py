@@ -12,8 +12,7 @@ messages. The function, an instance, or a class that is made without arguments i
     f(prompts, completions, completion_ids, trainer_state, **columns)        TRL: any of them, once for all answers to a prompt
     compute_score(data_source, solution_str, ground_truth, extra_info)       verl, for each answer
 
-It may be async. What it prints goes nowhere. It ends with its parent, and may leave no process behind.
-"""
+It may be async. What it prints goes nowhere. It ends with its parent, and may leave no process behind."""
 
 import asyncio
 import copy

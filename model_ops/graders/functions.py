@@ -1,8 +1,7 @@
 """Runs a grading function of a file in worker processes that can be killed: one that loops, crashes or forks ends alone.
 
 A call has `seconds` for each answer; a process that exceeds it is ended with all that it started. Calls of an async function
-wait in one process; if it is lost, those that it had not answered are made again, each alone, so that one harms no other.
-"""
+wait in one process; if it is lost, those that it had not answered are made again, each alone, so that one harms no other."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """What a grader is asked and what it says, how parts make one grade, and the count of answers that have none.
 
 None is "not applicable", or a failure with its reason. Neither is ever 0: a grader that fails would else teach that its answer
-was bad.
-"""
+was bad."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@
         grader.grade(groups)           # for each group a Grade for each answer: its value, its parts, or why it has none
 
 Numbers of different prompts need not be comparable: a judge's grade of an answer is its share of wins minus its share of losses
-against the other answers to the same prompt.
-"""
+against the other answers to the same prompt."""
 
 from __future__ import annotations
 

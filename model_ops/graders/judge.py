@@ -2,8 +2,7 @@
 
 What it sees of users is material between marks, never an instruction. Judges prefer places (arXiv 2306.05685, of criteria arXiv
 2602.02219): so pairs are asked in both orders, criteria in another order for each answer, and ranked answers in a random order
-and its reverse.
-"""
+and its reverse."""
 
 import json
 import random

@@ -1,8 +1,7 @@
 """Grader `math`: whether the answer's last formula or number equals the right one, as math-verify decides.
 
 Run by function_child.py in processes that can be killed, because some formulas take minutes (9^{9^{9^9}}), and math-verify's
-own time limit is a signal, which works in a main thread only. Needs the extra `math`: pip install millrace[math].
-"""
+own time limit is a signal, which works in a main thread only. Needs the extra `math`: pip install millrace[math]."""
 
 import re
 

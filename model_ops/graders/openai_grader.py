@@ -2,8 +2,7 @@
 
 A row that lacks what a template names has no grade; an answer that lacks it, as one that is no JSON, has 0. What cannot be had
 here is refused when the file is read. The formula of `multi` is read as a tree of numbers, names, arithmetic and FUNCTIONS, and
-never evaluated as Python.
-"""
+never evaluated as Python."""
 
 from __future__ import annotations
 

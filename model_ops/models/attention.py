@@ -10,8 +10,7 @@ continues the beginning of another one of its row.
 
 A sink is one logit s per head in the softmax, without a value. It changes the log-sum-exp l and the output o to
     L = log(exp(l) + exp(s));   O = exp(l - L) o;   ds = -sum over queries of exp(s - L) (O . gradient)
-and the kernel's backward pass with L and O gives the other gradients.
-"""
+and the kernel's backward pass with L and O gives the other gradients."""
 
 import itertools
 from collections.abc import Sequence

@@ -4,8 +4,7 @@
     with model.outside(): ...            # weights of embedding, final norm and what else is not in a block
     with model.block(3): ...             # weights of block 3; changes to them are lost afterwards
 
-The head is not read. A family that the table does not know has to be tried with weights, and is loaded whole.
-"""
+The head is not read. A family that the table does not know has to be tried with weights, and is loaded whole."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Reads a GGUF file of llama.cpp as a base model: a directory in the Hugging Face layout with bfloat16 weights, which
-transformers' loader makes once in the user's cache folder.
-"""
+transformers' loader makes once in the user's cache folder."""
 
 import hashlib
 import os

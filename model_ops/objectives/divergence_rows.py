@@ -1,6 +1,5 @@
 """How far a model's distributions are from those of a reference, row by row: KL(reference || model) over the reference's
-likeliest tokens (a TeacherCache) and one bucket for all others.
-"""
+likeliest tokens (a TeacherCache) and one bucket for all others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -202,8 +202,7 @@ def cached_rows(
     With masses m, of drawn tokens, too, D is sum of m (log p - log q), which estimates the forward divergence (beta is 0); its
     gradient by the logits over T is q - m. With None, D is the divergence over the buckets: the teacher's likeliest tokens, and
     the tail. With G the gradient by the logits of the buckets, that of a likely token's logit is then its bucket's, and that of
-    another token is q / q_tail of the tail's.
-    """
+    another token is q / q_tail of the tail's."""
 
     def estimated(mass: Tensor, log_q: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
         values = (mass * (logs[where].float() - log_q.gather(1, ids[where]))).sum(-1)

@@ -1,8 +1,7 @@
 """The operations of a worker: one module for each, with its settings in a second module that imports no torch.
 
 Each has `run(job, progress)`, which reads the job's inputs, calls the rooms below, writes the output directory and returns
-metrics. Start with `table.py`, then read `sft.py`, the shortest one that trains.
-"""
+metrics. Start with `table.py`, then read `sft.py`, the shortest one that trains."""
 
 from typing import TYPE_CHECKING
 

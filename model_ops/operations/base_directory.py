@@ -15,10 +15,8 @@ LEFT = ("manifest.json",)
 
 
 def import_quantized(source: Path, output: Path, mtp_layer: bool, progress: Progress) -> dict[str, int]:
-    """Writes a quantized base model with bfloat16 weights, and checks the result as any base model.
-
-    Raises ModelError for a quantization that cannot be read.
-    """
+    """Writes a quantized base model with bfloat16 weights, and checks the result as any base model. Raises ModelError for a
+    quantization that cannot be read."""
     config = read_config(source)
     if mtp_layer or has_layers(config):
         raise ModelError(
@@ -46,11 +44,8 @@ def import_quantized(source: Path, output: Path, mtp_layer: bool, progress: Prog
 
 
 def check_base(directory: Path) -> dict[str, int]:
-    """Checks that a base model has every tensor of its config, a matching tokenizer and a chat template, and that its family
-    is known or can be trained.
-
-    Raises ModelError for the first problem.
-    """
+    """Checks that a base model has every tensor of its config, a matching tokenizer and a chat template, and that its family is
+    known or can be trained. Raises ModelError for the first problem."""
     check_model(directory)
     tokenizer = load_tokenizer(directory)
     if not tokenizer.chat_template:

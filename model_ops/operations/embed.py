@@ -2,8 +2,7 @@
 
 Reads texts.parquet (column `text`) in the input `texts`; writes embeddings.npy, float32 [rows, hidden], in the rows' order. A
 text without words, or of more than max_length tokens, becomes a vector of zeros, which is similar to nothing: a truncated text
-must not drop rows as duplicates, because two texts with the same beginning may differ in meaning.
-"""
+must not drop rows as duplicates, because two texts with the same beginning may differ in meaning."""
 
 from pathlib import Path
 

@@ -6,8 +6,7 @@ The target answers each turn of train.parquet and validation.parquet, with its o
 SERVED/served.parquet (optional) shows that these weights generated the logged answer, its token ids are used; otherwise the
 target answers with the request's sampling parameters, unless the settings override them. The output has the same two files with
 ANSWER_ROWS; their metadata holds the digests of the target and its vocabulary. The input `previous` (optional) is an earlier
-output: its answers to the same prompts by the same target are taken again. A killed run answers no prompt twice.
-"""
+output: its answers to the same prompts by the same target are taken again. A killed run answers no prompt twice."""
 
 import hashlib
 import json

@@ -2,8 +2,7 @@
 
 Only safetensors, JSON, Jinja and tokenizer files are imported, never code or pickles, and every tensor is checked against the
 config. An adapter in PEFT's format is merged into its base, quantized weights become bfloat16, and multi-token-prediction
-layers (`model_ops.families.mtp_tensors`) go to mtp/. HF_HUB_OFFLINE and HF_ENDPOINT are respected.
-"""
+layers (`model_ops.families.mtp_tensors`) go to mtp/. HF_HUB_OFFLINE and HF_ENDPOINT are respected."""
 
 from pathlib import Path
 

@@ -1,8 +1,7 @@
 """Operation `measure_lengths`: how many rows of a dataset each limit on length costs, before anything is trained on them.
 
 Writes limits.parquet (LIMIT_ROWS), lengths.json with a sentence for each later stage that could not work at all, and
-rendered.html and rendered.md with some rows as the input `model` reads them.
-"""
+rendered.html and rendered.md with some rows as the input `model` reads them."""
 
 import json
 import math

@@ -2,8 +2,7 @@
 
 Job inputs: `model` (the model of the stage before), `base`, `preferred` and `fine_tuned` (earlier models, left out where they
 are the same), and for a search `dataset`. The merge has the dtype, config and tokenizer of `model`. Losses of a search are on
-disk after each candidate, so a stopped search continues. Ties go to the earlier candidate.
-"""
+disk after each candidate, so a stopped search continues. Ties go to the earlier candidate."""
 
 import itertools
 import json

@@ -3,8 +3,7 @@
 Job inputs: `model` (a model directory), `dataset` (train.parquet with pairs, unpaired_train.parquet with single answers, and
 the same for validation). With `on_policy` the model learns from pairs of its own answers to prompts of the dataset, or of the
 input `prompts` (rl_prompts), graded by the input `reward_model` where the grader asks for one, and sampled.parquet has a row
-for each answer. The reference computes the log-probability of every label once, before the first step.
-"""
+for each answer. The reference computes the log-probability of every label once, before the first step."""
 
 from contextlib import ExitStack
 from functools import partial

@@ -215,8 +215,7 @@ def quantize_directory(
     its keys and values in an FP8 cache (None: the cache is not quantized).
 
     Raises ModelError where the model is of an unknown architecture, already quantized, or holds a Linear that is not
-    a finite float matrix.
-    """
+    a finite float matrix."""
     config, headers, layers = _read(source)
     schemes = of_each_layer(scheme, layers)
     layout = _output_layout(source, headers, layers, schemes, config["model_type"])

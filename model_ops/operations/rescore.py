@@ -1,8 +1,7 @@
 """Operation `rescore`: grades the kept answers of a reinforcement fine-tuning again, with another grader and without sampling.
 
 Job inputs: `model` (its tokenizer and rollouts.parquet), `prompts` (the dataset that it answered), `reward_model` where the
-grader asks for one. Output: rescored.parquet, a row for each answer with its old and its new grade.
-"""
+grader asks for one. Output: rescored.parquet, a row for each answer with its old and its new grade."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

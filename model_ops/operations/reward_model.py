@@ -2,8 +2,7 @@
 
 Job inputs: `model`, `dataset` (train.parquet, optionally validation.parquet, by which scores are calibrated, and test.parquet,
 on which they are measured). Output: a sequence classifier with one label, its tokenizer, reward.json (reward_record) and
-metrics.jsonl; with method lora or qlora adapter/ holds adapter and head in PEFT's format.
-"""
+metrics.jsonl; with method lora or qlora adapter/ holds adapter and head in PEFT's format."""
 
 from dataclasses import replace
 from datetime import datetime

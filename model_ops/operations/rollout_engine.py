@@ -1,6 +1,5 @@
 """Opens the engine that a recipe names: in process, alone or with a drafter; a vLLM server of its own; servers at addresses;
-processes that sample while the model is in training.
-"""
+processes that sample while the model is in training."""
 
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager

@@ -2,8 +2,7 @@
 
 DIR/prompts.parquet has the columns key (names the answer, and seeds its random numbers), messages, tools and request (JSON
 text) and ts; the output's answers.parquet has SCHEMA. Parameters that the settings leave out are the model's own. A quantized
-model computes as it is, or becomes bfloat16 first. Answers are kept in output/.work, so a killed run computes none twice.
-"""
+model computes as it is, or becomes bfloat16 first. Answers are kept in output/.work, so a killed run computes none twice."""
 
 import json
 from collections.abc import Sequence

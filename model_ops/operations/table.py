@@ -1,8 +1,7 @@
 """Table of operations: name -> settings. A new operation is a file here, a file of its settings, and one line below.
 
 `model_ops/operations/<name>.py` has `run(job, progress) -> metrics`. Importing this file imports no torch. Operations do not
-import it, so that a change of one operation's settings does not change the version of another operation's artefacts.
-"""
+import it, so that a change of one operation's settings does not change the version of another operation's artefacts."""
 
 from typing import Any
 

@@ -2,8 +2,7 @@
 
 The text is `standard_library.modules("base")`, source files that the demo's logs never use. One file in twenty is held out, by
 a hash of its name. The chat template is chatml.jinja in this folder. Settings and Python version determine tokenizer and
-weights.
-"""
+weights."""
 
 import hashlib
 import math

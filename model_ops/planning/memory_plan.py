@@ -17,8 +17,7 @@ Memory per device, in bytes:
     device       driver, libraries and process groups
     spare        fragmentation: 5 % of what is allocated and freed during a step; on a CPU 85 % of the activations
 
-`needs.trace` traces the model (step_trace).
-"""
+`needs.trace` traces the model (step_trace)."""
 
 from __future__ import annotations
 

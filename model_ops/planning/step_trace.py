@@ -12,8 +12,7 @@ the third:
     last      peak of the last block's backward pass                    grows by `saved`
     first     peak of the first block's and embedding's backward pass   does not grow: saved activations are freed
 
-Gradients of weights are not included; memory_plan counts them, because it knows how they are sharded.
-"""
+Gradients of weights are not included; memory_plan counts them, because it knows how they are sharded."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
     found = try_family(config)          # a config.json
     found.train, found.decode, found.quantize      # None: it works; else one sentence
 
-Tried are training (`trainable_family`), decoding with a cache equal to decoding without, and layers to quantize.
-"""
+Tried are training (`trainable_family`), decoding with a cache equal to decoding without, and layers to quantize."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

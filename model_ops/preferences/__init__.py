@@ -1,8 +1,7 @@
 """Preference training: rows of pairs and of single answers become documents, batches and losses.
 
 Start with `preference_documents.py` (a pair is one document) and `preference.py`, the losses. `sampled_pairs.py` makes pairs of
-the model's own answers while it trains; `reward_loss.py` trains a model that scores answers on the same pairs.
-"""
+the model's own answers while it trains; `reward_loss.py` trains a model that scores answers on the same pairs."""
 
 from typing import TYPE_CHECKING
 

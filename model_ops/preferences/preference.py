@@ -13,8 +13,7 @@ logp_chosen, logp_rejected       log-probability by token; both may fall while t
 kl                               e^x - 1 - x by token, x = log reference - log model (k3, Schulman 2020): the divergence from
                                  the reference if the model had said these answers, so of logged ones only a sign of movement
 clipped                          share of tokens whose x was cut at MOST_LOG
-z0, shift                        of kto and bco
-"""
+z0, shift                        of kto and bco"""
 
 from __future__ import annotations
 

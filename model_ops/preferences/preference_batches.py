@@ -2,8 +2,7 @@
 
 plan = PreferencePlan(preferences, settings, world)     # a BatchSource of PreferenceBatch
 plan.reference = reference                              # log-probabilities by label, once they are known
-batches = shared_batches(preferences, members, tokens, world)    # for an evaluation: this process's, as many on each
-"""
+batches = shared_batches(preferences, members, tokens, world)    # for an evaluation: this process's, as many on each"""
 
 from __future__ import annotations
 

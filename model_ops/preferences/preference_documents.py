@@ -15,8 +15,7 @@ cannot continue each other (`shares` False) the branch is the whole rejected con
 
 Left out and counted, by name: pairs whose answers are equal in tokens (equal_answers), whose prompts differ (other_prompt),
 rows longer than max_length or than the model's positions (too_long), rows with an empty answer (no_answer), and rows that the
-template refuses (unrenderable). An answer is never cut: its end would be one that nobody preferred.
-"""
+template refuses (unrenderable). An answer is never cut: its end would be one that nobody preferred."""
 
 import json
 import math

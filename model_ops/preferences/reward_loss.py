@@ -2,8 +2,7 @@
 
 -log sigma(s_w - s_l - margin) + c (s_w + s_l)^2: margins grow with the difference of grades (Llama 2, arXiv 2307.09288,
 equation 2); the second term keeps scores near 0, which the difference alone does not determine (Eisenstein et al., arXiv
-2312.09244). A score is read where a segment of the batch ends, never by comparing tokens with padding.
-"""
+2312.09244). A score is read where a segment of the batch ends, never by comparing tokens with padding."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

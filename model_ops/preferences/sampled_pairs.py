@@ -2,8 +2,7 @@
 
 Step i learns from its share of the pairs of round i // sync_steps: the first step of a round samples, the others learn from the
 same answers (semi-online: Lanchantin et al., arXiv 2506.21495). The state is the log of `rounds`, which on a mesh the first
-process has.
-"""
+process has."""
 
 import hashlib
 import math

@@ -1,8 +1,7 @@
 """Rounds of a model's own answers: it answers the next prompts, a grader grades, best and worst answer are a pair.
 
 The best answer is one that ends, because a cut one would teach to go on without end; the worst may be a cut one. A round that
-gives fewer pairs than steps asks further prompts, MOST_CHUNKS times in all.
-"""
+gives fewer pairs than steps asks further prompts, MOST_CHUNKS times in all."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,8 +1,7 @@
 """Reinforcement fine-tuning: graded rollouts become advantages, batches and the losses of a policy.
 
 Start with `rollout_plan.py`, whose steps learn from rounds of rollouts; `round_asker.py` asks them, also ahead of the training.
-`canary.py` refuses answers of other weights, `policy_loss.py` has the losses by name.
-"""
+`canary.py` refuses answers of other weights, `policy_loss.py` has the losses by name."""
 
 from typing import TYPE_CHECKING
 

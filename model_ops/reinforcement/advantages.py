@@ -1,8 +1,7 @@
 """Advantages of rollouts: how much better each is than the others of its prompt, as pure functions of their grades.
 
 A group is the grades of one prompt's rollouts. A rollout without a grade (None) has no advantage and does not count for the
-others. `tokens` are the learnt tokens of each rollout, which only `reinforce_plus` reads.
-"""
+others. `tokens` are the learnt tokens of each rollout, which only `reinforce_plus` reads."""
 
 from __future__ import annotations
 

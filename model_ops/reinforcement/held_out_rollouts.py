@@ -1,7 +1,6 @@
 """How good a model's answers to held-out prompts are, before, during and after reinforcement fine-tuning.
 
-Prompts and random numbers are the same each time, so a difference is one of weights.
-"""
+Prompts and random numbers are the same each time, so a difference is one of weights."""
 
 import math
 from collections.abc import Callable, Sequence

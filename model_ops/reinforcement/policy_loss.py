@@ -16,8 +16,7 @@ kl               k3 to the model before this training, where `kl` asks for it
 unscored         share of tokens without a log-probability of the sampler
 
 With answers of older weights, gap_age_1 is `gap` of the tokens whose weights were one step old, and so on for gap_k3, effective
-and outside, from age 0 to the oldest.
-"""
+and outside, from age 0 to the oldest."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

@@ -1,8 +1,7 @@
 """Batches of rollouts: documents of a group, and what each sampled token brings to the loss.
 
 Rollouts of one prompt are branches of one document, so that the prompt is computed once; where a family does not allow that,
-or a document would grow past `most_tokens`, they are further documents.
-"""
+or a document would grow past `most_tokens`, they are further documents."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,8 +1,7 @@
 """Steps that learn from rollouts of the model in training: a StatefulSource of RolloutBatch.
 
 Step i learns from its share of round i // sync_steps. The state is the log: a run that continues finds the rounds there, and
-checkpoints hold what watch and canary saw. On a mesh the first process has the log and plans each round.
-"""
+checkpoints hold what watch and canary saw. On a mesh the first process has the log and plans each round."""
 
 import math
 from collections import Counter

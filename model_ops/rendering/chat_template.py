@@ -5,8 +5,7 @@
     template.through(row, 3)                                     # text up to and including message 3
 
 The request's own chat_template_kwargs, documents, reasoning_effort and response_format are given to the template, as vLLM does
-(vllm/entrypoints/openai/chat_completion/protocol.py, build_chat_params). A template that prints a date prints the row's.
-"""
+(vllm/entrypoints/openai/chat_completion/protocol.py, build_chat_params). A template that prints a date prints the row's."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@
         rendered.contexts                   # [(input_ids, targets), ...]; [] with a `refusal` or with nothing to learn
 
 A row has one context if the chat template keeps earlier turns as they were, else one for each different context. The row may
-also be a plain text, which is learnt whole, or token ids with labels.
-"""
+also be a plain text, which is learnt whole, or token ids with labels."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
@@ -135,8 +134,7 @@ def rendered_rows(
 
     served: token ids from the log or a teacher's endpoint, which are learnt instead of rendered ones. budget: of answers with
     longer reasoning only its end is learnt, and nothing of other rows. Raises ModelError if the tokenizer has no chat template
-    or no tokenizer.json, or if a row's token ids are outside its vocabulary.
-    """
+    or no tokenizer.json, or if a row's token ids are outside its vocabulary."""
     encoder, rest = TurnEncoder(tokenizer), iter(rows)
     served = served if rendering.thinking == "keep" else None  # served ids hold the reasoning
     while part := list(islice(rest, ROWS_AT_ONCE)):

@@ -6,8 +6,7 @@
 
 Endpoints name tokens by their bytes (logprobs.parquet of resources/composing/teachers/token_logs.py), so teacher and student
 must share a vocabulary. A name counts where one token of the student has these bytes. An alternative that does not count joins
-the rest of the vocabulary; an answer's token without any alternative is learnt from its label.
-"""
+the rest of the vocabulary; an answer's token without any alternative is learnt from its label."""
 
 from __future__ import annotations
 

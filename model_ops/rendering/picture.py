@@ -2,8 +2,7 @@
 
 picture = Picture.of(dataset, "train", tokenizer, count=3)
 picture.page()                              # an HTML page
-picture.rows[0].contexts[0]                 # [TokenSpan(text="...", is_learnt=False, tokens=12), ...]
-"""
+picture.rows[0].contexts[0]                 # [TokenSpan(text="...", is_learnt=False, tokens=12), ...]"""
 
 from __future__ import annotations
 

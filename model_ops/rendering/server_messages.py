@@ -5,8 +5,7 @@
 As vLLM 0.32 (vllm/renderers/chat_utils.py) and SGLang do: arguments of tool calls become objects, absent content an empty text,
 unknown keys go, and parts of text are joined where the template takes only text; where it takes parts, plain texts become
 parts. Where a template knows no role `developer`, vLLM (renderers/hf.py) joins these and all system messages into one at the
-beginning.
-"""
+beginning."""
 
 import json
 import re

@@ -10,8 +10,7 @@ special tokens is tokenized by itself, so only what is new since the last specia
 
 Ids of the log (served.parquet, made by resources/composing/served_answers.py) beat rendering, if the log's prompt is the one
 that this tokenizer and chat template give, which proves that the server had both. They are null where personal data was
-replaced.
-"""
+replaced."""
 
 from __future__ import annotations
 

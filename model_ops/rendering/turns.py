@@ -6,8 +6,7 @@
 The context is the template's rendering of the messages before the answer with its generation prompt. If the rendering with the
 answer begins with the context, the rest is what the model has to say. Some templates open (or skip) a block of reasoning in the
 generation prompt that they leave out when they render an answer: the model has to close an open block, with the row's
-reasoning inside it, before it answers.
-"""
+reasoning inside it, before it answers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,6 @@
 """Reward models: a score for an answer, from the hidden state of its last token. Training is in `preferences` and `operations`.
 
-Start with `reward_model.py`, which others grade with; `reward_record.py` is what reward.json holds.
-"""
+Start with `reward_model.py`, which others grade with; `reward_record.py` is what reward.json holds."""
 
 from typing import TYPE_CHECKING
 

@@ -6,8 +6,7 @@
     grader.record.standard(0.81), grader.record.probability(0.81, -0.3)
 
 Rows are rendered with the reward model's own chat template, so a policy with another tokenizer can be graded. Answers to one
-prompt share its computation. An answer without a score is named and never counts as 0.
-"""
+prompt share its computation. An answer without a score is named and never counts as 0."""
 
 import copy
 import math

@@ -1,8 +1,7 @@
 """reward.json in a reward model's directory: calibration of its scores, and whether it may grade. Imports no torch.
 
 record = RewardRecord.read(directory)         # ModelError if the directory holds none
-record.standard(1.3), record.probability(1.3, 0.2)
-"""
+record.standard(1.3), record.probability(1.3, 0.2)"""
 
 import math
 from pathlib import Path

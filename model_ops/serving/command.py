@@ -1,7 +1,6 @@
 """Command lines and programs of inference servers: what serves a target, with its drafter if the server runs that kind.
 
-A release's scripts and the evaluation's server are started with the same words. Importing this file imports no torch.
-"""
+A release's scripts and the evaluation's server are started with the same words. Importing this file imports no torch."""
 
 import importlib.util
 import json
@@ -39,8 +38,7 @@ def words_of(
     target, drafter: model directories. name: how requests call the model. serving: how servers run the drafter; unused without
     a drafter. drafting: what to draft with; None: the drafter, if there is one, with num_speculative_tokens. A server that
     does not run such a drafting gets the target alone. service: what a release's server says in answers and does not keep;
-    None, as the evaluation starts servers, for the server's own defaults.
-    """
+    None, as the evaluation starts servers, for the server's own defaults."""
     chosen = drafting or (with_drafter(num_speculative_tokens) if drafter else NO_DRAFTING)
     used = serving_of(chosen, serving if drafter else None)
     directory = drafter if chosen.method == "drafter" else None

@@ -1,7 +1,6 @@
 """The dtype that vLLM serves a model in on this machine's CPU: float32 where that is faster than bfloat16. Imports no torch.
 
-vLLM takes the dtype of the weights, bfloat16, and emulates it where the processor has no units for it.
-"""
+vLLM takes the dtype of the weights, bfloat16, and emulates it where the processor has no units for it."""
 
 import json
 import os

@@ -5,8 +5,7 @@
     served_rank(12)                                     # 16
 
 vLLM 0.32 (vllm/config/lora.py) takes one of these ranks as its maximum, and adapters of any lower rank. Importing this file
-imports no torch.
-"""
+imports no torch."""
 
 from collections.abc import Mapping, Sequence
 

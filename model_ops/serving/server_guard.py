@@ -6,8 +6,7 @@ An owner that is killed cannot end what it started. The kernel closes the owner'
 the guard then ends the server's process group: SIGTERM, and SIGKILL after GRACE_S. The server has a session of its own, so its
 process group is its process id, which is the guard's first line on standard output. The server writes to the guard's standard
 error. The guard's exit code is the server's, 128 + N for a server that signal N ended, and NOT_STARTED for a command that
-cannot be run, with the reason as the only line.
-"""
+cannot be run, with the reason as the only line."""
 
 import os
 import select

@@ -1,7 +1,6 @@
 """A server on a free port of the loopback for as long as a block runs, which begins when /health says that it can be asked.
 
-It is started by a guard (server_guard.py) and ends with the block, and with this process, however this process ends.
-"""
+It is started by a guard (server_guard.py) and ends with the block, and with this process, however this process ends."""
 
 import os
 import re

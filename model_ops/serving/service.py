@@ -10,8 +10,7 @@ The fingerprint names the release and its target. vLLM writes it into `system_fi
 vLLM 0.32 refuses requests that ask for a tool by name, or for any tool.
 
 Flags of vLLM 0.32 (vllm/entrypoints/openai/cli_args.py, vllm/engine/arg_utils.py) and SGLang 0.5.23
-(sglang/srt/server_args.py). Importing this file imports no torch.
-"""
+(sglang/srt/server_args.py). Importing this file imports no torch."""
 
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -7,8 +7,7 @@ out: {"ready": true, "positions": 4096, "temperature": 0.7, "top_p": 1.0} first;
      {"pieces": [["text", accepted], ...]}, then {"done": "stop", "length" or "stopped", ...} or {"error": "a sentence"}
 
 The model's own chat template renders the messages. Where they leave no room for an answer, the oldest turns after the system
-message are left out (`dropped`). accepted: the drafter proposed the token. Nothing of what is said goes to standard error.
-"""
+message are left out (`dropped`). accepted: the drafter proposed the token. Nothing of what is said goes to standard error."""
 
 import json
 import queue

@@ -130,8 +130,7 @@ class DocumentWindows:
     window: number of entries in the longest window
     windows: number of entries of each window; None: all windows have the longest length
     anchors: the entries at which a block drafter begins a block; None: all
-    on_host: start and windows as lists, where the caller has them: reading them from an accelerator waits for it
-    """
+    on_host: start and windows as lists, where the caller has them: reading them from an accelerator waits for it"""
 
     ids: Int[Tensor, "documents tokens"]
     captured: Float[Tensor, "documents tokens captured_hidden"]

@@ -1,7 +1,6 @@
 """Items of an evaluation suite and how an answer is scored: a pure function of item and answer that returns 0 to 1.
 
-Start with `kinds.py`, the table of items and scorers. `unit_tests.py` runs generated code in a sandbox of its own process.
-"""
+Start with `kinds.py`, the table of items and scorers. `unit_tests.py` runs generated code in a sandbox of its own process."""
 
 from typing import TYPE_CHECKING
 

@@ -11,8 +11,7 @@
     [TOOL_CALLS][{"name": NAME, "arguments": {KEY: VALUE}}] and [TOOL_CALLS]NAME[ARGS]{KEY: VALUE}  Mistral
     <|python_tag|>{"name": NAME, "parameters": {KEY: VALUE}}                                        Llama 3
 
-Values between <parameter> tags have no quotes, so the tool's schema says their types, as in vLLM's parser of that form.
-"""
+Values between <parameter> tags have no quotes, so the tool's schema says their types, as in vLLM's parser of that form."""
 
 import ast
 import json

@@ -4,8 +4,7 @@ r"""What stands in the code fences of an answer, whose strings and docstrings ma
     code_blocks("Here:\n```python\nx = 1\n```")           # [Block("python", "x = 1\n", 16, 22)]
 
 A fence of JSON ends where its value does. A fence of code ends at the first line of enough ticks before which the code is
-Python, else at the first such line that is not indented deeper than the fence, as in CommonMark.
-"""
+Python, else at the first such line that is not indented deeper than the fence, as in CommonMark."""
 
 import ast
 import json

@@ -1,7 +1,6 @@
 """Fields that every evaluation item has, and the item of task `judge`: a judge model says which of two answers is better.
 
-The comparison of answers is in model_ops/graders/judge.py. The item of task `record` is for environments and agents.
-"""
+The comparison of answers is in model_ops/graders/judge.py. The item of task `record` is for environments and agents."""
 
 from typing import Any, Literal
 

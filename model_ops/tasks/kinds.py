@@ -1,7 +1,6 @@
 """Table of kinds of tasks: name -> item, with calls and instructions. A new kind gets a place in AnyItem and SCORERS.
 
-Kinds without a scorer are scored elsewhere: unit_tests in a subprocess, judge by a server, record by an environment.
-"""
+Kinds without a scorer are scored elsewhere: unit_tests in a subprocess, judge by a server, record by an environment."""
 
 import json
 import re

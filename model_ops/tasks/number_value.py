@@ -13,8 +13,7 @@ several numbers are none. An answer of a model without a mark says the last valu
 Values are compared exactly: 0.333 is not 1/3. 50 % equals 50 and 0.5. A pair in brackets has an order, `x = 5 or x = -5` and
 `\pm 5` have none. Of `1,234` and `1.234`, the first has thousands, unless the text is continental: it holds another number or a
 word that is. `3,4` is 3.4, and the list 3, 4 where a list is compared with it. Of `14/3 ≈ 4.67`, either value
-counts. Every search takes linear time.
-"""
+counts. Every search takes linear time."""
 
 # ruff: noqa: RUF001 (the sign of multiplication)
 

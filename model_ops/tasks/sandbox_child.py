@@ -14,8 +14,7 @@ system calls Python needs and refuses all others (sockets, new processes, other 
 limits of memory, processor time, file size and open files, no new privileges; where the machine allows them, another user,
 namespaces of network, processes and IPC, and a root and folder of their own (sandbox_root.py). Where a folder is no file
 system of its own, a second filter stops a process at each file that it makes until the supervisor has counted it. Without
-Landlock or seccomp nothing runs. The supervisor ends both processes at the job's time limit, or if they start many threads.
-"""
+Landlock or seccomp nothing runs. The supervisor ends both processes at the job's time limit, or if they start many threads."""
 
 import collections  # noqa: F401 - this one and others like it: answers import them, so they are loaded once
 import contextlib

@@ -1,7 +1,6 @@
 """Root folder and job folders of the sandbox's server, in namespaces of its own. Imported by sandbox_child.py.
 
-Mounts end with the server, and nobody else sees them. Where the machine forbids them, a job's folder is a temporary one.
-"""
+Mounts end with the server, and nobody else sees them. Where the machine forbids them, a job's folder is a temporary one."""
 
 import contextlib
 import ctypes

@@ -9,8 +9,7 @@ The answer must not learn what a test wants before it says what it has. So an op
 its own objects only: two stand-ins are compared by the answer, a stand-in never equals a plain value, and what an operator
 makes of a stand-in and a plain value (`f(x) - 3`) is a stand-in that no number, truth value or comparison comes from. No
 exception of the answer ends a loop of the tests. The answer may call functions that the tests passed to it, and read their
-names; it has nothing else of the tests.
-"""
+names; it has nothing else of the tests."""
 
 import ast
 import builtins

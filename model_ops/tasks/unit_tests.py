@@ -2,8 +2,7 @@
 
 The code is the last fenced block of the answer that defines the function, else its last block, else the whole answer; without
 the function it continues the item's prompt. Tests define `check`, are assert statements, or functions `test_...`. They run in
-a sandbox (sandbox_child.py), in two processes, with Python's own library alone.
-"""
+a sandbox (sandbox_child.py), in two processes, with Python's own library alone."""
 
 import ast
 import atexit

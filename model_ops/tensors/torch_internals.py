@@ -11,8 +11,7 @@ tests/model_ops/test_torch_internals.py fails if a release of torch changes one 
 - foreach_multiply, foreach_norm: one kernel for all gradients instead of one for each; torch's own optimizers use them.
 - shallow_copy: nn.Module keeps parameters and submodules in dicts of its own. torch.func.functional_call replaces parameters
   too, but calls the module with its hooks and its replaced forward, which is what a copy is made to avoid.
-- has_forward_hooks: hooks can be registered publicly, but not listed.
-"""
+- has_forward_hooks: hooks can be registered publicly, but not listed."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

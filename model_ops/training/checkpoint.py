@@ -10,8 +10,7 @@ the state of recovery, loss and batch source, and length and digest of every fil
 used; a damaged one is reported and the one before it used. Nothing is unpickled.
 
 A thread writes the tensors while the next step computes. What is not written when the next update begins is copied first, into
-half of the available host memory at most; the update waits for the rest. The next save waits for the one in progress.
-"""
+half of the available host memory at most; the update waits for the rest. The next save waits for the one in progress."""
 
 from __future__ import annotations
 

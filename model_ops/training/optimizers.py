@@ -4,8 +4,7 @@ and a tied head do not decay.
 Muon moves the matrices of the blocks, also routers, adapters and single experts; AdamW the rest. Its update is the
 semi-orthogonal matrix nearest to the momentum (kellerjordan.github.io/posts/muon), scaled by 0.2 sqrt(max(rows, columns)) to
 the size of AdamW's (Moonlight, arXiv 2502.16982), as torch.optim.Muon with adjust_lr_fn="match_rms_adamw". It needs whole
-matrices: each process gathers a sharded one and keeps its own part of the update.
-"""
+matrices: each process gathers a sharded one and keeps its own part of the update."""
 
 import math
 from collections.abc import Iterable

@@ -12,8 +12,7 @@ logits multiplied by gamma = bound / logit:
   A head below the bound computes the same logits as before.
 - MLA: parts without rotation times sqrt(gamma), rotated queries times gamma; the rotated key, which all heads share, stays.
 
-Models that normalise queries and keys (which undoes any scaling) or cap logits are refused.
-"""
+Models that normalise queries and keys (which undoes any scaling) or cap logits are refused."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -47,8 +47,7 @@ class Snapshot:
     On the CPU nothing is copied until `detach`, which copies tensors that the reader has not read yet; if it has read all, the
     snapshot costs neither time nor memory. On an accelerator the copies start at once on a separate stream, and `detach` makes
     the device wait for them, not the program. Copies take at most `host_bytes`; for tensors beyond them, `detach` waits until
-    they are read. The reader should read in the order of `tensors`: the last ones are copied.
-    """
+    they are read. The reader should read in the order of `tensors`: the last ones are copied."""
 
     def __init__(self, tensors: Mapping[str, Tensor], host_bytes: int | None = None):
         self._changed = threading.Condition()

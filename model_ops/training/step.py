@@ -111,8 +111,7 @@ def optimizer_step(
     The objective is the sum over terms of (sum of all sums) / (sum of all counts); its gradient is clipped to
     `settings.gradient_clip`. If loss or gradient are not finite, or a spike, `recovery` decides before any weight changes: it
     skips the step, whose numbers then have "skipped", or raises ModelError with `name` and the rows. Without `recovery`, a loss
-    or gradient that is not finite raises ModelError. Each forward pass runs inside `watch()`.
-    """
+    or gradient that is not finite raises ModelError. Each forward pass runs inside `watch()`."""
     device = micro_batches[0].input_ids.device
     optimizer.zero_grad(set_to_none=True)
     known = _counts_of_terms(loss, micro_batches, world)

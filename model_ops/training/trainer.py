@@ -194,8 +194,7 @@ def train(
     settings: resolved. validate: runs after every `validate_every` steps (None: never) and after the last step; its
     numbers are logged and the last ones returned. validate_first: also before the first step. A new run tries its heaviest
     micro-batch first (model_ops.training.trainer), unless settings say otherwise. Raises Stopped after saving if a stop was
-    requested, and ModelError if a step's numbers are not finite and `on_bad_step` is not skip.
-    """
+    requested, and ModelError if a step's numbers are not finite and `on_bad_step` is not skip."""
     steps = len(batches)
     if steps == 0:
         raise ModelError(f"{phase}: no row holds a token to predict, so there is nothing to train on; check the dataset")

@@ -39,10 +39,8 @@ class QuestionInterrupted(KeyboardInterrupt):
 
 
 def bounded(work: Callable[[], T], stop: Callable[[], None], seconds: float) -> T:
-    """Returns the result of `work`, or raises its error. seconds: time limit; 0 for none.
-
-    Raises TookTooLong after that time, Interrupted on Ctrl-C.
-    """
+    """Returns the result of `work`, or raises its error. seconds: time limit; 0 for none. Raises TookTooLong after that time,
+    Interrupted on Ctrl-C."""
     results: list[T] = []
     errors: list[BaseException] = []
     done = threading.Event()  # after an interrupted join, CPython 3.11 considers the thread ended
@@ -143,10 +141,8 @@ class StuckQuestion(CatalogError):
 
 
 def bounded_question(lake: LakeLayout, sql: str, parameters: Parameters, bounds: Bounds, use: Callable[[QueryResult], T]) -> T:
-    """The result of `use` on the query's answer. `use` reads the rows, in a thread of its own.
-
-    Raises CatalogError; StuckQuestion and bounded.Interrupted if the query cannot be stopped.
-    """
+    """The result of `use` on the query's answer. `use` reads the rows, in a thread of its own. Raises CatalogError;
+    StuckQuestion and bounded.Interrupted if the query cannot be stopped."""
     connections: list[duckdb.DuckDBPyConnection] = []
 
     def work(spill: Path) -> T:

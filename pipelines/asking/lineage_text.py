@@ -48,10 +48,8 @@ def showing(
     vertical: bool = False,
 ) -> Callable[[QueryResult], None]:
     """What shows an answer as the command's options say. format: None for a table, or what the file's ending says. statement:
-    the query, to say why there are no rows.
-
-    Raises CatalogError for options that contradict each other, and for a file in the lake, which holds only what runs make.
-    """
+    the query, to say why there are no rows. Raises CatalogError for options that contradict each other, and for a file in the
+    lake, which holds only what runs make."""
     file_format = "" if out is None else format_of(out, format)
     if out is not None:
         if out.resolve().is_relative_to(lake.root.resolve()):
@@ -95,10 +93,8 @@ def print_answer(
 
 
 def named_parameters(given: list[str]) -> dict[str, str] | None:
-    """Values of $name in a query, from `name=value`. Values are text; DuckDB reads them as what they are compared with.
-
-    Raises CatalogError for another form, and for a name that is given twice.
-    """
+    """Values of $name in a query, from `name=value`. Values are text; DuckDB reads them as what they are compared with. Raises
+    CatalogError for another form, and for a name that is given twice."""
     values: dict[str, str] = {}
     for item in given:
         name, equals, value = item.partition("=")

@@ -18,9 +18,8 @@ class RescoreError(CheckFailed):
 
 
 def rescored(recipe: Recipe, lake: LakeLayout, version: str | None) -> tuple[Manifest, pa.Table]:
-    """(the dataset of new grades, means and changes by part). version: of rft_model; None: the current one.
-
-    Raises RescoreError."""
+    """(the dataset of new grades, means and changes by part). version: of rft_model; None: the current one. Raises
+    RescoreError."""
     from resources.launching import LocalLauncher, WorkerError
     from resources.workshop import Workshop
 

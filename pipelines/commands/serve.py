@@ -119,9 +119,7 @@ def serve(
 
 def passed_options(words: Sequence[str], given_as: str, own: Collection[str]) -> tuple[str, ...]:
     """Options of this command that another one passes on, each in one word: --wait=60. own: those that it sets by itself.
-
-    Raises BadParameter, which names `given_as`, for a word that is none of the others.
-    """
+    Raises BadParameter, which names `given_as`, for a word that is none of the others."""
     alone = typer.Typer()
     alone.command()(serve)
     command = get_command(alone)

@@ -295,10 +295,8 @@ def _number(value: float) -> str:
 
 def meant_by(model: type[BaseModel], section: tuple[str, ...], name: str, given: frozenset[str] = frozenset()) -> list[Key]:
     """The keys that an unknown `name` in `section` most likely means: those of the section before others, whole names before
-    similar ones.
-
-    section: with ANY_NAME instead of chosen names. given: keys that the section already has, which are not proposed.
-    """
+    similar ones. section: with ANY_NAME instead of chosen names. given: keys that the section already has, which are not
+    proposed."""
     keys = keys_of(model)
     beside = [key for key in keys if key.path[:-1] == section and key.name not in given]
     inside = [key for key in keys if key.path[: len(section)] == section]

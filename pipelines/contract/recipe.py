@@ -1,8 +1,7 @@
 """The recipe: the contract with its users, one for each workload. Relative paths start at its own folder, or at `base`.
 
 recipe = load_recipe(Path("shop.yaml"))                             # a YAML file
-recipe = read_recipe({"workload": "shop", ...}, base=Path.cwd())     # or its text, or its values
-"""
+recipe = read_recipe({"workload": "shop", ...}, base=Path.cwd())     # or its text, or its values"""
 
 import json
 from collections.abc import Mapping
@@ -84,10 +83,8 @@ def load_recipe(path: Path) -> Recipe:
 
 
 def read_recipe(recipe: str | Mapping[str, Any], base: Path, origin: str = UNNAMED) -> Recipe:
-    """The recipe in a text (YAML or JSON) or in values, read as `load_recipe` reads a file.
-
-    base: the folder that relative paths start from. origin: what messages call the recipe. Raises RecipeError.
-    """
+    """The recipe in a text (YAML or JSON) or in values, read as `load_recipe` reads a file. base: the folder that relative
+    paths start from. origin: what messages call the recipe. Raises RecipeError."""
     text = parse_text(recipe, origin) if isinstance(recipe, str) else parse_values(recipe, origin)
     return _validated(text, Path(base).expanduser().absolute(), origin)
 

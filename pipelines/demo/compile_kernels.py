@@ -19,10 +19,8 @@ from pipelines.storage import RECIPES
 
 
 def compile_kernels() -> None:
-    """Calls every kernel with the types of real runs. Raises RuntimeError if the data stages fail.
-
-    The data stages run on a little traffic, because Arrow and DuckDB decide which types reach a kernel.
-    """
+    """Calls every kernel with the types of real runs. Raises RuntimeError if the data stages fail. The data stages run on a
+    little traffic, because Arrow and DuckDB decide which types reach a kernel."""
     with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
         home = Path(folder)
         write_traffic(home / "demo" / "quick" / "traffic", interactions=400, days=2, first_day=date(2026, 6, 1))

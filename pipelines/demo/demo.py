@@ -1,7 +1,6 @@
 """`millrace demo`: runs the full pipeline within a budget of seconds: on a real model and the mail of a shop, or, where that
 model cannot be had and for `--quick`, on a made model and Python's own standard-library source. Works in ./demo of the current
-folder (`--quick`: in ./demo/quick) and ends with what was gained and tables of rows, losses, acceptance and seconds.
-"""
+folder (`--quick`: in ./demo/quick) and ends with what was gained and tables of rows, losses, acceptance and seconds."""
 
 import json
 import os

@@ -1,6 +1,5 @@
 """Mail to a shop, each with the line of JSON that the shop files it under: the traffic of the demo on a real model. What the
-held-out mails ask, and what they are about, occurs in no other mail.
-"""
+held-out mails ask, and what they are about, occurs in no other mail."""
 
 import json
 import random

@@ -65,9 +65,7 @@ class DemoTurn:
 @cache
 def readable_functions() -> tuple[Function, ...]:
     """Functions of the modules reserved for traffic, with sources of 80 to 900 characters, in a fixed order, each source once.
-
-    Functions with an e-mail address are left out, so that only planted addresses occur.
-    """
+    Functions with an e-mail address are left out, so that only planted addresses occur."""
     root = Path(sysconfig.get_path("stdlib"))
     functions: dict[str, Function] = {}
     for path in library_sources("traffic"):

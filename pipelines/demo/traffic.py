@@ -2,8 +2,7 @@
 
 A code assistant's questions and answers are the standard library's own functions; a mail desk's are in mail.py. The directory
 gets gateway/ (gzipped request/response pairs by hour), litellm/ (one day, one object per record), feedback/, seeds.jsonl,
-evals/ and planted.json (the report). The same arguments on the same Python give the same bytes.
-"""
+evals/ and planted.json (the report). The same arguments on the same Python give the same bytes."""
 
 import json
 import random
@@ -108,11 +107,9 @@ def write_traffic(
     first_day: date = date(2026, 6, 1),
     product: Literal["code", "mail"] = "code",
 ) -> TrafficReport:
-    """Writes the logs, feedback, seeds and evals of a product; what an earlier call wrote there is replaced.
-
-    interactions: number of turns; duplicates, near-copies and failures are added.
-    Raises TrafficError for fewer than 100 interactions or 2 days, or for more than the library has questions.
-    """
+    """Writes the logs, feedback, seeds and evals of a product; what an earlier call wrote there is replaced. interactions:
+    number of turns; duplicates, near-copies and failures are added. Raises TrafficError for fewer than 100 interactions or 2
+    days, or for more than the library has questions."""
     if interactions < 100 or days < 2:
         raise TrafficError(f"{interactions} interactions over {days} days: at least 100 over 2 days are needed")
     rng = random.Random(f"millrace traffic {seed}")
@@ -194,10 +191,8 @@ def _turns_of(functions: list[Function], rng: random.Random) -> list[DemoTurn]:
 
 
 def _sessions(functions: list[Function], leaked: list[DemoTurn], count: int, rng: random.Random) -> list[list[DemoTurn]]:
-    """Conversations of 1 to 4 turns about functions of one module, `count` turns in all.
-
-    Every function is used once before any is used again, then with another kind of question, then with other words.
-    """
+    """Conversations of 1 to 4 turns about functions of one module, `count` turns in all. Every function is used once before any
+    is used again, then with another kind of question, then with other words."""
     rounds: list[tuple[int, int, DemoTurn]] = []
     for wording in range(3):
         for function in functions:

@@ -196,10 +196,8 @@ def _stage(spec: dg.AssetSpec, recipe: Recipe) -> Stage:
 
 
 def rewired(asset: dg.AssetsDefinition, reads: Callable[[dg.AssetSpec], Iterable[dg.AssetDep]]) -> dg.AssetsDefinition:
-    """The asset with `reads(spec)` as the dependencies of each of its specs.
-
-    Every dependency must be an ordering one (`deps=[...]`): values pass by manifest, never as arguments.
-    """
+    """The asset with `reads(spec)` as the dependencies of each of its specs. Every dependency must be an ordering one
+    (`deps=[...]`): values pass by manifest, never as arguments."""
     specs = [spec.replace_attributes(deps=list(reads(spec))) for spec in asset.specs]
     keys = sorted({dep.asset_key for spec in specs for dep in spec.deps})
     inputs = {f"read_{'__'.join(key.path)}".replace("-", "_"): key for key in keys}

@@ -195,9 +195,7 @@ def clear_after(
     context: dg.InitResourceContext, lake: LakeLayout, workload: str, keep_s: float | None, everything: Collection[str]
 ) -> None:
     """Removes leftovers older than `keep_s` seconds (None: nothing) and reports it on the terminal and in the run's log.
-
-    `everything` names the assets of a whole `train` run.
-    """
+    `everything` names the assets of a whole `train` run."""
     run = context.run
     if run is None or run.job_name != TRAIN or context.instance is None:
         return

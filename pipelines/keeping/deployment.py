@@ -32,8 +32,7 @@ _PLAIN = re.compile(r"[\w@+=:,./-]+", re.ASCII)
 
 
 def write_deployment(folder: Path, settings: UpSettings, version: str, gpus: bool = False) -> list[Path]:
-    """Writes the files. gpus: the container gets the machine's GPUs. Raises RecipeError, UiError, CaptureError,
-    LakeError."""
+    """Writes the files. gpus: the container gets the machine's GPUs. Raises RecipeError, UiError, CaptureError, LakeError."""
     if not settings.recipes:
         raise UiError("millrace deploy needs the recipes that it deploys: millrace deploy DIR RECIPE")
     require_recipes(settings.recipes)

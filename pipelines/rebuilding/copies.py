@@ -43,11 +43,9 @@ class CopyReport:
 
 
 def copy_artefact(lake: LakeLayout, artefact: str, to: LakeLayout) -> CopyReport:
-    """Copies an artefact. artefact: as `millrace lineage` takes it.
-
-    Raises CatalogError unless exactly one artefact is meant, ManifestError for a file that does not agree with its manifest,
-    LakeError if both lakes are one or the other lake has the version with other content.
-    """
+    """Copies an artefact. artefact: as `millrace lineage` takes it. Raises CatalogError unless exactly one artefact is meant,
+    ManifestError for a file that does not agree with its manifest, LakeError if both lakes are one or the other lake has the
+    version with other content."""
     if lake.root == to.root:
         raise LakeError(f"{artefact} is in {to.place} already: name another lake to copy it to")
     first = read_manifest(lake.root / find_artefact(lake, artefact))

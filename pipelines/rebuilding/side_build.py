@@ -35,10 +35,8 @@ from resources.workshop import Workshop
 
 
 def side_lake(lake: LakeLayout, manifest: Manifest, place: Path) -> LakeLayout:
-    """Makes the side lake at `place`, a new or empty folder.
-
-    Raises ManifestError if an artefact behind the manifest is gone, or if a table cannot be read as it was.
-    """
+    """Makes the side lake at `place`, a new or empty folder. Raises ManifestError if an artefact behind the manifest is gone,
+    or if a table cannot be read as it was."""
     side = LakeLayout.open(place)
     shutil.copyfile(lake.root / "lake.json", side.root / "lake.json")  # with the key that ids are hashed with
     for ancestor in _ancestors(lake, manifest):
@@ -134,10 +132,8 @@ class Rebuilt:
 
 def rebuild(lake: LakeLayout, artefact: str, recipe: Path | None, into: Path) -> Rebuilt:
     """Makes an artefact again below `into`, a new or empty folder. recipe: None for the one that was last run in the lake.
-
     Raises CatalogError for an unknown artefact, ManifestError if an input is gone, RebuildError if it would be another version,
-    and the errors of the operation.
-    """
+    and the errors of the operation."""
     first = read_manifest(lake.root / find_artefact(lake, artefact))
     read = _recipe(lake, first, recipe)
     if into.exists() and any(into.iterdir()):

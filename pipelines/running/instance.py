@@ -69,10 +69,8 @@ def _settings() -> str:
 
 
 def open_instance(lake: LakeLayout) -> dg.DagsterInstance:
-    """The Dagster instance of a lake. Sets DAGSTER_HOME for this process and its children.
-
-    One process at a time opens it: Dagster creates its databases on first use, and two processes that do so at once fail.
-    """
+    """The Dagster instance of a lake. Sets DAGSTER_HOME for this process and its children. One process at a time opens it:
+    Dagster creates its databases on first use, and two processes that do so at once fail."""
     home = dagster_home(lake)
     os.environ["DAGSTER_HOME"] = str(home)
     if postgres.url():
@@ -96,11 +94,9 @@ def set_pools(instance: dg.DagsterInstance) -> None:
 
 
 def fail_dead_runs(instance: dg.DagsterInstance, launched: bool = False) -> list[str]:
-    """Fails the runs whose process is dead, frees their pool slots, returns their ids.
-
-    launched: also the runs that the daemon launched. Only the daemon's machine may say that (pipelines/running/daemon.py):
-    their processes live there. Runs of `millrace run` are judged on the machine where they were started.
-    """
+    """Fails the runs whose process is dead, frees their pool slots, returns their ids. launched: also the runs that the daemon
+    launched. Only the daemon's machine may say that (pipelines/running/daemon.py): their processes live there. Runs of
+    `millrace run` are judged on the machine where they were started."""
     dead = []
     for run in instance.get_runs(dg.RunsFilter(statuses=IN_PROGRESS)):
         was_launched = is_launched(run)

@@ -1,8 +1,7 @@
 """Submits a recipe: starts a run in a process of its own, which continues when its submitter ends, and reports its state.
 
 run = submit(recipe, lake="lake", select=["+curated_interactions"])
-outcome = run.wait()                           # or Run.open("lake", run.id), from any other process
-"""
+outcome = run.wait()                           # or Run.open("lake", run.id), from any other process"""
 
 from __future__ import annotations
 
@@ -52,8 +51,7 @@ def submit(
     recipe: a recipe, or the path of its file. lake: a directory; by default MILLRACE_LAKE or, for a recipe file, ./lake next
     to it. select: part of the graph, in Dagster's selection syntax; by default all of it. partition: one day (UTC); by default
     all days found. Raises RecipeError, LakeError or StorageError if the run cannot be started. An error that only the run can
-    find, such as a selection without assets, ends it with the state `refused`.
-    """
+    find, such as a selection without assets, ends it with the state `refused`."""
     if isinstance(recipe, Recipe):
         if not lake and not os.environ.get("MILLRACE_LAKE"):
             raise LakeError("no lake is named, and a recipe that is not a file has no default: give lake= or set MILLRACE_LAKE")

@@ -49,10 +49,8 @@ RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 
 
 def find_recipe(name: str) -> Path | None:
-    """The recipe file of a code location's name; dashes and underscores are the same.
-
-    MILLRACE_RECIPES (folders or files, separated like PATH) is searched before the project's recipes/.
-    """
+    """The recipe file of a code location's name; dashes and underscores are the same. MILLRACE_RECIPES (folders or files,
+    separated like PATH) is searched before the project's recipes/."""
     places = [Path(place) for place in os.environ.get("MILLRACE_RECIPES", "").split(os.pathsep) if place]
     for place in [*places, RECIPES]:
         for path in sorted(place.glob("*.y*ml")) if place.is_dir() else [place]:

@@ -1,8 +1,7 @@
 """Words and word n-grams of many texts as 64-bit hashes, which depend on the words alone and may be stored.
 
 words = word_hashes(pa.array(["the quick brown fox", "jumps over"], pa.large_string()))
-grams = ngrams(words, 8)                         # one hash per run of 8 words inside one text
-"""
+grams = ngrams(words, 8)                         # one hash per run of 8 words inside one text"""
 
 from __future__ import annotations
 

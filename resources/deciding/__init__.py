@@ -2,8 +2,7 @@
 collects the evidence (rows, drift, serving metrics, past costs), causes.py says which causes hold, options.py weighs cost
 against the last measured gain, policy.py takes the first cause within the budget and the quiet hours, gather.py fills in the
 real cost and gain afterwards. Requests of people are causes too (requests.py). It starts no run: the sensor `decide` of
-pipelines/graph does. Start with policy.py.
-"""
+pipelines/graph does. Start with policy.py."""
 
 from typing import TYPE_CHECKING
 

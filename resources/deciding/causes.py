@@ -1,8 +1,7 @@
 """Which causes of a retraining hold now, each in one sentence, and what keeps a cause from being decided now.
 
 Holds: a candidate that waits, a run at work, a cool-down, quiet hours. A held cause is written to the table once for each kind
-of hold, and decided when the hold ends.
-"""
+of hold, and decided when the hold ends."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -114,9 +113,7 @@ def held_by(
     seen: Evidence, decisions: Sequence[Decision], settings: DecideSettings, now: datetime, despite: Collection[str] = ()
 ) -> Hold | None:
     """The first hold. One run at a time, and one candidate at a time: a second one would replace what a person looks at.
-
-    despite: `cool_down`, `quiet`: what a person has set aside for this cause.
-    """
+    despite: `cool_down`, `quiet`: what a person has set aside for this cause."""
     going = next((each for each in decisions if each.is_open and each.started), None)
     if going is not None and not (going.outcome == "waiting" and going.run_id):
         return Hold("at_work", f"the run of decision {going.decision_id} is at work")

@@ -1,8 +1,7 @@
 """What each action would cost: the seconds of the stages that it makes again, as they were last made.
 
 costs = costs_of(lake, facts, seen, manifests)
-costs["full"].seconds          # None: nothing says how long a stage in costs["full"].unknown takes
-"""
+costs["full"].seconds          # None: nothing says how long a stage in costs["full"].unknown takes"""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 An alarm of the table `drift` goes on until its value falls below half of its bound, so a value that hovers about the bound is
 one cause, not one a day. The chart of acceptance begins again at 0 after each alarm and rises to the next one while the fall
-goes on, so its episode ends only after CLEAR_DAYS days with drafts in a row below half of the bound.
-"""
+goes on, so its episode ends only after CLEAR_DAYS days with drafts in a row below half of the bound."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field

@@ -1,8 +1,7 @@
 """Gathers the evidence of a workload from its lake, and what each action costs: `seen, costs = gather(lake, facts, now)`.
 
 Only the commit logs, manifests, the release's rows of drift and a few columns of the last days are read, so it takes well under
-a second for a usual lake.
-"""
+a second for a usual lake."""
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace

@@ -10,8 +10,7 @@ schedule and a request are a person's own wish: they get a full run, or what the
 
 The time to decode is inversely proportional to the speed-up S, and S = tau / (1 + K c) with the same number of drafted tokens K
 and cost of a draft c before and after. So a relative rise g of the acceptance length tau saves H (1 - S_old / S_new)
-= H g / (1 + g) of the H device hours that a day's decoding takes.
-"""
+= H g / (1 + g) of the H device hours that a day's decoding takes."""
 
 import math
 from collections.abc import Mapping, Sequence

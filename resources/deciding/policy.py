@@ -4,8 +4,7 @@ Nothing is written or started here: pipelines/graph/decide_sensor.py records the
 
 A budget holds in every window of seven days (of 1 / N weeks for less than one run a week): what started in it, with what it
 really cost once that is known, and what a run is predicted to take, are at most the amount. What the last run of a window costs
-beyond its prediction comes on top, and what a person starts despite the budget.
-"""
+beyond its prediction comes on top, and what a person starts despite the budget."""
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
@@ -160,10 +159,8 @@ def refusal(
     now: datetime,
     unknown: Sequence[str] = (),
 ) -> str | None:
-    """Why a run of this predicted cost is not within the budget; None if it is.
-
-    cost_hours: device hours; None: unknown, because of the stages in `unknown`. money: None where no price is known either.
-    """
+    """Why a run of this predicted cost is not within the budget; None if it is. cost_hours: device hours; None: unknown,
+    because of the stages in `unknown`. money: None where no price is known either."""
     started = [each for each in decisions if each.started]
     runs, hours = settings.runs_per_week, settings.device_hours_per_week
     for name, a_week, wanted, unit, uses in (

@@ -1,8 +1,7 @@
 """People's requests for a retraining: the cause `request` of a decision, and the sentences about it.
 
 A request is a file, <lake>/deciding/<workload>/requests/<request_id>.json, which is written once and never changed. What came
-of it is a row of the table `retraining_decisions`, whose id follows from the request's: one request is decided once.
-"""
+of it is a row of the table `retraining_decisions`, whose id follows from the request's: one request is decided once."""
 
 from __future__ import annotations
 
@@ -96,9 +95,7 @@ class Requests:
 
     def ask(self, wanted: RetrainingRequest, now: datetime) -> tuple[RetrainingRequest, bool]:
         """Keeps a request. The same words of the same person are one request until it is decided: it comes back with False.
-
-        Raises S3Error if the bucket of a lake is away: nothing is kept then.
-        """
+        Raises S3Error if the bucket of a lake is away: nothing is kept then."""
         decided = {each.decision_id for each in Decisions(self._lake, self._workload).seen()}
         self._lake.mirror.pull_folder(self.folder)
         content = json.dumps([wanted.workload, wanted.by, wanted.why, wanted.action, wanted.despite])

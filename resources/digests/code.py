@@ -5,8 +5,7 @@
   reading/formats), as its tokens (sql.py);
 - every data file or folder next to a file that names it ("chatml.jinja", "templates"), byte by byte.
 A Python file counts by its content, not by its path. If a result changes without a change of the code (a dependency computes
-something else, say), give the operation's file a constant `REVISION = 1`, and raise it with each such change.
-"""
+something else, say), give the operation's file a constant `REVISION = 1`, and raise it with each such change."""
 
 import hashlib
 from collections.abc import Iterator

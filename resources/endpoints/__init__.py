@@ -1,8 +1,7 @@
 """What an endpoint serves, and who decided so. endpoint_log.py is the append-only log of one endpoint, signed if a key is set;
 endpoints.py moves its aliases (candidate, champion, previous, further ones) by compare-and-swap. Nominations, approvals,
 promotions, withdrawals and rollbacks are entries, each with who and why. approvals.py checks a release again
-before it is served. It starts no server: serving/ follows the aliases. Start with approvals.py.
-"""
+before it is served. It starts no server: serving/ follows the aliases. Start with approvals.py."""
 
 from typing import TYPE_CHECKING
 

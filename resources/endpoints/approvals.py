@@ -1,8 +1,7 @@
 """Approvals: decisions of people, or of a recipe, on releases. Each is an entry of the endpoint's log.
 
 `millrace approve` and the jobs of the Dagster UI call these, so both record the same entries under the same policies. `by` is
-who decides; `seen` are the endpoint's aliases that the decision was based on: if they changed since, nothing is recorded.
-"""
+who decides; `seen` are the endpoint's aliases that the decision was based on: if they changed since, nothing is recorded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -97,11 +96,9 @@ def approve_release(lake: LakeLayout, directory: Path, by: Actor, seen: Aliases 
 
 
 def approvals_of(lake: LakeLayout, directory: Path) -> Approvals:
-    """The approvals of exactly these files.
-
-    Where keys are trusted (MILLRACE_TRUSTED_KEYS), an approval counts if one of those that approve signed it, and a person is a
-    key; otherwise a person is a name. Raises KeyProblemError for keys that cannot be read.
-    """
+    """The approvals of exactly these files. Where keys are trusted (MILLRACE_TRUSTED_KEYS), an approval counts if one of those
+    that approve signed it, and a person is a key; otherwise a person is a name. Raises KeyProblemError for keys that cannot be
+    read."""
     ref, people = ReleaseRef.of(directory), read_release(directory).policy.people
     decisions = decisions_on(_endpoint(lake, directory).entries(), ref.release)
     trusted, today = trusted_keys(), date.today()
@@ -123,10 +120,8 @@ def approvals_of(lake: LakeLayout, directory: Path) -> Approvals:
 
 def approve(lake: LakeLayout, directory: Path, by: Actor, seen: Aliases | None = None) -> None:
     """Records an approval. Raises ReleaseError if a re-check fails, a newer run has superseded the release, or the recipe takes
-    no approval at this time, EndpointError if the endpoint changed since it was `seen`.
-
-    The champion can be approved again even after the next training has begun; this changes no alias.
-    """
+    no approval at this time, EndpointError if the endpoint changed since it was `seen`. The champion can be approved again even
+    after the next training has begun; this changes no alias."""
     if closed := read_release(directory).policy.closed_now():
         raise ReleaseError(
             f"release {directory.name} cannot be approved now: {closed}. Approve it at another time; a rollback "
@@ -318,10 +313,8 @@ def rollback_target(lake: LakeLayout, workload: str) -> str:
 
 
 def champions_before(entries: Sequence[EndpointLogEntry]) -> list[str]:
-    """The champions up to the present one, oldest first; the present one is last.
-
-    A promotion adds one. A rollback removes all champions after its target, so a second rollback goes further back.
-    """
+    """The champions up to the present one, oldest first; the present one is last. A promotion adds one. A rollback removes all
+    champions after its target, so a second rollback goes further back."""
     champions: list[str] = []
     for entry in entries:
         if entry.champion is None or champions[-1:] == [entry.champion]:
@@ -356,12 +349,9 @@ def taint_of(lake: LakeLayout, directory: Path, champion: str | None) -> str:
 def roll_back(
     lake: LakeLayout, directory: Path, by: Actor, seen: Aliases | None = None, though_tainted: bool = False
 ) -> Aliases:
-    """Makes a former champion serve again, after a re-check; this approves a withdrawn release again. though_tainted: whether
-    a person agreed to what `taint_of` says.
-
-    Raises ReleaseError if a re-check fails, nobody agreed, or the release never was champion, EndpointError if it is the
-    champion or the endpoint changed since it was `seen`.
-    """
+    """Makes a former champion serve again, after a re-check; this approves a withdrawn release again. though_tainted: whether a
+    person agreed to what `taint_of` says. Raises ReleaseError if a re-check fails, nobody agreed, or the release never was
+    champion, EndpointError if it is the champion or the endpoint changed since it was `seen`."""
     workload, version = directory.parent.name, directory.name
     endpoint = Endpoint(lake, workload)
     entries, aliases = endpoint.seen()

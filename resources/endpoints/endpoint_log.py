@@ -3,8 +3,7 @@
 `<lake>/endpoints/log/<workload>/000001.json` and so on: one file per entry, written to a temporary file and renamed, so that a
 killed process leaves a whole entry or none. Each entry has the sha256 of its own content and of the previous entry: a changed,
 inserted or removed entry breaks the chain (except removal of the last). The digests have no key, so the chain shows errors and
-careless edits, but not an attacker who rewrites all later entries. Signed entries show those too.
-"""
+careless edits, but not an attacker who rewrites all later entries. Signed entries show those too."""
 
 from __future__ import annotations
 
@@ -51,10 +50,8 @@ class Actor:
 
     @classmethod
     def of_command(cls, reason: str | None = None, option: str = "--reason") -> Actor:
-        """The person who runs this command. option: with which the reason was given.
-
-        Raises ActorError if nothing names a person, or if name or reason contain control characters or are too long.
-        """
+        """The person who runs this command. option: with which the reason was given. Raises ActorError if nothing names a
+        person, or if name or reason contain control characters or are too long."""
         name, source = _person()
         return cls(_one_line(source, name, LONGEST_NAME), source, _one_line(option, reason or "", LONGEST_REASON))
 

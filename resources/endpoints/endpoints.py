@@ -13,8 +13,7 @@ did not change since it was read.
 Each change writes the entry of the log first and the file second. A process that is killed between the two leaves a log that
 is one generation ahead: the next change writes the file from the log, as it does for a file that was changed by hand. A file
 that is ahead of its log (the log was moved away, or lost its end) is recorded by an entry `found`. Both repairs happen under
-the lock, before anything else is written.
-"""
+the lock, before anything else is written."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -101,11 +100,8 @@ class Endpoint:
             return self._write(entries, aliases, "nominated", release, PIPELINE, {"candidate": release.release})
 
     def promote(self, release: ReleaseRef, by: Actor, seen: Aliases | None = None) -> Aliases:
-        """Makes a release the champion. Promoting the champion again changes nothing.
-
-        seen: the aliases that the decision was based on. Raises EndpointError if the endpoint changed since, and for a release
-        whose last decision is a withdrawal.
-        """
+        """Makes a release the champion. Promoting the champion again changes nothing. seen: the aliases that the decision was
+        based on. Raises EndpointError if the endpoint changed since, and for a release whose last decision is a withdrawal."""
         with self._repaired_under_lock(seen) as (entries, aliases):
             if aliases.champion == release.release:
                 return aliases
@@ -154,9 +150,7 @@ class Endpoint:
         self, action: Literal["approved", "withdrawn"], release: ReleaseRef, by: Actor, seen: Aliases | None = None
     ) -> Aliases:
         """Records an approval or a withdrawal. A withdrawn release stops being the candidate and loses its further aliases.
-
-        Raises EndpointError for the withdrawal of the champion, and if the endpoint changed since it was `seen`.
-        """
+        Raises EndpointError for the withdrawal of the champion, and if the endpoint changed since it was `seen`."""
         with self._repaired_under_lock(seen) as (entries, aliases):
             if action == "withdrawn" and aliases.champion == release.release:
                 raise EndpointError(

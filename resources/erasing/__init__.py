@@ -1,8 +1,7 @@
 """Erases rows from every place of a lake: one user, session or interaction (`forget`), or everything older than a recipe keeps
 (`retention`). Rows go from tables, datasets (artefact_rows.py), caches, teachers' answers, pages and Dagster's history; weights
 that learnt them are marked as tainted, not changed. A tombstone (a keyed hash of the id) keeps an erased record from coming
-back when its source is read again. Start with erasure.py, which lists the places in order; retention.py is the timed way.
-"""
+back when its source is read again. Start with erasure.py, which lists the places in order; retention.py is the timed way."""
 
 from typing import TYPE_CHECKING
 

@@ -3,8 +3,7 @@
 A row is found by its ids: any column of text whose name ends in _id, and any list of text in _ids. The file is replaced as a
 whole; erased.json beside the manifest counts the lost rows (resources/manifests/erased.py). An answer is kept under the hash of
 its request, and goes if a dataset names that hash with an erased row, if its text is sought, or if no dataset names it: nothing
-says whose it is, and the teacher can be asked again. Scores of a judge hold no text and stay.
-"""
+says whose it is, and the teacher can be asked again. Scores of a judge hold no text and stay."""
 
 import hashlib
 import json

@@ -2,8 +2,7 @@
 
 Order: journal, tombstones, unfinished work, answers, reports and Dagster's history, datasets, taint, tables (interactions
 last), caches and catalog, old files; then the journal goes. Every step can be repeated, so a second try completes a killed one.
-Sources are never touched: the report names the objects that a person has to clean.
-"""
+Sources are never touched: the report names the objects that a person has to clean."""
 
 import shutil
 import time

@@ -1,7 +1,6 @@
 """Erasures under way: one file each in <lake>/.erasing, from before the tombstone until everything is erased.
 
-A file has keyed hashes and no ids, as tombstones do.
-"""
+A file has keyed hashes and no ids, as tombstones do."""
 
 import re
 import secrets

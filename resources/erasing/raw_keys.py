@@ -1,7 +1,6 @@
 """Looks for a user in the logs themselves, under keys that nothing reads: the lake has no column for them.
 
-for sentence in named_in_logs(lake, "U2", everywhere=True): print(sentence)
-"""
+for sentence in named_in_logs(lake, "U2", everywhere=True): print(sentence)"""
 
 import json
 import re
@@ -29,11 +28,9 @@ _TEXT = "*"
 
 
 def named_in_logs(lake: LakeLayout, identifier: str, everywhere: bool) -> Iterator[str]:
-    """Sentences: where the id stands under a key that nothing reads, and which sources name users under such keys.
-
-    everywhere: the id is nobody's that the lake knows, so keys inside a request or a response are searched too. They are not
-    listed as unread, because most are parameters of an interface.
-    """
+    """Sentences: where the id stands under a key that nothing reads, and which sources name users under such keys. everywhere:
+    the id is nobody's that the lake knows, so keys inside a request or a response are searched too. They are not listed as
+    unread, because most are parameters of an interface."""
     tables = Tables(lake)
     unread = unread_in(tables)
     table = tables.open("objects")

@@ -3,8 +3,7 @@
 Rows go by their day. With raw_days below curated_days, raw rows are emptied of what was said before the curated ones go: an
 emptied interaction keeps ids, times, counts, and `emptied`, a hash of how it was served, so it is not stale and no copy of it
 is read again. A row that was not cleaned yet keeps everything until it is. A version stays, whatever its age, if it is current,
-a release, or behind a current artefact or a release.
-"""
+a release, or behind a current artefact or a release."""
 
 import shutil
 from collections.abc import Iterator, Sequence

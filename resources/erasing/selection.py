@@ -2,8 +2,7 @@
 
 For a user these are also rows without a user in sessions without other users; for a session or an interaction also later turns
 that repeat its text. Seeds are found by the exchanges that they repeat, everything else by ids in the tables `interactions` and
-`retired`, which lose their rows last, so an erasure that was killed selects the same rows again.
-"""
+`retired`, which lose their rows last, so an erasure that was killed selects the same rows again."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -3,8 +3,7 @@
 A text is found by pieces of 12 to 32 characters that look the same in plain text, JSON and HTML, and, where it is not ASCII, as
 JSON escapes it: an excerpt of 64 characters or more is found, a few words may not be. Instructions (system and developer
 messages) and phrases that other interactions have are not sought. A prompt shape's name (`zebra#09775227`) holds a word of a
-prompt, so names that only erased rows have are sought like ids, also as keys of JSON: reports count by shape.
-"""
+prompt, so names that only erased rows have are sought like ids, also as keys of JSON: reports count by shape."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 pass_through.py, routes.py) passes requests on unchanged, keeps a session at one release and changes servers without losing a
 request. The capture layer (capture.py) writes each exchange to a journal on the local disk; the shipper, a process of its
 own, turns the journal into log objects that reading/ reads. litellm_callback.py captures a LiteLLM proxy that runs already.
-Which server answers is decided in serving/.
-"""
+Which server answers is decided in serving/."""
 
 from typing import TYPE_CHECKING
 

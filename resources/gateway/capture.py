@@ -1,8 +1,7 @@
 """The capture layer around a front: journal, shipper, feedback, status.
 
 GET /capture/status says what was kept, what was not and why, what waits for the store, and whether the store takes objects.
-`News` says it to the log: once when trouble begins, and once when it is over.
-"""
+`News` says it to the log: once when trouble begins, and once when it is over."""
 
 from __future__ import annotations
 
@@ -67,8 +66,7 @@ class FeedbackDoor:
 
     id: of the answer (its own id, or the X-Request-Id of its request); instead of it session_id or trace_id. value: a number, a
     word such as up or down, true or false. name, comment, label, source: texts, and optional. Feedback about an id that was
-    never seen is kept too: ingest says in `feedback.tie` what it belongs to.
-    """
+    never seen is kept too: ingest says in `feedback.tie` what it belongs to."""
 
     def __init__(self, journal: Journal, rules: KeyRules):
         self.journal, self.rules, self.written = journal, rules, 0
@@ -299,10 +297,8 @@ SWITCH_INTERVAL_S = 0.0005
 
 
 def run_capture(to: str, settings: CaptureSettings, host: str, port: int, drain_s: float, say: Callable[[str], None]) -> None:
-    """Captures until it is interrupted. Raises CaptureError for addresses that cannot be used.
-
-    A request that the server took is sent once: it may be what ended the server, or its work may be paid.
-    """
+    """Captures until it is interrupted. Raises CaptureError for addresses that cannot be used. A request that the server took
+    is sent once: it may be what ended the server, or its work may be paid."""
     require_another_server(to, host, port)
     backend = Backend(server_url(to), "", sampling=settings.sampling)
     sys.setswitchinterval(SWITCH_INTERVAL_S)

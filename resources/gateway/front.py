@@ -1,8 +1,7 @@
 """The front of an endpoint: one address for clients, whatever server answers behind it.
 
 It runs in a thread with its own event loop. /health says 200 and which releases answer, or 503. Other paths are passed on if
-they begin with one of PASSED, or of those that `passes` names; paths that change a server's adapters are not.
-"""
+they begin with one of PASSED, or of those that `passes` names; paths that change a server's adapters are not."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ renamed to .ready when they are full or old; the shipper (shipper.py) turns .rea
 
 The journal is the bounded queue of the capture layer: what would make it longer than most_bytes is not kept. What was not kept
 is counted by reason, and the counts follow as frames of kind `note`: at once where there is room, and beyond most_bytes after
-pauses of 1, 2, 4, ... 60 seconds, so that a kill takes the counts of a minute at most.
-"""
+pauses of 1, 2, 4, ... 60 seconds, so that a kill takes the counts of a minute at most."""
 
 import contextlib
 import json
@@ -52,11 +51,9 @@ class Frame:
 
 
 class Journal:
-    """Writes frames. Methods may be called from any thread.
-
-    run: begins the names of this journal's segments; unique to this process. written: frames of exchanges and feedback.
-    lost: how many were not, by reason: `journal_full` (most_bytes), `disk` (the disk refused a write).
-    """
+    """Writes frames. Methods may be called from any thread. run: begins the names of this journal's segments; unique to this
+    process. written: frames of exchanges and feedback. lost: how many were not, by reason: `journal_full` (most_bytes), `disk`
+    (the disk refused a write)."""
 
     def __init__(
         self,

@@ -10,8 +10,7 @@ keys.yaml:
       <sha256 of a key>: {keep: false}                                  # zero retention
       <sha256 of another>: {sample: 0.1, client: team-a, workload: shop-help}
 
-`printf %s "$KEY" | sha256sum` prints the hash. Keys themselves are never written, and neither are their hashes.
-"""
+`printf %s "$KEY" | sha256sum` prints the hash. Keys themselves are never written, and neither are their hashes."""
 
 import difflib
 import hashlib

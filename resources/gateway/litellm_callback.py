@@ -7,8 +7,7 @@
 LiteLLM is imported by capture_callback() alone. Each call that LiteLLM reports is a record as the pass-through writes it: the
 same journal and the same objects. LiteLLM reports a call after its client has the answer, so what LiteLLM has not reported when
 it is killed is lost; with the pass-through nothing is. Token ids are kept where LiteLLM passes them on: for `hosted_vllm/`
-models whose request has `return_token_ids`, those of prompt and answer, and of a stream those of the answer (LiteLLM 1.110).
-"""
+models whose request has `return_token_ids`, those of prompt and answer, and of a stream those of the answer (LiteLLM 1.110)."""
 
 import atexit
 import json

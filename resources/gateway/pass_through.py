@@ -10,8 +10,7 @@ what ended the others. While no server takes it, it waits. Uvicorn closes idle c
 connections are kept for less.
 
 Where a server has several models (`Naming`), a request's field `model` decides, and only that field and the fingerprint are
-changed on the way.
-"""
+changed on the way."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Turns a frame of the journal into a log record: a line of the formats openai_pairs, anthropic, feedback or capture_note.
 
 A streamed answer is put together. The user is hashed with MILLRACE_USER_HASH_KEY; his id, metadata and keys are taken out of
-the request, and out of an answer that repeats them. Raises Unreadable where request or answer cannot be read.
-"""
+the request, and out of an answer that repeats them. Raises Unreadable where request or answer cannot be read."""
 
 import gzip
 import io

@@ -8,8 +8,7 @@ Bodies are parsed only where a sampling rate below 1 needs their session. Stream
 inside a JSON string a quotation mark is written with a backslash, so `"token_ids":` is a key and never text. Each API has its
 own last event: `data: [DONE]` of Chat Completions, `message_stop` of Anthropic's Messages, and `response.completed`,
 `.incomplete` or `.failed` of the Responses API. Events may be cut anywhere by the network. Streams are passed on with the ids
-that vLLM was asked for: clients ignore fields that they do not know.
-"""
+that vLLM was asked for: clients ignore fields that they do not know."""
 
 from __future__ import annotations
 

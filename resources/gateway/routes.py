@@ -5,8 +5,7 @@ in a JSON body from `session_id`, `metadata.session_id`, `prompt_cache_key` and 
 have more than one server to choose from.
 
 A watcher's methods are called in the front's event loop, before the bytes that they see are passed on. They must return at once
-and must not raise.
-"""
+and must not raise."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@
 A segment is deleted when its objects are in the store. Names and contents follow from the segment alone: a segment that is
 shipped twice because something was killed in between gives the same objects. If the store is away, segments wait, and the
 shipper tries again after 1, 2, 4, ... 60 seconds. If the front is killed, the shipper ships what it left, tries each segment
-once, and ends; the next start ships the rest.
-"""
+once, and ends; the next start ships the rest."""
 
 import contextlib
 import os

@@ -2,8 +2,7 @@
 machine, keeps one warm, and has the interface of a launcher for another cluster; processes.py starts and recognises processes
 and shares accelerators between them.
 run_history.py reads Dagster's history, in SQLite or Postgres (postgres.py), without importing Dagster. progress.py relays
-events to the terminal. Start with local_launcher.py.
-"""
+events to the terminal. Start with local_launcher.py."""
 
 from typing import TYPE_CHECKING
 

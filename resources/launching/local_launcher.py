@@ -7,8 +7,7 @@ processes to continue from the newest checkpoint.
 
 In a Dagster step it reports through dagster-pipes. It writes progress as JSON lines, which are relayed to the terminal that
 started the run (progress.py). Dagster's daemon retries no run whose step failed (dagster.yaml), since most would fail again;
-a run whose worker was killed is started again once, from the failed step, which continues from its checkpoint.
-"""
+a run whose worker was killed is started again once, from the failed step, which continues from its checkpoint."""
 
 from __future__ import annotations
 
@@ -43,10 +42,8 @@ class Launcher(Protocol):
 
     def run(self, job: Job, context: dg.AssetExecutionContext | None = None) -> dict[str, Any]:
         """Runs a job to its end and returns its metrics; its results are in `job.output`. Progress is reported to `context`.
-
-        Raises WorkerError if the inputs are wrong or the worker dies, WorkerStopped if it was stopped: then its checkpoints
-        are kept, and the same job continues from them.
-        """
+        Raises WorkerError if the inputs are wrong or the worker dies, WorkerStopped if it was stopped: then its checkpoints are
+        kept, and the same job continues from them."""
         ...
 
     def close(self) -> None:
@@ -89,11 +86,9 @@ class LocalLauncher:
         self.close()
 
     def run(self, job: Job, context: dg.AssetExecutionContext | None = None) -> dict[str, Any]:
-        """Runs a job and returns its metrics.
-
-        Raises WorkerError when the inputs are wrong or the worker dies, WorkerStopped when it was stopped. If this process is
-        interrupted, the worker gets time to save a checkpoint first. With MILLRACE_DEVICES, waits for devices that are free.
-        """
+        """Runs a job and returns its metrics. Raises WorkerError when the inputs are wrong or the worker dies, WorkerStopped
+        when it was stopped. If this process is interrupted, the worker gets time to save a checkpoint first. With
+        MILLRACE_DEVICES, waits for devices that are free."""
         with leased_devices() as leased:
             try:
                 return self._run(job, context)
@@ -256,9 +251,8 @@ def _mesh(job: Job) -> MeshSettings:
 
 
 def laid_out(job: Job) -> tuple[Job, int]:
-    """The job with resolved mesh sizes, and its number of processes.
-
-    Raises WorkerError for a mesh that this machine is too small for."""
+    """The job with resolved mesh sizes, and its number of processes. Raises WorkerError for a mesh that this machine is too
+    small for."""
     mesh = _mesh(job)
     devices = accelerators()
     try:

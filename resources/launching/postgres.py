@@ -1,7 +1,6 @@
 """The database that holds Dagster's history for teams: MILLRACE_POSTGRES, postgresql://millrace:PASSWORD@db.example:5432/millrace.
 
-The URL, which holds a password, is written into no file: dagster.yaml names the variable.
-"""
+The URL, which holds a password, is written into no file: dagster.yaml names the variable."""
 
 import importlib.util
 import os

@@ -1,8 +1,7 @@
 """Starts a module of this project as a process of its own, from a checkout or a wheel, and recognises a process later.
 
 The child keeps the user's current folder, so relative paths in its environment mean what they meant to the user. That
-folder is not on the child's module path (`python -P`): a file sql.py or a folder assets/ there hides nothing.
-"""
+folder is not on the child's module path (`python -P`): a file sql.py or a folder assets/ there hides nothing."""
 
 import os
 import re

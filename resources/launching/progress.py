@@ -3,8 +3,7 @@
 A phase is `starting` until enough was measured after its first report: at least 2 s, and three reports, 2 % of the work or a
 minute.
 Measuring begins with the first report, since the time before it (compilation, a dry run) does not recur. Rates are over the
-last minute, so a slow beginning does not distort the remaining time.
-"""
+last minute, so a slow beginning does not distort the remaining time."""
 
 import json
 import os

@@ -2,8 +2,7 @@
 
 Reads the SQLite files of <lake>/.dagster (MILLRACE_HOME moves it) that the shipped dagster.yaml makes Dagster keep, or, for
 teams, the database of MILLRACE_POSTGRES (postgres.py). Opening a DagsterInstance would create and migrate the tables, and
-takes seconds. Missing or unreadable files count as no runs.
-"""
+takes seconds. Missing or unreadable files count as no runs."""
 
 import json
 import os

@@ -2,8 +2,7 @@
 and release. champions/ compares a new champion with the one before it for a stated time and rolls back if it does worse.
 alerts/ tells people of drift, failed runs and waiting releases, each cause once, by webhook, Slack or mail. Drift itself is
 measured in drifting/, and retraining is decided in deciding/. Start with champions/watch.py, metrics/scraper.py or
-alerts/tell.py.
-"""
+alerts/tell.py."""
 
 from typing import TYPE_CHECKING
 

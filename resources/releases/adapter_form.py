@@ -2,8 +2,7 @@
 
 The adapter lies in the release's own directory, so each release has its adapter at a path of its own: vLLM keeps cached
 prefixes by the adapter's name and path. Beside PEFT's two files lie the target's tokenizer and chat template, which a server
-is started with. What was measured is the target, in which adapter and base are merged.
-"""
+is started with. What was measured is the target, in which adapter and base are merged."""
 
 import json
 import shutil
@@ -92,9 +91,8 @@ def adapter_base(lake: LakeLayout, target: Manifest) -> Manifest:
 
 
 def adapter_problems(directory: Path, adapter: AdapterPart, target: Manifest, base_digest: str) -> list[str]:
-    """Whether a release's adapter is the one that was trained and measured, on the base that the release names.
-
-    directory: of the release. target: the manifest of the measured model, which has the adapter's digests."""
+    """Whether a release's adapter is the one that was trained and measured, on the base that the release names. directory: of
+    the release. target: the manifest of the measured model, which has the adapter's digests."""
     files = describe_files(directory / FOLDER) if (directory / FOLDER).is_dir() else []
     if files_digest(files) != adapter.digest or _tokenizer_digest(files) != adapter.tokenizer:
         return [f"{directory / FOLDER}: its files are not those that release.json names: restore it from a copy"]

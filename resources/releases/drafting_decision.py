@@ -51,11 +51,8 @@ def decide_drafting(
     drafter: str | None,
     num_speculative_tokens: int,
 ) -> DraftingChoice:
-    """The decision, with everything that was measured.
-
-    report, speed: contents of report.json and speed.json. drafter: its name in the report; None without one.
-    num_speculative_tokens: the recipe's.
-    """
+    """The decision, with everything that was measured. report, speed: contents of report.json and speed.json. drafter: its name
+    in the report; None without one. num_speculative_tokens: the recipe's."""
     asked, measured = report.get("in_server", {}), measured_draftings(speed.get("in_server", {}).get("forms", {}))
     replayed = replayed_draftings(report, drafter)
     plain = any(each.drafting == NO_DRAFTING for each in measured)

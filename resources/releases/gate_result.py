@@ -4,8 +4,7 @@ A gate on the favourable end of an interval is missed where the whole interval i
 further than TELLS beyond it, the measurement can hardly miss the bound either: there were too few items to tell.
 
 Recovery has two bounds. Below the wanted value, quantization cost too much. Beyond 1 by more than the measurement's noise, the
-compared models are not the right ones: a quantized model does not predict better than the model it was made from.
-"""
+compared models are not the right ones: a quantized model does not predict better than the model it was made from."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@ adapter in the release's own directory on a base model, and the target, in which
 
 `<lake>/releases/<workload>/<version>/` holds release.json (target, drafter, gates, by relative path and digest), drafting.json
 (what is drafted with, and why), the files that serve it, the bill of materials, the provenance, the model card and the report.
-Signatures over it lie beside its manifest.
-"""
+Signatures over it lie beside its manifest."""
 
 from __future__ import annotations
 
@@ -211,8 +210,7 @@ def write_release(
     drafted with; None: the drafter, if there is one. base: the model that the target's adapter was trained on, for a release of
     form adapter, which also needs target_directory.
 
-    Raises ReleaseError for a target whose answers end at no token, or, with a base, without an adapter.
-    """
+    Raises ReleaseError for a target whose answers end at no token, or, with a base, without an adapter."""
     settings = settings or ReleaseSettings()
     try:
         adapter = lay_adapter(output, workload, target, target_directory, base) if base and target_directory else None

@@ -1,7 +1,6 @@
 """Writes the serving files of a release: scripts for vLLM, SGLang and llama.cpp, and YAML for Docker and Kubernetes.
 
-Paths are relative to the lake; a script finds the lake from its own location.
-"""
+Paths are relative to the lake; a script finds the lake from its own location."""
 
 import shlex
 from collections.abc import Mapping

@@ -2,8 +2,7 @@
 the champion that it is compared with, report, model card, and approval.html (approval_page.py), a file in its directory whose
 path `millrace approve` and Dagster show; then its attestation. workshop/release_candidate.py calls them in order. push.py
 packs a release and hands it out; verify_package.py is copied into each package and runs on machines without millrace. Approving
-and serving are in endpoints/ and serving/. Start with gates.py and summary.py.
-"""
+and serving are in endpoints/ and serving/. Start with gates.py and summary.py."""
 
 from typing import TYPE_CHECKING
 

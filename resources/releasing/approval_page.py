@@ -3,8 +3,7 @@
 Verdict and gates first; then candidate against champion: scores with intervals on last week's held-out rows, acceptance, size,
 latency, cost and erased rows, what changed, and the held-out prompts where the candidate does worst: the logged answer, its
 own, and the champion's or, for a first release, the base's. The page shows texts of users, so an erasure rewrites it
-(resources/erasing/sought.py), and a signature leaves it out.
-"""
+(resources/erasing/sought.py), and a signature leaves it out."""
 
 import json
 from collections.abc import Iterable, Mapping

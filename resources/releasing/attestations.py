@@ -9,8 +9,7 @@ https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md, https://s
 
 The bill of materials is a CycloneDX 1.7 ML-BOM. Components: the release (the subject), target and drafter as
 machine-learning-model with a model card each, base models, datasets as data, and the Python packages that made them.
-`dependencies` is the graph of what was made from what. Form: https://cyclonedx.org/docs/1.7/json/; tests validate it.
-"""
+`dependencies` is the graph of what was made from what. Form: https://cyclonedx.org/docs/1.7/json/; tests validate it."""
 
 import uuid
 from collections.abc import Mapping, Sequence

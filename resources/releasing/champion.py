@@ -1,8 +1,7 @@
 """The champion that a new release is compared with: the last one that the endpoint served with another target or drafter.
 
 If target and drafter are themselves the champion's, the champion before it is taken. So a run after an approval compares with
-the same release as the run before it, and makes nothing again.
-"""
+the same release as the run before it, and makes nothing again."""
 
 import json
 from collections.abc import Iterator

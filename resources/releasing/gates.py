@@ -3,8 +3,7 @@
 A gate looks at one end of the 95 % interval, so that too few rows cannot let a worse model pass: a loss may exceed another one
 by at most the bound at the interval's upper end, a gain must reach it at the lower end. A gate without a measurement fails with
 the reason, unless there is nothing to compare with. A release that trained nothing (it quantizes its base, or adds a drafter)
-need not gain on its base.
-"""
+need not gain on its base."""
 
 from __future__ import annotations
 
@@ -41,8 +40,7 @@ class GateInputs:
     drafter: architecture of the release's drafter; None for none. temperature: of acceptance in reports without `as logged`.
     erased_rows: rows that the models learnt and that were erased since. costliest: which block's quantization costs most, in
     words. in_server: the report's account of the server that was asked for; empty if none was. served_form: the form in it that
-    the release serves; "" for the one with the drafter, if there is one.
-    """
+    the release serves; "" for the one with the drafter, if there is one."""
 
     measurements: Sequence[Measurement]
     not_measured: Mapping[str, str] = field(default_factory=dict)

@@ -1,8 +1,7 @@
 """Model cards: README.md in Hugging Face's form, with measurements as evaluation results.
 
 Metadata: base_model, license, language, datasets, tags, model-index. Form:
-https://github.com/huggingface/hub-docs/blob/main/modelcard.md. The card shows no text and no id of a row.
-"""
+https://github.com/huggingface/hub-docs/blob/main/modelcard.md. The card shows no text and no id of a row."""
 
 import re
 from collections.abc import Iterable

@@ -10,8 +10,7 @@ gets: the MD5 of its content, or, of a file in several parts, of their MD5s. Sto
 keys of a KMS) get the file again.
 
 A missing repository of the Hub is created as a private one. Each call of `send` is one commit; large files are uploaded before
-it, one by one, and the Hub keeps those of a push that was stopped. huggingface_hub is imported on first use.
-"""
+it, one by one, and the Hub keeps those of a push that was stopped. huggingface_hub is imported on first use."""
 
 from __future__ import annotations
 

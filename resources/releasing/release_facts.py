@@ -43,10 +43,8 @@ class ReleaseComparison:
 
 
 def compare_releases(lake: LakeLayout, directory: Path, other: Path | None = None) -> ReleaseComparison:
-    """Compares a release with another one of any workload, by default with the champion of its own.
-
-    Raises ReleaseError if there is no champion or it is the release itself, ManifestError for a release that cannot be read.
-    """
+    """Compares a release with another one of any workload, by default with the champion of its own. Raises ReleaseError if
+    there is no champion or it is the release itself, ManifestError for a release that cannot be read."""
     if other is None:
         champion = Endpoint(lake, directory.parent.name).read().champion
         if champion is None:
@@ -63,10 +61,8 @@ def compare_releases(lake: LakeLayout, directory: Path, other: Path | None = Non
 
 
 def changes_since(lake: LakeLayout, release: Release, version: str, other: Path) -> ReleaseComparison:
-    """Compares a release that is being made, and has no manifest yet, with a finished one.
-
-    Raises ManifestError or ReleaseError for one that cannot be read.
-    """
+    """Compares a release that is being made, and has no manifest yet, with a finished one. Raises ManifestError or ReleaseError
+    for one that cannot be read."""
     comparison = _compared(release.workload, version, other.name, _Side.of(lake, other), _Side.of_release(lake, release, None))
     return replace(comparison, parts=[part for part in comparison.parts if part.what != "made"])
 

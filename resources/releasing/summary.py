@@ -1,7 +1,6 @@
 """Summary of a workload from logs to release, for the demo's closing tables and the release's report.
 
-Counts come from the catalog in SQL, figures from the evaluation report, paths and digests from the manifests.
-"""
+Counts come from the catalog in SQL, figures from the evaluation report, paths and digests from the manifests."""
 
 import json
 import math
@@ -291,10 +290,7 @@ def summarise(
     worth: str = "",
 ) -> Summary:
     """The summary of a workload's current artefacts. serving: how the drafter is served. gates, release, facts, choice, worth:
-    of the release that the summary is about.
-
-    Raises ManifestError where an artefact does not exist yet.
-    """
+    of the release that the summary is about. Raises ManifestError where an artefact does not exist yet."""
     registry = Registry(lake, workload)
     evaluation = registry.current("dataset", "evaluation_report")
     used = {item.name.split("/", 1)[1]: item.version for item in evaluation.inputs if item.kind == "model" and not item.pinned}

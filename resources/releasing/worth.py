@@ -1,7 +1,6 @@
 """Whether a release is better than its base and than what is served: the first sentence of its pages, and of status.
 
-A difference counts from LEAST_GAIN on, at the unfavourable end of its 95 % interval.
-"""
+A difference counts from LEAST_GAIN on, at the unfavourable end of its 95 % interval."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,6 @@
 """HTML pages and tables for people: the dashboard of a workload, statistics and previews of tables and datasets, two releases'
 answers side by side, the difference of two versions of a dataset. Everything is read from tables, manifests and logs;
-nothing is measured here. The report and the approval page of a release are in releasing/. Start with dashboard.py.
-"""
+nothing is measured here. The report and the approval page of a release are in releasing/. Start with dashboard.py."""
 
 from typing import TYPE_CHECKING
 

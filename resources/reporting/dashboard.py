@@ -1,8 +1,7 @@
 """The dashboard of a workload as one HTML file without network: traffic, quality, acceptance, cost, drift, decisions.
 
 The page holds numbers, names of rules and releases, and what people wrote as reasons of their decisions; nothing that a user
-said.
-"""
+said."""
 
 from dataclasses import replace
 from datetime import UTC, date, datetime

@@ -1,8 +1,7 @@
 """What the dashboard of a workload shows: rows of its tables by day, its releases and their decisions, what runs cost.
 
 Reads the newest DAYS days of the log tables, manifests, and the endpoint's log. What cannot be read is a sentence in
-`problems`.
-"""
+`problems`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,8 +1,7 @@
 """The statistics of every table and dataset of a lake, traffic by day and drop reasons, as one HTML page without network.
 
 Texts of users in previews are escaped and cut to MOST_CHARACTERS. With `previews=False` the page has no rows, and no smallest
-and largest values of text columns.
-"""
+and largest values of text columns."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

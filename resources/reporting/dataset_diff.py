@@ -1,7 +1,6 @@
 """Compares two versions of a dataset: rows added, removed, moved between splits, changed, or repeated another number of times.
 
-A version is `current`, `previous` (the version made last before the other one), or the beginning of its 12 hex digits.
-"""
+A version is `current`, `previous` (the version made last before the other one), or the beginning of its 12 hex digits."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,9 +41,7 @@ def compare_versions(
     lake: LakeLayout, name: str, old: str | None = None, new: str | None = None, each_row: bool = False
 ) -> DatasetDiff:
     """Compares a dataset (workload/name; a bare name if one workload has it): by default the current version and the previous.
-
-    Raises DiffError for an unknown dataset or version, and for a dataset without splits.
-    """
+    Raises DiffError for an unknown dataset or version, and for a dataset without splits."""
     registry, own = _registry_of(lake, name)
     versions = registry.versions("dataset", own)
     after = _chosen(registry, own, versions, new or CURRENT, None)

@@ -2,8 +2,7 @@
 
 Two sources, in this order: greedy answers to held-out rows that an evaluation asked of a candidate and its champion
 (side_by_side.jsonl), and the answers of each release's target that its drafter learnt from (speculator_dataset), which are
-sampled. Nothing is generated here. Texts are escaped, and characters that cannot be seen are shown.
-"""
+sampled. Nothing is generated here. Texts are escaped, and characters that cannot be seen are shown."""
 
 import hashlib
 import json
@@ -48,12 +47,9 @@ class Pair:
 
 
 def answers_side_by_side(lake: LakeLayout, before: Path, after: Path, prompts: int) -> list[Pair]:
-    """At most `prompts` pairs, the greedy ones first (those that differ before those that do not); sampled ones in an
-    order that has nothing to do with the answers.
-
-    before, after: directories of two releases. Raises ReleaseError for releases of two workloads, for one release twice, and
-    where nothing was kept that both answered.
-    """
+    """At most `prompts` pairs, the greedy ones first (those that differ before those that do not); sampled ones in an order
+    that has nothing to do with the answers. before, after: directories of two releases. Raises ReleaseError for releases of two
+    workloads, for one release twice, and where nothing was kept that both answered."""
     if before == after:
         raise ReleaseError(f"release {before.name} is named twice: name two releases")
     if before.parent != after.parent:

@@ -1,8 +1,7 @@
 """Serves releases. `millrace serve` (endpoint_server.py) starts the release that an alias names, tries it on a smoke set and
 switches to it without a lost request; follow.py follows the alias. Releases of form adapter share one server on their base
 model. chat/ is `millrace chat`: the project's own decoder in a process, in the terminal or on a page. The HTTP front and the
-capture of traffic are in gateway/. Start with endpoint_server.py.
-"""
+capture of traffic are in gateway/. Start with endpoint_server.py."""
 
 from typing import TYPE_CHECKING
 

@@ -2,8 +2,7 @@
 
 Each release is loaded under a name and from a path of its own, WORKLOAD@VERSION and the release's adapter/, so that no cached
 prefix of other weights is reused. vLLM opens the two requests that do this on the server's own port, which listens on the
-loopback only; the front does not pass them on.
-"""
+loopback only; the front does not pass them on."""
 
 from __future__ import annotations
 
@@ -195,10 +194,8 @@ class AdapterServer:
         say: Callable[[str], None] = lambda sentence: None,
     ) -> AdapterServer:
         """rank: of the largest adapter to load; --max-lora-rank among the settings' arguments goes before it. adapters: how
-        many may be loaded at a time. check: called while it starts, and may raise.
-
-        Raises ServeError for a program that is not vLLM, arguments that cannot be, and a server that does not come up.
-        """
+        many may be loaded at a time. check: called while it starts, and may raise. Raises ServeError for a program that is not
+        vLLM, arguments that cannot be, and a server that does not come up."""
         program, log = settings.program, settings.logs / f"base-{shared.base[:12]}.log"
         if program.kind != "vllm":
             raise ServeError(f"adapters are served by vLLM, and the program is {program.kind}: name a vLLM with --program")

@@ -1,8 +1,7 @@
 """Serves an alias of an endpoint until it is stopped: `millrace serve`.
 
 A front takes the requests (gateway/front.py), so that releases can be switched behind one address. SIGINT and SIGTERM (as
-KeyboardInterrupt) take no new connection, wait for requests in flight, and stop the servers.
-"""
+KeyboardInterrupt) take no new connection, wait for requests in flight, and stop the servers."""
 
 import socket
 import sys
@@ -225,11 +224,8 @@ def serve(
     every_s: float = 2.0,
 ) -> None:
     """Returns when it is interrupted. watch: follow the aliases, and start servers again that end; otherwise such an end
-    raises. every_s: how often the aliases are read.
-
-    Raises ServeError if the port is taken, and if the release cannot be served; with `watch`, that is said, and the alias's
-    next release is waited for.
-    """
+    raises. every_s: how often the aliases are read. Raises ServeError if the port is taken, and if the release cannot be
+    served; with `watch`, that is said, and the alias's next release is waited for."""
     require_servable(lake, workload, traffic)
     slots = traffic.slots_of(workload)
     sys.setswitchinterval(SWITCH_INTERVAL_S)

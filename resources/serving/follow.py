@@ -12,8 +12,7 @@ release is not tried again until its alias names another one. Where nothing serv
 that ends by itself, after pauses that grow. At most one release more than needed is loaded for each workload at a time.
 
 Where releases run is the host's business: each in a server of its own (ServerHost in endpoint_server.py), or several adapters
-in one server on their base (AdapterHost, there).
-"""
+in one server on their base (AdapterHost, there)."""
 
 import time
 from collections.abc import Callable, Sequence

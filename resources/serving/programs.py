@@ -2,8 +2,7 @@
 
 vLLM and SGLang are started by the release's own script, so what serves is what was signed: its flags, its drafting. The script
 finds its program on PATH, so a folder with the program that was chosen comes first there. vLLM is told which parser reads the
-target's tool calls, if its script does not. transformers has no script: it serves the target alone.
-"""
+target's tool calls, if its script does not. transformers has no script: it serves the target alone."""
 
 import os
 import shlex
@@ -59,10 +58,7 @@ class ServerCommand:
 
 def find_program(kind: ServedBy | None, given: str | None) -> Program:
     """The first server that is installed. kind: this one and no other. given: an interpreter whose environment has it, or the
-    command `vllm`; None: this environment, and then vllm on PATH.
-
-    Raises UnknownServedError if there is none.
-    """
+    command `vllm`; None: this environment, and then vllm on PATH. Raises UnknownServedError if there is none."""
     kinds = [kind] if kind else list(PACKAGES)
     if given is not None:
         return _given(kinds, given)

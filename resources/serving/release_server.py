@@ -1,7 +1,6 @@
 """The server of one release: verified, started, and tried before it takes traffic.
 
-Gates, digests of all files, signature and approvals are checked at every start, also of a release that served before.
-"""
+Gates, digests of all files, signature and approvals are checked at every start, also of a release that served before."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Keys and signatures. keys.py reads the private key that signs and the public keys that a machine trusts; release_signature.py
 writes DSSE envelopes and OpenSSF model signatures over files by path and digest, signs all files of a release and checks them.
-It decides nothing about approval: endpoints/ does. A machine without keys works unsigned.
-"""
+It decides nothing about approval: endpoints/ does. A machine without keys works unsigned."""
 
 from typing import TYPE_CHECKING
 

@@ -142,10 +142,8 @@ def signing_key() -> SigningKey | None:
 
 
 def trusted_keys(place: Path | None = None) -> TrustedKeys | None:
-    """The keys at `place`, by default those that MILLRACE_TRUSTED_KEYS names; None where neither is given.
-
-    Raises KeyProblemError if a key cannot be read, and if there is none.
-    """
+    """The keys at `place`, by default those that MILLRACE_TRUSTED_KEYS names; None where neither is given. Raises
+    KeyProblemError if a key cannot be read, and if there is none."""
     named = str(place) if place is not None else os.environ.get(TRUSTED_KEYS, "").strip()
     if not named:
         return None

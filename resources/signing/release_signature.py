@@ -2,8 +2,7 @@
 
 The signature binds paths in the lake, so an older release of the same key cannot take the place of a newer one, and serving
 scripts work in a copy as they do in the lake. What an erasure may rewrite later is no part of it: pages that show rows, and the
-records beside a manifest, signatures among them.
-"""
+records beside a manifest, signatures among them."""
 
 import base64
 import binascii

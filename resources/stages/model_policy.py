@@ -5,8 +5,7 @@
     policy.served                              # "quantized_model"
 
 A stage that a recipe switches off is not in that recipe's graph; the next stage starts from the previous one.
-resources/stages/table.py has the stages in order.
-"""
+resources/stages/table.py has the stages in order."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

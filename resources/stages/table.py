@@ -5,8 +5,7 @@
 
 A new stage is one declaration here, an asset of its name in the file `module` of assets/ (a file of its own name if left out)
 and, on weights, one operation. A model between two others is declared between them: the next starts from it. An asset names
-in `deps` whatever it may read; the rule `reads` of its stage says what it reads in one recipe.
-"""
+in `deps` whatever it may read; the rule `reads` of its stage says what it reads in one recipe."""
 
 from __future__ import annotations
 

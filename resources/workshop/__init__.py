@@ -2,8 +2,7 @@
 an artefact in this process, `train` in a worker, and both return the existing one if nothing changed. training_job.py says
 what enters the version of a training, tracking.py sends metrics to TensorBoard, W&B or MLflow, release_candidate.py puts the
 current models together as the next release. Of Dagster it uses only a step's context: assets/ turns manifests into results.
-Start with workshop.py.
-"""
+Start with workshop.py."""
 
 from typing import TYPE_CHECKING
 

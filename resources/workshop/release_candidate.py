@@ -3,8 +3,7 @@
     manifest, gates = make_release(workshop, policy, release_settings, speculator_settings)
 
 `ReleaseCandidate.of` reads the current models and their report, chooses what is drafted with, and checks the gates;
-`ReleaseCandidate.write` fills the release's directory; `make_release` signs it if this process has a key, and nominates it.
-"""
+`ReleaseCandidate.write` fills the release's directory; `make_release` signs it if this process has a key, and nominates it."""
 
 from __future__ import annotations
 

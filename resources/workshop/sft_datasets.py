@@ -1,8 +1,7 @@
 """Makes the datasets of conversations that stages are trained on: `sft_dataset`, and those of `datasets.named`.
 
 make_sft_dataset(workshop, dataset_settings, curation_settings, seeds, tokenizers)
-make_sft_dataset(workshop, dataset_settings, curation_settings, seeds, tokenizers, "best", named_datasets["best"])
-"""
+make_sft_dataset(workshop, dataset_settings, curation_settings, seeds, tokenizers, "best", named_datasets["best"])"""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -2,8 +2,7 @@
 
 A thread follows the file while the worker writes it and sends each step once. After a kill, earlier steps are sent again into
 an empty folder (TensorBoard), under the run's own id (W&B), or to a run that replaces the earlier one (MLflow). If a tracker
-fails, it logs the error and stops; training continues.
-"""
+fails, it logs the error and stops; training continues."""
 
 import importlib.util
 import json

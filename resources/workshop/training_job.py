@@ -1,7 +1,6 @@
 """What decides the version of a training: the settings of its job that count, its length limits, and its base model's commit.
 
-A base stays what it is until somebody asks for another commit. Length limits are settings of operation `measure_lengths`.
-"""
+A base stays what it is until somebody asks for another commit. Length limits are settings of operation `measure_lengths`."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -77,8 +76,7 @@ def commit_to_import(
 
     branch: the recipe's: a branch, a tag or a commit; "" for the default branch. ask: (model, revision) -> its commit. None for
     a directory, where no commit can be known, and for a base that this code imported before commits were recorded: it stays
-    valid.
-    """
+    valid."""
     if Path(model).is_dir():
         return None
     if wanted:

@@ -4,8 +4,7 @@
     workshop.build("dataset", "sft_dataset", op=..., sources=(...), config=..., inputs=[...], work=...)
 
 `train` hands a job to the launcher's worker, `build` calls a function of this process; both continue what a killed run
-left in the artefact's directory, and the manifest is written last.
-"""
+left in the artefact's directory, and the manifest is written last."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,10 +61,8 @@ class Workshop:
         return up_to_date(self.registry, kind, name)
 
     def elsewhere(self, name: str, version: str | None = None) -> Manifest:
-        """The manifest of any dataset of the lake, named workload/name: its current version, or the one given.
-
-        Raises ManifestError if there is none.
-        """
+        """The manifest of any dataset of the lake, named workload/name: its current version, or the one given. Raises
+        ManifestError if there is none."""
         workload, _, own = name.partition("/")
         registry = Registry(self.lake, workload)
         versions = [manifest.version for manifest in registry.versions("dataset", own)]
@@ -208,10 +205,8 @@ class Workshop:
         inputs: list[Input],
         work: Callable[[Path], dict[str, Any]],
     ) -> Manifest:
-        """Makes an artefact with a function that fills a directory and returns metrics.
-
-        The current one stays, whatever code made it, if it was made of these inputs and only counts of their rows were kept.
-        """
+        """Makes an artefact with a function that fills a directory and returns metrics. The current one stays, whatever code
+        made it, if it was made of these inputs and only counts of their rows were kept."""
         inputs = [
             item.model_copy(update={"taken_as_is": True})
             if item.kind == "model" and item.name.rpartition("/")[2] in self.unchanged and not item.pinned

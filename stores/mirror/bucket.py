@@ -1,8 +1,7 @@
 """The objects of a lake in a bucket, by paths relative to the lake: written only if they are as this machine last saw them.
 
 etag = bucket.put("endpoints/tutor.json", b"...", was=None)      # None: there must be no such object yet
-bucket.put("endpoints/tutor.json", b"...", was=etag)             # raises Conflict if somebody replaced it meanwhile
-"""
+bucket.put("endpoints/tutor.json", b"...", was=etag)             # raises Conflict if somebody replaced it meanwhile"""
 
 import asyncio
 import os

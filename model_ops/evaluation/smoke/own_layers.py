@@ -5,8 +5,7 @@
 answers.json: [{row_id, messages, tools, request, prompt_ids, ids, text}]. ids are null where the server gives none; then the
 text is tokenized. scores.json has `tokens` of the answers; `agreed`, how many of them own layers rank first or at most TIE_NATS
 behind; `nll`, the sum of their negative log-probabilities (nats); `prompts` and `same_prompts`, how many prompts came back as
-tokens, and as the tokens that this project renders.
-"""
+tokens, and as the tokens that this project renders."""
 
 import json
 import os

@@ -1,8 +1,7 @@
 """Everything that a server is asked before it takes traffic: a few dozen short requests. Imports no torch.
 
 findings = run_smoke_set(server, prompts, schema_rows, scores)
-failed(findings)                    # one sentence each; a check that could not be made is no failure
-"""
+failed(findings)                    # one sentence each; a check that could not be made is no failure"""
 
 import json
 import math

@@ -1,7 +1,6 @@
 """Merges an adapter that another trainer wrote in PEFT's format into its base model, through the peft library.
 
-merge_adapter(base, adapter, output)       # output: a whole model in the Hugging Face layout
-"""
+merge_adapter(base, adapter, output)       # output: a whole model in the Hugging Face layout"""
 
 import json
 import warnings

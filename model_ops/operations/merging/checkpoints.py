@@ -1,8 +1,7 @@
 """Reads models of one shape tensor by tensor, and writes their weighted mean; memory holds one tensor of each model.
 
 The merge has the dtypes, config, tokenizer and chat template of a model that the caller names. A head that is tied to the
-embeddings is not stored, so it stays tied.
-"""
+embeddings is not stored, so it stays tied."""
 
 from __future__ import annotations
 

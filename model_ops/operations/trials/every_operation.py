@@ -1,7 +1,6 @@
 """Runs every operation on a tiny model of a family, from the base model to the parts of a release.
 
-found = try_operations("gemma2", folder / "gemma2", write_material(folder), verify)    # {"full SFT": None, "LoRA": "why"}
-"""
+found = try_operations("gemma2", folder / "gemma2", write_material(folder), verify)    # {"full SFT": None, "LoRA": "why"}"""
 
 import json
 import math

@@ -1,7 +1,6 @@
 """The recorded result of trying every operation on every family (`python -m benchmarks.families`), and the tables made of it.
 
-recorded().families["gemma2"]["int8"]          # None: works; else why not
-"""
+recorded().families["gemma2"]["int8"]          # None: works; else why not"""
 
 import importlib.metadata
 import json

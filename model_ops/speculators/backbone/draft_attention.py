@@ -7,8 +7,7 @@ A fused kernel computes the causal part and returns the log-sum-exp l of its sco
     L = log(exp(l) + sum_i exp(s_i));   output = exp(l - L) output_causal + sum_i exp(s_i - L) v_i
 The backward pass of a fused kernel recomputes probabilities as exp(score - L) and uses the output only in sum(gradient *
 output). With the merged L and output it therefore returns the gradients of the merged softmax, as in ring attention (Liu et al.
-2023, arXiv 2310.01889). Memory is linear in length.
-"""
+2023, arXiv 2310.01889). Memory is linear in length."""
 
 from __future__ import annotations
 

@@ -13,8 +13,7 @@ states:
 
 Embedding and head are the target's (`attach`). At index j the context ends at j, the anchor is x[j+1], and the mask at position
 j+1+k drafts x[j+1+k], which is step k - 1 of the interface. Training drafts at several positions of an answer at once: the
-tokens of a block enter attention as further heads of one query, so memory is linear in the length of the document.
-"""
+tokens of a block enter attention as further heads of one query, so memory is linear in the length of the document."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ and predicts the token after it. On later draft steps it reads its own output in
 Further layers are plain Llama layers before `norm`. EAGLE-3.1 normalises each state before they are fused (`fc_norm`), and
 feeds `norm(hidden)` to the next step (`norm_output`); served with another flag than in training, weights draft badly without
 an error. Boundary k is the INPUT of block k, as in vLLM. At index j the layer reads the embedding of x[j+1] and the states at
-j, has rotary position j, and predicts x[j+2].
-"""
+j, has rotary position j, and predicts x[j+2]."""
 
 from __future__ import annotations
 

@@ -9,8 +9,7 @@ At index j the layer reads the target's last state and the embedding of x[j+1], 
 Servers run the layer K times on its own output, so it is trained for K steps with shared weights (FastMTP, arXiv 2509.18362).
 As in vLLM, the embedding is zero at position 0, and rotary positions equal the index. MiMo trained the layer on the state
 before the target's final norm, servers of a plain Qwen2 pass the state after it: `hidden_layernorm` is divided by this norm's
-weights.
-"""
+weights."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 An alert is written before it is sent, so that a restart loses none, and its file stays, so that its cause is sent once: also
 with two daemons on one lake, which take turns under a lock, and on two machines with one lake in a bucket: the one that
 publishes the file first sends the alert, and the other only if the first has not tried for TAKEN_OVER. A process that is killed
-between a delivery and its record sends this alert again, with the same id.
-"""
+between a delivery and its record sends this alert again, with the same id."""
 
 import json
 import socket

@@ -107,11 +107,8 @@ DECISIONS = "retraining_decisions"
 
 def drift_alerts(tables: Tables, workload: str, release: str) -> list[Alert]:
     """One alert for each change that began: alarms of days that follow each other are one. release: the served one, "" for
-    none.
-
-    A change is named by its first day. Late logs can remove that day's alarm, or make an earlier day alarm: an alert that was
-    told by another day of the change, or by a day at most QUIET before it, is the same.
-    """
+    none. A change is named by its first day. Late logs can remove that day's alarm, or make an earlier day alarm: an alert that
+    was told by another day of the change, or by a day at most QUIET before it, is the same."""
     with workbench() as connection:
         attach_slice(connection, tables, "drift", workload)
         alarms = rows(connection, "alerting/alarms", release=release).to_pylist()

@@ -3,8 +3,7 @@
 Channels are served in parallel, each in a thread that is abandoned if it does not return in time, so one that hangs delays
 no other and not the sensor. A channel that takes nothing is tried again after 1, 2, 4, ... 60 minutes, with its oldest alert;
 this is said once, and told through the other channels. A message never holds an address with its secret: a channel is named by
-the environment variable that holds it.
-"""
+the environment variable that holds it."""
 
 import json
 import os

@@ -5,8 +5,7 @@ the claim is true, E is a supermartingale, so by Ville's inequality it ever reac
 whatever the distribution and the dependence between observations (Waudby-Smith and Ramdas, arXiv 2010.09686). The mean of
 several bets is a bet, too: over stakes, since the best stake is not known, and over the slots of time in which a fall may
 begin, so that good hours before a fall do not pay for it (e-detectors: Shin, Ramdas and Rinaldo, arXiv 2203.03532; here the
-weights add up to 1, which bounds the probability of any false alarm).
-"""
+weights add up to 1, which bounds the probability of any false alarm)."""
 
 import math
 from collections.abc import Sequence

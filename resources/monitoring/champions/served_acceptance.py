@@ -4,8 +4,7 @@ From windows: the mean of days of the champion before, its lower end at the give
 `acceptance_drop`; not more than what the release's own report says, since who approved it knew that. The surprise of a block is
 its distance below that in units of three standard deviations of the champion's blocks (or of the tolerated fall, if that is
 more), cut at 1 in both directions, so that no block decides alone; if blocks scatter evenly around their mean, cutting moves
-the mean to neither side. From the report: the distance over what is accepted at the bound.
-"""
+the mean to neither side. From the report: the distance over what is accepted at the bound."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,7 @@
 Each look reads the served windows (serving_metrics) and the sessions (interactions, feedback) since the promotion, and those
 of the champion before it. A rollback happens where the evidence of one signal is strong enough (evidence.py): once for a
 promotion, never for one that a person repeated after it, and only if the endpoint did not move since it was read. It is an
-entry of the endpoint's log like any other. Nothing is kept between looks but what `WatchedSessions` remembers.
-"""
+entry of the endpoint's log like any other. Nothing is kept between looks but what `WatchedSessions` remembers."""
 
 from __future__ import annotations
 
@@ -63,11 +62,9 @@ def look_after_promotion(
     rules: FeedbackRules | None = None,
     known: WatchedSessions | None = None,
 ) -> Look:
-    """One look, and the rollback if one is due. rules: what feedback counts for. known: of the look before.
-
-    Raises EndpointLogError for a broken log, EndpointError for aliases that cannot be read; LakeError, OSError for a lake that
-    is away.
-    """
+    """One look, and the rollback if one is due. rules: what feedback counts for. known: of the look before. Raises
+    EndpointLogError for a broken log, EndpointError for aliases that cannot be read; LakeError, OSError for a lake that is
+    away."""
     now = now or datetime.now(UTC)
     entries, aliases = Endpoint(lake, workload).seen()
     promotion = promotion_of(entries, aliases)

@@ -2,8 +2,7 @@
 
 A server that does not answer keeps counting: the next window that can be read begins where the last one ended. Only a server
 that ends takes its counts since the last reading with it. Methods may be called from several threads. Each window is in the
-table once: rows that may have been committed before (a lost reply, a killed process) are looked up first.
-"""
+table once: rows that may have been committed before (a lost reply, a killed process) are looked up first."""
 
 from __future__ import annotations
 
@@ -347,11 +346,9 @@ class WindowStore:
 def scrape(
     lake: LakeLayout, workload: str, url: str, release: str | None, every_s: float, say: Say, api_key_env: str | None = None
 ) -> None:
-    """Returns when it is interrupted. release: that the server serves; None: what its answers name.
-
-    Raises ScrapeError for what is no address, a variable without a key, a workload without a release, and if another process
-    reads this server into this lake.
-    """
+    """Returns when it is interrupted. release: that the server serves; None: what its answers name. Raises ScrapeError for what
+    is no address, a variable without a key, a workload without a release, and if another process reads this server into this
+    lake."""
     known = sorted({path.parent.parent.name for path in lake.artefacts("release").glob("*/*/manifest.json")})
     if workload not in known:
         raise ScrapeError(f"{lake.place} has no release of {workload!r}; there are: {', '.join(known) or 'none yet'}")

@@ -7,8 +7,7 @@ SGLang counts finished requests, their tokens and their verifications, but no dr
 an answer comes from the prompt's pass, and each verification emits its accepted tokens and one more, so
 accepted tokens = generated tokens - requests - verifications.
 
-Format: https://prometheus.io/docs/instrumenting/exposition_formats/. Lines that are no sample are skipped.
-"""
+Format: https://prometheus.io/docs/instrumenting/exposition_formats/. Lines that are no sample are skipped."""
 
 from __future__ import annotations
 

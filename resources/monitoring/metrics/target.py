@@ -1,7 +1,6 @@
 """One server whose metrics are read: what it reports now, and which release it serves.
 
-A reply is read up to a limit of bytes and of time, so a server that hangs or never ends delays nothing.
-"""
+A reply is read up to a limit of bytes and of time, so a server that hangs or never ends delays nothing."""
 
 import json
 import re

@@ -1,6 +1,5 @@
 """Finds where the values of JSON arrays, or of objects that span lines, begin and end: one pass over the bytes, in compiled
-code. Only brackets and strings are tracked, so an invalid value is found too and does not affect the next one.
-"""
+code. Only brackets and strings are tracked, so an invalid value is found too and does not affect the next one."""
 
 import numpy as np
 

@@ -1,8 +1,7 @@
 """The page of `millrace chat --page`: one or two speakers side by side, on this machine only.
 
 One file without a network. It answers only requests that name this address as their Host, and that come from this page (Origin,
-Sec-Fetch-Site): a web page elsewhere can neither read a conversation, by DNS rebinding, nor start one.
-"""
+Sec-Fetch-Site): a web page elsewhere can neither read a conversation, by DNS rebinding, nor start one."""
 
 import asyncio
 import json

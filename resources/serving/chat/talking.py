@@ -1,7 +1,6 @@
 """A speaker's process, and its answers as they grow.
 
-This process never loads a model. What is said goes through pipes, and into no file and no log.
-"""
+This process never loads a model. What is said goes through pipes, and into no file and no log."""
 
 import json
 import queue
