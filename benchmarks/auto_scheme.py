@@ -34,7 +34,7 @@ from benchmarks.sft_material import gsm8k
 from model_ops.documents.conversations import tokenize
 from model_ops.evaluation.token_scores import scored_model
 from model_ops.files.tensor_files import read_directory
-from model_ops.jobs.job import Job, Progress
+from model_ops.jobs import Job, Progress
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.objectives.divergence_rows import RowDivergence, mean_divergence, row_divergences
 from model_ops.objectives.teacher_cache import TeacherCache

@@ -18,7 +18,7 @@ from rich.console import Console
 from benchmarks.record import record
 from model_ops.evaluation.measurement import find, measurements_of
 from model_ops.evaluation.settings import EvaluateSettings
-from model_ops.jobs.job import Job
+from model_ops.jobs import Job
 from model_ops.operations.distill_settings import StudentSettings
 from pipelines.demo.demo import WORKLOAD, run_demo
 from resources.artefacts.registry import Registry

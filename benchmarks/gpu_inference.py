@@ -15,7 +15,7 @@ from benchmarks.gpu_models import config_for, documents, finish, peak_gib, promp
 from model_ops.decoding.decode_loop import decode
 from model_ops.decoding.runner import Runner, new_runner
 from model_ops.documents.likelihood import held_out_loss, mean_loss
-from model_ops.jobs.job import Progress
+from model_ops.jobs import Progress
 from model_ops.machine import device_rates
 from model_ops.machine.devices import device_of
 from model_ops.models import attention as packed

@@ -18,7 +18,7 @@ from benchmarks.gpu_models import config_for, documents, finish, random_model
 from model_ops.adapters.lora import add_adapters
 from model_ops.adapters.lora_settings import LoraSettings
 from model_ops.documents.packing import PackedPlan
-from model_ops.jobs.job import Progress
+from model_ops.jobs import Progress
 from model_ops.machine.devices import Device, device_of, this_machine
 from model_ops.models.model_directory import training_device
 from model_ops.objectives.sft import next_token_loss

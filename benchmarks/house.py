@@ -35,7 +35,7 @@ from model_ops.decoding.prompts import Prompt, render_prompt
 from model_ops.drafting.acceptance import AcceptanceRow
 from model_ops.drafting.measure_acceptance import measure
 from model_ops.files.digests import target_digest
-from model_ops.jobs.job import Progress
+from model_ops.jobs import Progress
 from model_ops.machine.precision import products_dtype
 from model_ops.models.model_directory import end_of_text_ids, load_model, load_tokenizer
 from model_ops.rendering.row import Row

@@ -33,7 +33,7 @@ from model_ops.adapters.lora import add_adapters
 from model_ops.documents.conversations import tokenize
 from model_ops.documents.documents import Document, Documents
 from model_ops.documents.packing import PackedPlan
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 from model_ops.machine.process import keep_freed_memory
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.objectives.sft import next_token_loss

@@ -20,7 +20,7 @@ import torch  # noqa: E402
 from benchmarks.speculators_peer import peak_mb  # noqa: E402
 from model_ops.decoding.target import load_runner  # noqa: E402
 from model_ops.files.digests import target_digest  # noqa: E402
-from model_ops.jobs.job import Progress  # noqa: E402
+from model_ops.jobs import Progress  # noqa: E402
 from model_ops.speculators.eagle3.network import Eagle3  # noqa: E402
 from model_ops.speculators.losses.chain_loss import Teacher  # noqa: E402
 from model_ops.speculators.losses.training_loss import SpeculatorLoss  # noqa: E402

@@ -23,7 +23,7 @@ from model_ops.calibration.weights import calibrated_weights  # noqa: E402
 from model_ops.documents.documents import Document  # noqa: E402
 from model_ops.documents.packing import to_batches  # noqa: E402
 from model_ops.files.tensor_files import read_directory  # noqa: E402
-from model_ops.jobs.job import Progress  # noqa: E402
+from model_ops.jobs import Progress  # noqa: E402
 from model_ops.models.blockwise import load_blockwise  # noqa: E402
 from model_ops.models.model_directory import read_config, training_device  # noqa: E402
 from model_ops.operations.quantize import calibration_dtype, quantize_directory  # noqa: E402

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from benchmarks.speculators_peer import peak_mb
-from model_ops.jobs.job import Progress
+from model_ops.jobs import Progress
 from model_ops.machine.process import keep_freed_memory, set_torch_environment
 from model_ops.worker import carry_out
 

@@ -32,7 +32,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from benchmarks.record import record
 from model_ops.documents.documents import Document
 from model_ops.documents.packing import PackedPlan
-from model_ops.jobs.job import Progress
+from model_ops.jobs import Progress
 from model_ops.models.attention import packed_attention as packed_attention  # registers "packed"
 from model_ops.objectives.sft import next_token_loss
 from model_ops.parallel.collectives import whole_tensors

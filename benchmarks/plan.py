@@ -151,7 +151,7 @@ def _train(case: Case) -> None:
     from model_ops.adapters.lora_settings import LoraSettings
     from model_ops.documents.documents import Document
     from model_ops.documents.packing import PackedPlan
-    from model_ops.jobs.job import Progress
+    from model_ops.jobs import Progress
     from model_ops.models.attention import packed_attention as packed_attention  # registers "packed"
     from model_ops.objectives.sft import next_token_loss
     from model_ops.operations.sft_settings import SftSettings

@@ -29,7 +29,7 @@ from benchmarks.record import record
 from benchmarks.vllm_environment import HOME, vllm_python
 from benchmarks.vllm_server import vllm_server
 from model_ops.answering.served import ServedModel, measure_served
-from model_ops.jobs.job import Progress
+from model_ops.jobs import Progress
 from model_ops.operations.quantize import quantize_directory
 
 OPTIONS = ("--max-model-len", str(MAX_MODEL_LEN))

@@ -34,7 +34,7 @@ from safetensors.torch import load_file, save_file
 from benchmarks.parallel import documents, tiny
 from benchmarks.record import record
 from model_ops.documents.packing import PackedPlan
-from model_ops.jobs.job import Progress
+from model_ops.jobs import Progress
 from model_ops.objectives.sft import next_token_loss
 from model_ops.parallel.world import World
 from model_ops.training.checkpoint import Checkpoints

@@ -43,7 +43,7 @@ from model_ops.documents.conversations import tokenize
 from model_ops.documents.documents import Documents
 from model_ops.documents.likelihood import held_out_loss
 from model_ops.documents.packing import PackedPlan, to_batches
-from model_ops.jobs.job import Progress
+from model_ops.jobs import Progress
 from model_ops.models.model_directory import end_of_text_ids, load_model, load_tokenizer
 from model_ops.objectives.distillation import Divergence, OnPolicyPlan, SampledBatch, answered, distillation_loss
 from model_ops.objectives.on_policy_settings import OnPolicySettings

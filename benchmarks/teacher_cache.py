@@ -26,7 +26,7 @@ from benchmarks.record import record
 from benchmarks.student import LEARNING_RATE, PROJECT, TOKENS_PER_STEP, Bench
 from model_ops.documents.documents import Documents
 from model_ops.documents.packing import PackedPlan
-from model_ops.jobs.job import Progress
+from model_ops.jobs import Progress
 from model_ops.objectives.distillation import Divergence, distillation_loss
 from model_ops.objectives.teacher_cache import TeacherCache
 from model_ops.pruning.layer_importance import evenly_spaced, make_student

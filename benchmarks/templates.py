@@ -27,7 +27,7 @@ import jinja2
 from benchmarks.record import record
 from benchmarks.template_kinds import KINDS, TOOLS, tokenizer_of
 from model_ops.documents.conversations import tokenize
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 from model_ops.rendering.chat_template import shared_beginning
 from model_ops.rendering.row import Row
 from model_ops.rendering.tokens import end_of_turn_ids

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from model_ops.answering.served import ServedModel
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 from model_ops.serving.cpu_dtype import dtype_words
 from model_ops.serving.server_process import NotRunnable, ServerFailed, running_server
 

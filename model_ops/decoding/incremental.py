@@ -211,7 +211,8 @@ class IncrementalModel:
                 warnings.warn(f"decoding is not recorded on {self.device}: {error}", stacklevel=2)
                 self.graphed, cache.longest = False, longest
                 return self._compute(ids, positions, cache, capture, longest + tokens)
-        return cache.graphs[key](ids, positions)
+        final, captured = cache.graphs[key](ids, positions)
+        return final, captured
 
     def _compute(
         self, ids: Tensor, positions: Tensor, cache: RaggedCache, capture: Sequence[int], span: int

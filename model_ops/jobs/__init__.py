@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from model_ops.jobs.job import CheckFailed, Job, Misuse, ModelError, Progress, Seed, Settings, Stopped, UserError, filled
+    from model_ops.jobs.errors import CheckFailed, Misuse, ModelError, UserError
+    from model_ops.jobs.job import Job, Progress, Seed, Settings, Stopped, filled
     from model_ops.jobs.wording import counted, duration, plural, singular, size
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

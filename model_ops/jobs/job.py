@@ -1,37 +1,16 @@
-"""A job for a worker, the base class of all settings, the errors that a user can fix, and progress as JSON lines. Assets write
-the job's JSON file, `python -m model_ops.worker JOB.json` runs it. This file imports no operation, because the code digest of
-one must not cover the settings of the others."""
+"""A job for a worker, the base class of all settings, and progress as JSON lines. Assets write the job's JSON file,
+`python -m model_ops.worker JOB.json` runs it. This file imports no operation, because the code digest of one must not cover the
+settings of the others."""
 
 import json
 import signal
 import time
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, TextIO, TypeVar
+from typing import Annotated, Any, Self, TextIO, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-
-class UserError(Exception):
-    """An error that a user can fix."""
-
-    exit_code: ClassVar[int]
-
-
-class Misuse(UserError):
-    """A request that cannot be fulfilled."""
-
-    exit_code = 2
-
-
-class CheckFailed(UserError):
-    """A checked object is not as it has to be."""
-
-    exit_code = 1
-
-
-class ModelError(CheckFailed):
-    """An input of an operation cannot be used, such as a model directory or a dataset, or a run diverged. The worker reports
-    the message unchanged."""
+from model_ops.jobs.errors import ModelError
 
 
 class Stopped(Exception):

@@ -15,7 +15,7 @@ from forked_torchrun import forked_torchrun
 
 import model_ops.operations.sft  # noqa: F401  before the forks, with all that it imports
 from model_ops.documents.packing import PackedPlan
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 from model_ops.worker import main
 
 FAILURES = [(0, "raise"), (1, "raise"), (1, "kill")]

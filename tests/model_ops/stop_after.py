@@ -1,6 +1,6 @@
 """A run that is asked to stop, at a step of the test's choice."""
 
-from model_ops.jobs.job import Progress
+from model_ops.jobs import Progress
 
 
 class StopAfter(Progress):

@@ -12,7 +12,7 @@ from tiny_chats import conversation, write_rows
 
 from model_ops.adapters import LoraLinear, LoraSettings, add_adapters, merge_adapters, nf4, nf4_layers
 from model_ops.documents import held_out_loss, mean_loss, read_documents
-from model_ops.jobs.job import Job, ModelError, Progress, Stopped
+from model_ops.jobs import Job, ModelError, Progress, Stopped
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.operations import SftSettings, sft
 from model_ops.tensors import rounded

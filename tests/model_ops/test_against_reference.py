@@ -15,7 +15,7 @@ from model_ops.documents import Branch, Document, read_documents
 from model_ops.evaluation.against_reference import against_reference, long_contexts
 from model_ops.evaluation.measurement import LONG_CONTEXT, find
 from model_ops.evaluation.settings import EvaluateSettings
-from model_ops.jobs.job import Job, Progress
+from model_ops.jobs import Job, Progress
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.operations import quantize
 

@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from model_ops.files import Home, LocalPath, bare, column, renamed_when_complete, sentence, write_json, write_text
-from model_ops.jobs.job import Settings
+from model_ops.jobs import Settings
 from resources.lake.sql_files import write_rows
 from tests.command import PROJECT
 

@@ -13,7 +13,7 @@ import torch
 from tiny_models import run_job, write_target
 
 from model_ops.documents.documents import to_batch
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.objectives.distillation import Divergence, distillation_loss
 from model_ops.objectives.teacher_cache import with_tail, write_reported

@@ -19,7 +19,7 @@ from model_ops.drafting.acceptance import tau_of
 from model_ops.evaluation import acceptances, likelihoods
 from model_ops.evaluation import report as evaluate
 from model_ops.evaluation.measurement import find, measurements_of
-from model_ops.jobs.job import Job, ModelError, Progress
+from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models.model_directory import end_of_text_ids, load_model, load_tokenizer
 from model_ops.operations import generate, quantize
 from model_ops.speculators import operation as speculator

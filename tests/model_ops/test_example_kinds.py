@@ -12,7 +12,7 @@ import zstandard
 
 from model_ops.documents.conversations import read_documents, tokenize
 from model_ops.documents.packing import to_batch
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.rendering.row import Row
 from resources.composing.datasets import DatasetSettings, build_sft_dataset

@@ -7,7 +7,7 @@ import pytest
 from failing_worker import FAILURES
 from forked_script import forked_script
 
-from model_ops.jobs.job import Job
+from model_ops.jobs import Job
 from model_ops.parallel.launch import lost_another
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("failing processes")]

@@ -16,7 +16,7 @@ from model_ops.answering.turns import _said
 from model_ops.decoding.decode_loop import decode
 from model_ops.decoding.target import load_runner
 from model_ops.files.digests import target_digest, vocabulary_digest
-from model_ops.jobs.job import Job, ModelError, Progress, Stopped
+from model_ops.jobs import Job, ModelError, Progress, Stopped
 from model_ops.models.model_directory import end_of_text_ids, load_tokenizer
 from model_ops.operations.generate import run
 from model_ops.operations.limit_rows import ANSWER_ROWS

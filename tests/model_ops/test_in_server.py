@@ -24,7 +24,7 @@ from model_ops.evaluation.in_server import in_server
 from model_ops.evaluation.measurement import find, measured_draftings
 from model_ops.evaluation.served_forms import held_out_texts
 from model_ops.evaluation.settings import EvaluateSettings
-from model_ops.jobs.job import Job, ModelError, Progress, Stopped
+from model_ops.jobs import Job, ModelError, Progress, Stopped
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.operations import generate, quantize
 from model_ops.quantization.quantized_model import load_quantized

@@ -7,7 +7,7 @@ import torch
 from pydantic import ValidationError
 from tiny_chats import conversation, write_rows
 
-from model_ops.jobs.job import Job, ModelError, Progress
+from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models.model_directory import load_model, load_tokenizer, save_model
 from model_ops.operations import sft
 from model_ops.operations.sft_settings import SecondSftSettings, SftSettings

@@ -11,7 +11,7 @@ from model_ops.decoding.prompts import read_prompts
 from model_ops.documents.conversations import read_documents
 from model_ops.documents.documents import Document, Documents
 from model_ops.files.digests import vocabulary_digest
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 from model_ops.operations import measure_lengths
 from model_ops.operations.measure_lengths import Findings, compare_drafter, compare_evaluation, compare_training
 from model_ops.operations.measure_lengths_settings import DrafterLimit, EvaluationLimit, TrainingLimit

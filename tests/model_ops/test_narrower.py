@@ -10,7 +10,7 @@ from tiny_models import run_job
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from model_ops.documents import Document, held_out_loss, mean_loss
-from model_ops.jobs.job import ModelError, Progress
+from model_ops.jobs import ModelError, Progress
 from model_ops.models import load_model, load_tokenizer, tiny_model
 from model_ops.operations import StudentSettings, distill
 from model_ops.pruning.narrower import FAMILIES, Importance, Widths, make_narrower, measure_widths, widths_of

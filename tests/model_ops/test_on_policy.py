@@ -11,7 +11,7 @@ from tiny_models import run_job, tiny_model
 
 from model_ops.answers import InProcessEngine, Sampled
 from model_ops.documents import Branch, Document, PackedPlan
-from model_ops.jobs.job import Job, Progress, Stopped
+from model_ops.jobs import Job, Progress, Stopped
 from model_ops.objectives.distillation import OnPolicyPlan, SampledBatch, answer_starts, drawn_prompt, sampled_steps
 from model_ops.objectives.on_policy_settings import OnPolicySettings
 from model_ops.operations import StudentSettings, distill

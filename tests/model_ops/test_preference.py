@@ -14,7 +14,7 @@ from test_preference_documents import random_pair
 from tiny_models import write_target
 
 from model_ops.documents.documents import Document, Documents, to_batch
-from model_ops.jobs.job import Job, ModelError, Progress, Stopped
+from model_ops.jobs import Job, ModelError, Progress, Stopped
 from model_ops.losses.linear_cross_entropy import token_nll
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.operations import preference

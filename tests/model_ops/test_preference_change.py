@@ -14,7 +14,7 @@ from model_ops.evaluation import preference_change as module
 from model_ops.evaluation.measurement import find
 from model_ops.evaluation.preference_change import _share_of_gains, preference_change
 from model_ops.evaluation.settings import EvaluateSettings
-from model_ops.jobs.job import Job, Progress
+from model_ops.jobs import Job, Progress
 from model_ops.models import load_model, load_tokenizer
 from model_ops.preferences import read_preferences
 

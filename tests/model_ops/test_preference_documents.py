@@ -9,7 +9,7 @@ import torch
 from preference_rows import asked, pair, said, verdict, write_preferences
 
 from model_ops.documents.documents import Branch, Document, to_batch
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 from model_ops.losses.linear_cross_entropy import token_nll
 from model_ops.models.isolation import separate_documents
 from model_ops.preferences.preference_documents import PAIR, answer_masks, read_preferences

@@ -16,7 +16,7 @@ from model_ops.evaluation.likelihoods import recovery_interval
 from model_ops.evaluation.measurement import HELD_OUT_PROMPTS
 from model_ops.evaluation.reward_change import about_prompts, reward_change
 from model_ops.evaluation.settings import EvaluateSettings
-from model_ops.jobs.job import Job, ModelError, Progress
+from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import load_tokenizer
 
 

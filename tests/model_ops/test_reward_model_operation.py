@@ -10,7 +10,7 @@ import torch
 from preference_rows import asked, pair, said, write_preferences
 from transformers import AutoModelForSequenceClassification
 
-from model_ops.jobs.job import Job, ModelError, Progress, Stopped
+from model_ops.jobs import Job, ModelError, Progress, Stopped
 from model_ops.operations import reward_model
 from model_ops.rendering.row import Row
 from model_ops.rewards.reward_model import RewardModel

@@ -17,7 +17,7 @@ from tiny_models import write_target
 
 from model_ops.answers import InProcessEngine, Rollout, RolloutLog, Sampled, SampledPrompt, read_sampled_prompts
 from model_ops.graders import Grade
-from model_ops.jobs.job import Job, ModelError, Progress, Stopped
+from model_ops.jobs import Job, ModelError, Progress, Stopped
 from model_ops.losses.linear_cross_entropy import token_nll
 from model_ops.models import load_tokenizer
 from model_ops.models.model_directory import load_model

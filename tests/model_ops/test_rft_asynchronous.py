@@ -25,7 +25,7 @@ from model_ops.answers.engine_processes import EngineProcess, EngineStart, InFli
 from model_ops.answers.rollout import Rollout, Sampled, SampledPrompt
 from model_ops.answers.rollout_log import RolloutLog
 from model_ops.graders import Grade
-from model_ops.jobs.job import ModelError, Progress, Stopped
+from model_ops.jobs import ModelError, Progress, Stopped
 from model_ops.models.model_directory import load_model
 from model_ops.parallel import World
 from model_ops.reinforcement.advantages import run_counts, staleness_counts

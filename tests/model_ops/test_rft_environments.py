@@ -18,7 +18,7 @@ from tiny_models import write_target
 
 from model_ops.answers.rollout import NOT_SAMPLED
 from model_ops.answers.rollout_log import RolloutLog
-from model_ops.jobs.job import Job, Progress, Stopped
+from model_ops.jobs import Job, Progress, Stopped
 from model_ops.models.model_directory import load_model, save_model
 from model_ops.operations import rft, sft
 from model_ops.reinforcement.advantages import ADVANTAGES, advantages_of, run_counts

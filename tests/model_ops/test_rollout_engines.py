@@ -20,7 +20,7 @@ from tiny_models import write_target
 from benchmarks.stand_in_vllm import stand_in_vllm, started
 from model_ops.answers import VllmEngine, VllmServer
 from model_ops.decoding.target import load_runner
-from model_ops.jobs.job import Job, ModelError, Progress, Stopped
+from model_ops.jobs import Job, ModelError, Progress, Stopped
 from model_ops.models.model_directory import load_model
 from model_ops.operations import rft
 from model_ops.operations.rollout_engine import rollout_drafting

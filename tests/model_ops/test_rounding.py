@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from model_ops.jobs.job import Progress
+from model_ops.jobs import Progress
 from model_ops.models import load_model, save_model
 from model_ops.parallel import World
 from model_ops.tensors import rounded, saved_update

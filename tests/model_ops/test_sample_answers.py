@@ -10,7 +10,7 @@ import pytest
 from tiny_models import write_target
 
 from model_ops.decoding.decode_loop import decode
-from model_ops.jobs.job import Job, ModelError, Progress, Stopped
+from model_ops.jobs import Job, ModelError, Progress, Stopped
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.operations import quantize, sample_answers
 from model_ops.operations.sample_answers import run

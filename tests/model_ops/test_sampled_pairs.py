@@ -16,7 +16,7 @@ from tiny_chats import write_rows
 
 from model_ops.answers import read_sampled_prompts
 from model_ops.graders import GradedAnswer, Grader
-from model_ops.jobs.job import Job, ModelError, Progress, Stopped
+from model_ops.jobs import Job, ModelError, Progress, Stopped
 from model_ops.losses.linear_cross_entropy import token_nll
 from model_ops.models.model_directory import load_model, load_tokenizer, save_model
 from model_ops.operations import PreferenceTuningSettings, preference, sft

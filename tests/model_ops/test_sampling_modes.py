@@ -16,7 +16,7 @@ from model_ops.evaluation import report as evaluate
 from model_ops.evaluation.acceptances import LENGTHS, search
 from model_ops.evaluation.served_forms import modes
 from model_ops.evaluation.token_scores import bfloat16_step, difference_at, first_differences, scored_model, tie_bound
-from model_ops.jobs.job import Job, Progress
+from model_ops.jobs import Job, Progress
 from model_ops.models.model_directory import load_model, load_tokenizer
 
 

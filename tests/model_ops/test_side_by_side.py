@@ -11,7 +11,7 @@ from tiny_models import write_dataset, write_target
 from model_ops.evaluation import side_by_side as module
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.side_by_side import side_by_side
-from model_ops.jobs.job import Job, Progress
+from model_ops.jobs import Job, Progress
 
 LAST = datetime(2026, 6, 20, 12, tzinfo=UTC)
 

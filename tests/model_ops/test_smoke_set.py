@@ -12,7 +12,7 @@ import urllib3
 from benchmarks.stand_in_vllm import stand_in_vllm
 from model_ops.evaluation.smoke.answers import SmokePrompt
 from model_ops.evaluation.smoke.smoke_set import TriedServer, failed, run_smoke_set
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 
 ROW = SmokePrompt(
     "row-1",

@@ -15,7 +15,7 @@ from tiny_drafters import drafter_job
 from tiny_models import run_job, write_dataset, write_target
 
 from model_ops.decoding.target import load_runner
-from model_ops.jobs.job import Progress, Stopped
+from model_ops.jobs import Progress, Stopped
 from model_ops.operations import generate
 from model_ops.speculators import load_draft_model
 from model_ops.speculators import operation as speculator

@@ -12,7 +12,7 @@ from tiny_models import tiny_model as random_model
 from torch.nn import functional as F
 
 from model_ops.documents.likelihood import read_chats
-from model_ops.jobs.job import Job, ModelError, Progress
+from model_ops.jobs import Job, ModelError, Progress
 from model_ops.losses.head import Head, chunked_head
 from model_ops.models.model_directory import load_model, load_tokenizer, save_model
 from model_ops.objectives.distillation import Divergence, distillation_rows

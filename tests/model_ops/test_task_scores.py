@@ -18,7 +18,7 @@ from model_ops.evaluation.own_answers import OwnModel, answer_items
 from model_ops.evaluation.settings import EvaluateSettings, TaskSettings
 from model_ops.evaluation.task_scores import task_scores
 from model_ops.graders.judge import PairwiseJudge, last_object
-from model_ops.jobs.job import Job, Progress, Stopped
+from model_ops.jobs import Job, Progress, Stopped
 from model_ops.tasks.item import JudgedItem
 
 

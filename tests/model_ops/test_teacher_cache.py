@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import model_ops.models.attention  # noqa: F401 (registers "packed")
 from model_ops.documents import Branch, Document, PackedPlan
-from model_ops.jobs.job import Job, Progress, Stopped
+from model_ops.jobs import Job, Progress, Stopped
 from model_ops.losses.head import Head, chunked_head
 from model_ops.objectives.distillation import Divergence, distillation_loss
 from model_ops.objectives.divergences import generalised_jsd

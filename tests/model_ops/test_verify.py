@@ -19,7 +19,7 @@ from tiny_drafters import tiny_eagle3
 from tiny_models import tiny_model, write_target
 
 from model_ops.files.tensor_files import TensorFileError, read_headers, read_metadata, write_stream
-from model_ops.jobs.job import Progress
+from model_ops.jobs import Progress
 from model_ops.operations.quantize import quantize_directory
 from model_ops.verify import verify
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from model_ops.jobs.job import Job
+from model_ops.jobs import Job
 from tests.thorough_cases import thorough_except
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("worker")]

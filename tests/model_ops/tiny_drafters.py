@@ -4,7 +4,7 @@ import torch
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
 from model_ops.families.mtp_tensors import LAYER
-from model_ops.jobs.job import Job
+from model_ops.jobs import Job
 from model_ops.speculators.decoder_config import Eagle3Config
 from model_ops.speculators.eagle3.network import Eagle3
 from model_ops.speculators.factory import new_draft_model

@@ -87,7 +87,7 @@ def write_dataset(directory, rows: int = 12, splits=("train", "validation", "tes
 
 def run_job(operation, output, inputs=None, **settings):
     """What the module of an operation returns for this job."""
-    from model_ops.jobs.job import Job, Progress
+    from model_ops.jobs import Job, Progress
 
     name = operation.__name__.removesuffix(".operation").rpartition(".")[2]
     return operation.run(Job(operation=name, output=output, inputs=inputs or {}, settings=settings), Progress())

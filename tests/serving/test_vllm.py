@@ -10,7 +10,7 @@ import torch
 
 from model_ops.drafting.drafts import Drafting
 from model_ops.evaluation.token_scores import first_differences, scored_model
-from model_ops.jobs.job import Job, Progress
+from model_ops.jobs import Job, Progress
 from model_ops.quantization.quantized_model import load_quantized
 from model_ops.serving.command import speculative_config, words_of
 from model_ops.serving.cpu_dtype import dtype_words

@@ -10,7 +10,7 @@ import pytest
 from model_ops.evaluation.in_server import in_server
 from model_ops.evaluation.measurement import find
 from model_ops.evaluation.settings import EvaluateSettings
-from model_ops.jobs.job import Job, Progress
+from model_ops.jobs import Job, Progress
 from model_ops.operations.quantize import quantize_directory
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.torch import save_file
 
-from model_ops.jobs.job import Job, Progress
+from model_ops.jobs import Job, Progress
 from model_ops.models.model_directory import load_model
 from model_ops.operations import generate, quantize
 from model_ops.speculators import operation as speculator

@@ -18,7 +18,7 @@ from benchmarks.template_kinds import KINDS, TOOLS, answer, call, result, user
 from benchmarks.vllm_server import vllm_server
 from model_ops.decoding.prompts import render_prompt
 from model_ops.evaluation.token_scores import first_differences, scored_model
-from model_ops.jobs.job import Job, ModelError, Progress
+from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.operations import sft
 from model_ops.operations.quantize import quantize_directory

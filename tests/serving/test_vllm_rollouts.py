@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 import torch
 
-from model_ops.jobs.job import Progress
+from model_ops.jobs import Progress
 from model_ops.models.model_directory import end_of_text_ids, load_tokenizer
 from model_ops.operations.rollout_engine import open_engine
 from model_ops.parallel import World

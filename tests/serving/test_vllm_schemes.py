@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 
-from model_ops.jobs.job import Progress
+from model_ops.jobs import Progress
 from model_ops.operations.quantize import quantize_directory
 from model_ops.quantization.quantized_model import load_quantized
 from model_ops.quantization.schemes import SCHEMES

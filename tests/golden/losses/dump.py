@@ -13,7 +13,7 @@ import torch
 
 from benchmarks.parallel import documents, tiny
 from model_ops.documents.packing import PackedPlan
-from model_ops.jobs.job import Progress
+from model_ops.jobs import Progress
 from model_ops.objectives.sft import next_token_loss
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.trainer import train

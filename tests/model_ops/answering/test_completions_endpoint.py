@@ -15,7 +15,7 @@ from model_ops.answering.served_answers import EarlierAnswers
 from model_ops.answering.settings import EndpointSettings
 from model_ops.decoding.sampling import Truncation
 from model_ops.files.digests import target_digest
-from model_ops.jobs.job import Job, ModelError, Progress
+from model_ops.jobs import Job, ModelError, Progress
 from model_ops.operations import generate
 
 

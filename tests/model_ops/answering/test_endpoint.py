@@ -15,7 +15,7 @@ from model_ops.answering.endpoint import Budget, BudgetError, Endpoint, RateLimi
 from model_ops.answering.openai_api import OpenAiApi
 from model_ops.answering.served import ServedModel
 from model_ops.answering.settings import EndpointSettings, PriceSettings, plain_address
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from model_ops.decoding.decode_loop import batches, cost_of_rounds, decode
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.drafting.drafts import NgramIndex
 from model_ops.drafting.measure_acceptance import LookupDrafter
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 
 
 def test_token_ids_go_in_and_come_out_and_only_this_runs_drafts_are_counted():

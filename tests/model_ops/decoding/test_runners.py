@@ -10,7 +10,7 @@ from tiny_models import tiny_model
 from model_ops.decoding import ModelDrafter, decode, new_runner
 from model_ops.decoding.incremental import FINAL, IncrementalModel
 from model_ops.decoding.transformers_runner import RaggedModel, StatefulModel, max_positions
-from model_ops.jobs.job import ModelError, Progress
+from model_ops.jobs import ModelError, Progress
 from model_ops.operations.quantize import quantize_directory
 from model_ops.quantization.quantized_model import load_quantized
 

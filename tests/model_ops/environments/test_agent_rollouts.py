@@ -11,7 +11,7 @@ from test_episode_conversation import CHATML, tokenizer_of
 from model_ops.answers import RolloutLog, SampledPrompt
 from model_ops.environments import AgentRollouts, EnvironmentProcesses, PolicySessions, SessionServer
 from model_ops.graders import Grade
-from model_ops.jobs.job import Progress, Stopped
+from model_ops.jobs import Progress, Stopped
 
 AGENT = """
 import asyncio, json, os, time, urllib.request, urllib.error, socket

@@ -18,7 +18,7 @@ import model_ops.graders.functions as functions
 from benchmarks.template_kinds import user
 from model_ops.answers import RolloutLog, Sampled, SampledPrompt
 from model_ops.environments import EnvironmentProcesses, EnvironmentRollouts
-from model_ops.jobs.job import ModelError, Progress, Stopped
+from model_ops.jobs import ModelError, Progress, Stopped
 
 ENVS = """
 import asyncio, os, random, time

@@ -6,7 +6,7 @@ import torch
 from architectures import EVERY, build
 
 from model_ops.documents import Document, PackedPlan, to_batch
-from model_ops.jobs.job import Progress
+from model_ops.jobs import Progress
 from model_ops.models.model_directory import load_model, save_model
 from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.quantize import quantize_directory

@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, Qwen3Config, Qwen3For
 
 import model_ops.models.attention as attention
 import model_ops.models.experts as experts
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 from model_ops.models import block_attention as module
 from model_ops.models import load_model
 from model_ops.models.block_attention import block_attention

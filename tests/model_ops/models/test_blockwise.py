@@ -9,7 +9,7 @@ from tiny_models import tiny_model
 from model_ops.calibration.walk import walk
 from model_ops.documents import Document, to_batches
 from model_ops.families.table import FAMILIES, PACKED
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 from model_ops.models import load_blockwise, load_model
 from model_ops.models.tiny_families import tiny_model as tiny_family
 from model_ops.quantization.model_layers import block_layers, model_of_config

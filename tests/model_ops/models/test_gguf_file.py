@@ -9,7 +9,7 @@ import torch
 from tiny_models import run_job, write_target
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 from model_ops.models import gguf_file, load_model
 from model_ops.models.gguf_file import SPLITS, check_gguf, interleaved, split_name, write_gguf
 

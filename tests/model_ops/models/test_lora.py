@@ -20,7 +20,7 @@ from model_ops.adapters.lora import (
     merge_adapters,
 )
 from model_ops.documents import Document, PackedPlan, to_batch
-from model_ops.jobs.job import ModelError, Progress
+from model_ops.jobs import ModelError, Progress
 from model_ops.models.model_directory import load_model, save_model
 from model_ops.models.tiny_families import OWN, tiny_model
 from model_ops.objectives.sft import next_token_loss

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from tiny_models import run_job
 
 from model_ops.adapters.adapter_base import base_of_adapter, is_adapter, model_places
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 from model_ops.models.model_directory import load_model, load_tokenizer, save_model
 from model_ops.operations import import_base
 from pipelines.contract.base_choice import BaseModelError, look_at_base

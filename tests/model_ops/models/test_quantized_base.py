@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from tiny_models import run_job, write_target
 
 from model_ops.files.tensor_files import read_directory
-from model_ops.jobs.job import Job, ModelError, Progress
+from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import float_form, load_model, load_tokenizer, save_model
 from model_ops.operations import import_base
 from model_ops.operations.quantize import quantize_directory

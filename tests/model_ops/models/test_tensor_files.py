@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from model_ops.files.digests import WeightNames, target_digest, vocabulary_digest
 from model_ops.files.template_files import chat_templates, template_text
 from model_ops.files.tensor_files import order_metadata, read_metadata
-from model_ops.jobs.job import Job, ModelError, Progress
+from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models.model_directory import check_model, load_model, load_tokenizer, save_model
 from model_ops.models.verify_model import verify_files_to_serve
 from model_ops.operations.base_directory import check_base

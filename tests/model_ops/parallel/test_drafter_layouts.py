@@ -34,10 +34,10 @@ from benchmarks.parallel import on_processes
 from model_ops.speculators.registry import speculator_settings
 from model_ops.operations import generate, speculator
 from model_ops.speculators import operation
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 from model_ops.parallel.world import World
-from model_ops.jobs.job import Progress, Stopped
-from model_ops.jobs.job import Job
+from model_ops.jobs import Progress, Stopped
+from model_ops.jobs import Job
 from model_ops.speculators.states import hidden_states
 from model_ops.speculators.states.hidden_states import HiddenStates
 from model_ops.parallel.mesh_settings import MeshSettings

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from benchmarks.parallel import documents, on_processes, tiny
 from model_ops.parallel.world import World
-from model_ops.jobs.job import Progress, Stopped
+from model_ops.jobs import Progress, Stopped
 from model_ops.objectives.sft import next_token_loss
 from model_ops.documents.packing import PackedPlan
 from model_ops.parallel.mesh_settings import MeshSettings

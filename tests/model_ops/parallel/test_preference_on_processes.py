@@ -26,8 +26,8 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from benchmarks.parallel import on_processes
-from model_ops.jobs.job import Job
-from model_ops.jobs.job import Progress
+from model_ops.jobs import Job
+from model_ops.jobs import Progress
 from model_ops.operations import preference
 
 folder, layouts = Path(sys.argv[1]), json.loads(sys.argv[2])

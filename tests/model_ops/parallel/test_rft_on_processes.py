@@ -30,8 +30,8 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from benchmarks.parallel import on_processes
-from model_ops.jobs.job import Job
-from model_ops.jobs.job import Progress
+from model_ops.jobs import Job
+from model_ops.jobs import Progress
 from model_ops.operations import rft
 
 folder, layouts = Path(sys.argv[1]), json.loads(sys.argv[2])
@@ -113,8 +113,8 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from benchmarks.parallel import on_processes
-from model_ops.jobs.job import Job
-from model_ops.jobs.job import Progress
+from model_ops.jobs import Job
+from model_ops.jobs import Progress
 from model_ops.operations import rft
 from test_rft_environments import SETTINGS
 
@@ -148,8 +148,8 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from benchmarks.parallel import on_processes
-from model_ops.jobs.job import Job
-from model_ops.jobs.job import Progress
+from model_ops.jobs import Job
+from model_ops.jobs import Progress
 from model_ops.operations import rft
 
 folder, settings = Path(sys.argv[1]), {"grader": f"{sys.argv[1]}/rewards.py:grade", "engine": sys.argv[2], "method": "lora",

@@ -7,7 +7,7 @@ import pytest
 import torch
 from forked_script import forked_script
 
-from model_ops.jobs.job import Progress
+from model_ops.jobs import Progress
 from model_ops.machine.precision import decided, products_in
 from model_ops.parallel import run_precision
 from model_ops.parallel import world as module
@@ -112,7 +112,7 @@ import torch, torch.distributed as dist
 from benchmarks.parallel import on_processes
 from model_ops.parallel import world as module
 from model_ops.machine.precision import decided
-from model_ops.jobs.job import Progress
+from model_ops.jobs import Progress
 
 root = Path(sys.argv[1])
 for number, (kept, *faster) in enumerate(json.loads(sys.argv[2])):

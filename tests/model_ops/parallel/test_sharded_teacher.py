@@ -18,10 +18,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from benchmarks.parallel import on_processes
-from model_ops.jobs.job import Job
+from model_ops.jobs import Job
 from model_ops.operations import distill
 from model_ops.parallel.world import local_part
-from model_ops.jobs.job import Progress
+from model_ops.jobs import Progress
 
 teacher, dataset, output, layouts = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), json.loads(sys.argv[4])
 load, make_loss, began = distill.load_model, distill.distillation_loss, {}

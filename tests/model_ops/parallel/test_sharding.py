@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 from model_ops.models.model_directory import save_model
 from model_ops.models.tiny_families import tiny_config
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
@@ -25,10 +25,10 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 from benchmarks.parallel import on_processes
-from model_ops.jobs.job import ModelError
-from model_ops.jobs.job import Job
+from model_ops.jobs import ModelError
+from model_ops.jobs import Job
 from model_ops.operations import sft
-from model_ops.jobs.job import Progress
+from model_ops.jobs import Progress
 
 model, dataset, output, layouts = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), json.loads(sys.argv[4])
 

@@ -66,7 +66,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from benchmarks.parallel import documents, on_processes, tiny
 from model_ops.parallel.world import World
-from model_ops.jobs.job import Progress, Stopped
+from model_ops.jobs import Progress, Stopped
 
 from model_ops.tensors.batch import LossOutput
 from model_ops.objectives.sft import next_token_loss

@@ -6,7 +6,7 @@ from transformers import AutoConfig
 
 import model_ops.planning.trainable_family as trainable_family
 import model_ops.planning.unknown_family as unknown_family
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 from model_ops.models.attention import packed_attention
 from model_ops.models.tiny_families import tiny_config
 from model_ops.planning.shape_rates import ShapeRates, measure_shapes

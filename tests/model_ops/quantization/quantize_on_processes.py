@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from benchmarks.parallel import on_processes
 from model_ops.calibration import weights as calibrated
-from model_ops.jobs.job import Job, ModelError, Progress, Stopped
+from model_ops.jobs import Job, ModelError, Progress, Stopped
 from model_ops.operations import quantize
 
 quantize.MICRO_BATCH_TOKENS = 256

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 
 from model_ops.calibration.auto_schemes import cheapest, stored_bytes
 from model_ops.files.tensor_files import read_directory
-from model_ops.jobs.job import Job, ModelError, Progress, Stopped
+from model_ops.jobs import Job, ModelError, Progress, Stopped
 from model_ops.models.model_directory import load_model
 from model_ops.models.verify_model import verify_weights
 from model_ops.operations import QuantizeSettings, quantize

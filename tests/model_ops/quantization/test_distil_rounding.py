@@ -14,7 +14,7 @@ from tiny_models import run_job, write_dataset, write_target
 from torch import nn
 from torch.nn import functional as F
 
-from model_ops.jobs.job import Job, ModelError, Progress
+from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models.model_directory import load_model
 from model_ops.operations import QuantizeSettings, quantize
 from model_ops.quantization import SCHEMES, load_quantized
@@ -108,7 +108,7 @@ def test_the_codes_are_those_that_were_trained(place, tmp_path):
 
 
 def test_a_stopped_training_continues_to_the_same_files(place, tmp_path):
-    from model_ops.jobs.job import Stopped
+    from model_ops.jobs import Stopped
 
     settings = {
         "scheme": "w8a8",

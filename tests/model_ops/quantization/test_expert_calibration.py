@@ -20,7 +20,7 @@ from model_ops.calibration.expert_inputs import experts_of, tokens_shown
 from model_ops.calibration.walk import calibration_documents, walk
 from model_ops.documents.packing import to_batches
 from model_ops.files.tensor_files import read_directory
-from model_ops.jobs.job import Job, ModelError, Progress, Stopped
+from model_ops.jobs import Job, ModelError, Progress, Stopped
 from model_ops.models.model_directory import load_model, save_model
 from model_ops.models.tiny_families import tiny_model as tiny_family
 from model_ops.models.verify_model import verify_weights

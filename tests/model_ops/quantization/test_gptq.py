@@ -19,7 +19,7 @@ from model_ops.calibration.walk import walk
 from model_ops.documents import Document, to_batches
 from model_ops.families import FAMILIES, PACKED, layer_list
 from model_ops.files.tensor_files import read_directory
-from model_ops.jobs.job import Job, ModelError, Progress, Stopped
+from model_ops.jobs import Job, ModelError, Progress, Stopped
 from model_ops.models.model_directory import load_model
 from model_ops.models.tiny_families import tiny_model as tiny_family
 from model_ops.models.verify_model import verify_weights

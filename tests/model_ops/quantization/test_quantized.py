@@ -17,7 +17,7 @@ from tiny_models import tiny_model
 from torch import nn
 
 from model_ops.files.tensor_files import read_directory
-from model_ops.jobs.job import ModelError, Progress
+from model_ops.jobs import ModelError, Progress
 from model_ops.operations.quantize import quantize_directory
 from model_ops.quantization import fp8_linear, int8_linear, load_quantized
 from model_ops.quantization.fp8_linear import Fp8BlockLinear

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.files.tensor_files import read_directory
-from model_ops.jobs.job import ModelError, Progress
+from model_ops.jobs import ModelError, Progress
 from model_ops.models.model_directory import load_model
 from model_ops.models.verify_model import verify_weights
 from model_ops.operations.quantize import quantize_directory

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.template_kinds import KINDS, TOOLS, answer, call, result, tokenizer_of, user
 from benchmarks.templates import judge
 from model_ops.documents.conversations import tokenize
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 from model_ops.rendering.chat_template import ChatTemplate, Unrenderable
 from model_ops.rendering.row import RenderingSettings, Row
 from model_ops.rendering.tokens import ServedTokens, end_of_turn_ids

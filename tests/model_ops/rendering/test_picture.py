@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.template_kinds import answer, tokenizer_of, user
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 from model_ops.rendering.picture import Picture, TokenSpan
 
 TEMPLATE = (

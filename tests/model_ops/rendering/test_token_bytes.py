@@ -4,7 +4,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 from model_ops.rendering.endpoint_tokens import TokenBytes
 
 

@@ -8,7 +8,7 @@ import torch
 from tiny_models import tiny_model, write_target
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 from model_ops.models.model_directory import load_model, save_model
 from model_ops.rendering.row import Row
 from model_ops.rewards.reward_model import RewardModel, padding_token, scorers_tokenizer, with_score_head

@@ -14,7 +14,7 @@ import urllib3
 from stand_in_server import living, stand_in, started
 
 from model_ops.evaluation.served_forms import tail_quantile, tail_s
-from model_ops.jobs.job import ModelError, Stopped
+from model_ops.jobs import ModelError, Stopped
 from model_ops.machine.precision import Speeds
 from model_ops.serving import command as program
 from model_ops.serving import cpu_dtype, server_guard

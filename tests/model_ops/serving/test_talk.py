@@ -5,7 +5,7 @@ import json
 import pytest
 from tiny_models import write_target
 
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 from model_ops.serving import talk as module
 from model_ops.serving.talk import Talk, _Text
 

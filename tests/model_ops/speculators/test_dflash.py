@@ -15,7 +15,7 @@ from tiny_models import tiny_model
 
 from model_ops.decoding.decode_loop import decode
 from model_ops.decoding.incremental import IncrementalModel, rotate
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 from model_ops.speculators.backbone import draft_attention
 from model_ops.speculators.continue_training import check_fit, take_over
 from model_ops.speculators.decoder_config import captured_boundaries

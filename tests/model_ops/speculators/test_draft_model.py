@@ -16,7 +16,7 @@ from tiny_drafters import tiny_eagle3
 from tiny_models import run_job, tiny_model, write_dataset, write_target
 
 from model_ops.decoding.target import load_runner
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 from model_ops.operations import generate
 from model_ops.speculators.factory import load_draft_model, new_draft_model
 from model_ops.speculators.registry import speculator_settings

@@ -13,7 +13,7 @@ from tiny_models import run_job, write_dataset, write_target
 
 from model_ops.decoding.target import load_runner
 from model_ops.files.digests import target_digest, vocabulary_digest
-from model_ops.jobs.job import ModelError, Progress
+from model_ops.jobs import ModelError, Progress
 from model_ops.operations import generate
 from model_ops.speculators import operation as speculator
 from model_ops.speculators.continue_training import SHARES, begin_between, check_fit, take_over

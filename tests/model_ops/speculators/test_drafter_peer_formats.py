@@ -18,7 +18,7 @@ from benchmarks.drafter_peer_formats import (
 from benchmarks.drafter_peers import index_target, mean_and_range, next_rate, rows_for, specforge_draft
 from benchmarks.our_drafter import GivenSteps, begin_as
 from model_ops.decoding import FINAL, load_runner
-from model_ops.jobs.job import Progress
+from model_ops.jobs import Progress
 from model_ops.models.model_directory import read_config
 from model_ops.speculators.decoder_config import Eagle3Config
 from model_ops.speculators.eagle3.network import Eagle3, midlayer_config

@@ -14,7 +14,7 @@ from tiny_drafters import tiny_eagle3
 from tiny_models import tiny_model
 
 from model_ops.decoding.incremental import IncrementalModel
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 from model_ops.speculators.backbone import draft_attention
 from model_ops.speculators.backbone.draft_layers import unroll
 from model_ops.speculators.decoder_config import Eagle3Config, default_layer_ids

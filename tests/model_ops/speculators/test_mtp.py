@@ -16,7 +16,7 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2Rot
 
 from model_ops.decoding.incremental import FINAL, IncrementalModel
 from model_ops.families.mtp_tensors import LAYER
-from model_ops.jobs.job import ModelError, Progress
+from model_ops.jobs import ModelError, Progress
 from model_ops.models.model_directory import load_model
 from model_ops.operations import generate, import_base, quantize
 from model_ops.speculators import load_draft_model

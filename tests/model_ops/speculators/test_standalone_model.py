@@ -12,7 +12,7 @@ from tiny_drafters import drafter_job
 from tiny_models import run_job, tiny_model, write_dataset, write_target
 
 from model_ops.evaluation import report as evaluate
-from model_ops.jobs.job import ModelError, Progress
+from model_ops.jobs import ModelError, Progress
 from model_ops.models.model_directory import load_model
 from model_ops.operations import generate, quantize
 from model_ops.speculators import load_draft_model

@@ -12,7 +12,7 @@ from stop_after import StopAfter
 from tiny_models import tiny_model
 
 from model_ops.decoding.incremental import IncrementalModel
-from model_ops.jobs.job import Progress, Stopped
+from model_ops.jobs import Progress, Stopped
 from model_ops.speculators.decoder_config import Eagle3Config
 from model_ops.speculators.eagle3.network import Eagle3
 from model_ops.speculators.factory import new_draft_model

@@ -12,7 +12,7 @@ from tiny_drafters import tiny_dflash
 from tiny_models import tiny_model, write_target
 
 from model_ops.decoding.incremental import IncrementalModel
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 from model_ops.speculators.factory import load_draft_model
 from model_ops.verify import verify
 

@@ -13,7 +13,7 @@ import torch
 
 from model_ops.drafting.drafts import with_drafter
 from model_ops.evaluation import report as evaluate
-from model_ops.jobs.job import Job, Progress
+from model_ops.jobs import Job, Progress
 from model_ops.speculators import ARCHITECTURES, load_draft_model
 from model_ops.speculators import operation as speculator
 from model_ops.verify import verify

@@ -11,7 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 import model_ops.models.attention  # noqa: F401  registers "packed"
 from model_ops.documents.packing import Document, to_batch
 from model_ops.families.loading import blocks_of
-from model_ops.jobs.job import ModelError, Progress
+from model_ops.jobs import ModelError, Progress
 from model_ops.objectives.sft import next_token_loss
 from model_ops.parallel.world import World
 from model_ops.training import TrainingSettings, activations, checkpoint, shards

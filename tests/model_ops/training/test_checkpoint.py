@@ -12,7 +12,7 @@ from safetensors import safe_open
 from torch import nn
 from torch.nn import functional as F
 
-from model_ops.jobs.job import ModelError, Progress, Stopped
+from model_ops.jobs import ModelError, Progress, Stopped
 from model_ops.tensors.batch import Batch, one_term
 from model_ops.training import TrainingSettings, checkpoint, train
 from model_ops.training.shards import ShardReader, Snapshot

@@ -31,7 +31,7 @@ from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor
 from benchmarks.parallel import documents, on_processes, tiny
 from model_ops.parallel.world import World
-from model_ops.jobs.job import Progress
+from model_ops.jobs import Progress
 from model_ops.training.checkpoint import Checkpoints
 from model_ops.objectives.sft import next_token_loss
 from model_ops.training.optimizers import build_optimizer

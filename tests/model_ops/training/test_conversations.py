@@ -10,7 +10,7 @@ from tokenizers import AddedToken, processors
 
 from model_ops.documents.conversations import read_documents, split_document, tokenize
 from model_ops.documents.documents import Document
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.rendering import Row, end_of_turn_ids, read_rows
 from model_ops.tensors.batch import IGNORED

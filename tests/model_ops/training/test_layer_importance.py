@@ -8,7 +8,7 @@ from tiny_models import tiny_model
 import model_ops.models.attention  # noqa: F401 (registers "packed")
 from model_ops.documents import Document, held_out_loss, mean_loss
 from model_ops.families.loading import layer_list
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 from model_ops.pruning.layer_importance import layers_fit, least_important, make_student
 
 

@@ -8,7 +8,7 @@ import torch
 from stop_after import StopAfter
 from torch import nn
 
-from model_ops.jobs.job import ModelError, Progress, Stopped
+from model_ops.jobs import ModelError, Progress, Stopped
 from model_ops.parallel.world import World
 from model_ops.tensors.batch import Batch, LossOutput, Mean
 from model_ops.training import TrainingSettings, train

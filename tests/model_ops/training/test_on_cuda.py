@@ -10,7 +10,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from model_ops.documents.packing import Document, PackedPlan
-from model_ops.jobs.job import ModelError, Progress
+from model_ops.jobs import ModelError, Progress
 from model_ops.machine import process
 from model_ops.models import attention
 from model_ops.objectives.sft import next_token_loss

@@ -16,7 +16,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from benchmarks.parallel import on_processes
-from model_ops.jobs.job import ModelError, Progress, Stopped
+from model_ops.jobs import ModelError, Progress, Stopped
 from model_ops.tensors.batch import Batch, one_term
 from model_ops.training import TrainingSettings, train
 from model_ops.training.optimizers import Muon, build_optimizer, learning_rate_at, orthogonal, parameter_groups, state_bytes

@@ -13,7 +13,7 @@ from benchmarks.parallel import documents, on_processes
 from model_ops.documents import Document, PackedPlan, to_batch
 from model_ops.documents.conversations import join_contexts
 from model_ops.families.table import FAMILIES
-from model_ops.jobs.job import ModelError, Progress, Stopped
+from model_ops.jobs import ModelError, Progress, Stopped
 from model_ops.models.attention import packed_attention
 from model_ops.objectives.sft import next_token_loss
 from model_ops.parallel import MeshSettings, World

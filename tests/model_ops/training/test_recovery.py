@@ -10,7 +10,7 @@ from torch import nn
 
 from model_ops.documents.documents import Branch, Document, Documents, prefix_tokens
 from model_ops.documents.packing import PackedPlan
-from model_ops.jobs.job import ModelError, Progress, Stopped
+from model_ops.jobs import ModelError, Progress, Stopped
 from model_ops.parallel.world import World
 from model_ops.tensors.batch import IGNORED, Batch, one_term
 from model_ops.training import TrainingSettings

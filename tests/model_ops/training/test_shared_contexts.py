@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from model_ops.documents.conversations import FEWEST_SHARED, join_contexts
 from model_ops.documents.documents import Document, Documents, to_batch
 from model_ops.families.table import PACKED
-from model_ops.jobs.job import ModelError
+from model_ops.jobs import ModelError
 from model_ops.models.attention import path_lengths
 from model_ops.models.isolation import separate_documents
 from model_ops.objectives.sft import next_token_loss

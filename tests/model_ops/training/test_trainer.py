@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from model_ops.documents.new_rows import rows_to_learn
-from model_ops.jobs.job import Job, ModelError, Progress, Stopped
+from model_ops.jobs import Job, ModelError, Progress, Stopped
 from model_ops.parallel import MeshSettings, World
 from model_ops.tensors.batch import IGNORED, Batch, one_term
 from model_ops.training import TrainingSettings, train

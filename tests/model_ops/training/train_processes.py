@@ -21,7 +21,7 @@ from torch.distributed.tensor import DTensor
 
 from benchmarks.parallel import documents, tiny
 from model_ops.documents.packing import PackedPlan
-from model_ops.jobs.job import Progress, Stopped
+from model_ops.jobs import Progress, Stopped
 from model_ops.objectives.sft import next_token_loss
 from model_ops.parallel import MeshSettings, World, process_group
 from model_ops.training import TrainingSettings, train

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from model_ops.answers import RESCORED_ROWS
-from model_ops.jobs.job import Job, Progress
+from model_ops.jobs import Job, Progress
 from model_ops.operations import rescore, rft
 from pipelines.asking.rescoring import print_rescored
 from pipelines.contract.recipe import read_recipe

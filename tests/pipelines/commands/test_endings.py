@@ -9,7 +9,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from model_ops.jobs.job import CheckFailed, Misuse
+from model_ops.jobs import CheckFailed, Misuse
 from pipelines import cli as command
 from pipelines.running import submission as submitting
 from pipelines.running.display import follow
@@ -190,7 +190,7 @@ def test_the_memory_of_a_killed_worker_is_said_beside_what_there_is():
 @pytest.mark.parametrize(("code", "error"), [("os.kill(os.getpid(), 9)", WorkerKilled), ("sys.exit(0)", WorkerStopped)])
 def test_a_worker_that_ends_before_its_job_is_done(monkeypatch, tmp_path, code, error):
     import resources.launching.local_launcher
-    from model_ops.jobs.job import Job
+    from model_ops.jobs import Job
 
     monkeypatch.setattr(
         resources.launching.local_launcher,
@@ -203,7 +203,7 @@ def test_a_worker_that_ends_before_its_job_is_done(monkeypatch, tmp_path, code, 
 
 def test_what_a_worker_prints_can_be_kept_from_the_terminal(monkeypatch, tmp_path, capfd):
     import resources.launching.local_launcher
-    from model_ops.jobs.job import Job
+    from model_ops.jobs import Job
 
     monkeypatch.setattr(
         resources.launching.local_launcher,

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.torch import load_file
 
-from model_ops.jobs.job import Progress
+from model_ops.jobs import Progress
 from model_ops.operations.tiny_base import new_model, train_tokenizer
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
 from pipelines.contract.recipe import read_recipe

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 import pipelines.running.instance
-from model_ops.jobs.job import CheckFailed, Misuse, UserError
+from model_ops.jobs import CheckFailed, Misuse, UserError
 from pipelines.cli import app
 from pipelines.commands import release as commands
 from resources.catalog.catalog import query

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from model_ops.jobs.job import Misuse, UserError
+from model_ops.jobs import Misuse, UserError
 from pipelines.cli import app
 from pipelines.status.decisions_text import print_requests
 from pipelines.storage.locations import remember

@@ -128,7 +128,7 @@ def test_a_worker_embeds_and_equal_texts_are_equal_vectors(tmp_path, monkeypatch
     import pyarrow as pa
     from tiny_models import write_target
 
-    from model_ops.jobs.job import Job
+    from model_ops.jobs import Job
     from resources.launching.local_launcher import LocalLauncher, WorkerError
 
     write_target(tmp_path / "model", layers=2)

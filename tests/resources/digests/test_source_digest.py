@@ -202,6 +202,7 @@ def test_a_release_depends_on_no_code_that_trains_or_reads_weights():
         "model_ops/files/atomic_files.py",
         "model_ops/files/columns.py",
         "model_ops/drafting/drafts.py",
+        "model_ops/jobs/errors.py",
         "model_ops/jobs/job.py",
         "model_ops/evaluation/measurement.py",
         "model_ops/adapters/adapter_base.py",

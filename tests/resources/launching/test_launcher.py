@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from model_ops.jobs.job import Job
+from model_ops.jobs import Job
 from resources.launching.local_launcher import LocalLauncher, WorkerError
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("launcher")]

@@ -16,7 +16,7 @@ import pytest
 from dagster_pipes import decode_param
 from safetensors.torch import load_file
 
-from model_ops.jobs.job import Job
+from model_ops.jobs import Job
 from resources.launching import processes as subject
 from resources.launching.local_launcher import LocalLauncher, WorkerError, accelerators, laid_out
 from resources.launching.processes import DevicesError, devices, leased_devices

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from benchmarks.stand_in_vllm import stand_in_vllm
 from model_ops.evaluation import SmokeResult
-from model_ops.jobs.job import Misuse
+from model_ops.jobs import Misuse
 from model_ops.machine.precision import Speeds
 from model_ops.serving import cpu_dtype
 from model_ops.serving.server_process import NotRunnable

@@ -4,7 +4,7 @@ import pytest
 
 from model_ops.files import hub as hub_module
 from model_ops.files.hub import imported_commit, is_commit
-from model_ops.jobs.job import Job
+from model_ops.jobs import Job
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.operations.import_base import download
 from model_ops.operations.quantize_settings import QuantizeSettings

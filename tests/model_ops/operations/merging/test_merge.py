@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from tiny_models import run_job, tiny_model, write_dataset, write_target
 
 from model_ops.documents.likelihood import held_out_loss, mean_loss, validation_documents
-from model_ops.jobs.job import Job, ModelError, Progress, Stopped
+from model_ops.jobs import Job, ModelError, Progress, Stopped
 from model_ops.models.model_directory import load_model, load_tokenizer, save_model
 from model_ops.operations import merge
 from model_ops.operations.merge import candidates
