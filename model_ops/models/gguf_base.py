@@ -79,7 +79,11 @@ def _metadata(file: Path) -> dict[str, Any]:
 def _convert(file: Path, output: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+    from transformers.utils import logging
 
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     read = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.bfloat16)
     # The loader's config names the GGUF file as its quantization: a new model of the same values names none.
@@ -92,6 +96,8 @@ def _convert(file: Path, output: Path) -> None:
     model.generation_config = GenerationConfig(eos_token_id=end, pad_token_id=end, bos_token_id=tokenizer.bos_token_id)
     model.save_pretrained(output)
     tokenizer.save_pretrained(output)
+    logging.set_verbosity(level)
+    logging.enable_progress_bar()
 
 
 def _card(file: Path, values: dict[str, Any]) -> str:
