@@ -82,7 +82,7 @@ def shortened(text: str, share: float) -> tuple[str, list[str]]:
     """The recipe's text with a share of what SHORTENED lists, and what was left out."""
     left_out = []
     for section, key in SHORTENED if share < 1 else ():
-        match = re.search(rf"^{section}:(?:.|\n)*?\b{key}: (\d+)", text, re.MULTILINE)
+        match = re.search(rf"^{section}:(?:.|\n(?!\S))*?\b{key}: (\d+)", text, re.MULTILINE)
         if match is None:
             continue
         before = int(match[1])

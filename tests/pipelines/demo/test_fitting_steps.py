@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from pipelines.contract.recipe import load_recipe, read_recipe
-from pipelines.demo.demo import FULL, QUICK, USED, _say, _time_section, demo_recipe, fit_steps, keep, stored_share
+from pipelines.demo.demo import FULL, QUICK, USED, _say, _time_section, demo_recipe, fit_steps, keep, shortened, stored_share
 from pipelines.planning.stage_times import Speed
 from pipelines.running.outcome import Outcome
 from pipelines.storage.locations import RECIPES
@@ -42,6 +42,13 @@ def test_a_slow_machine_runs_fewer_steps_within_the_budget_and_names_them():
         )
     assert recipe.speculator.answers.prompts < 1_500 and recipe.evaluation.prompts < 130 and recipe.evaluation.rows == 300
     assert f"sft {recipe.sft.steps} of 200 steps" in choice.left_out and len(choice.left_out) == 6
+
+
+def test_a_section_without_steps_shortens_no_other():
+    text = "sft: {steps: 40}\nstudent: {enabled: false}\nspeculator:\n  steps: 100\n  answers: {prompts: 50}\n"
+    shorter, left_out = shortened(text, 0.5)
+    assert shorter == text.replace("40", "20").replace("100", "50").replace("prompts: 50", "prompts: 25")
+    assert left_out == ["sft 20 of 40 steps", "speculator 50 of 100 steps", "speculator 25 of 50 prompts"]
 
 
 def test_slower_machines_run_less_and_the_slowest_is_told():
