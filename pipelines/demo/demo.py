@@ -6,6 +6,7 @@ import json
 import os
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -17,7 +18,7 @@ from rich.text import Text
 
 from model_ops.files import write_json, write_text
 from model_ops.jobs import counted, duration
-from pipelines.contract import Recipe, read_recipe
+from pipelines.contract import TINY, Recipe, read_recipe
 from pipelines.demo.model import LICENCE, LICENCE_FILE, NoModelError, fetch_model
 from pipelines.demo.traffic import write_traffic
 from pipelines.planning import Speed, TrafficSize, speed_of, stage_seconds
@@ -39,6 +40,7 @@ SHORTENED = (
 )
 """(section of the recipe, key): what a slow machine does less of, if the recipe has it. The first such key of the section
 counts. Rows of the evaluation stay: on a few of them the intervals of the gates are too wide to hold."""
+BESIDE_TUNING = tuple(each for each in SHORTENED if each[0] != "sft")
 SHARES = tuple(round(1 - 0.05 * step, 2) for step in range(19))
 """From the whole recipe to a tenth of it, less than which no model learns anything."""
 USED = 0.85
@@ -65,23 +67,24 @@ class FittedSteps:
 def fit_steps(
     path: Path, budget: float, traffic: TrafficSize, speed: Speed | None = None, share: float | None = None
 ) -> FittedSteps:
-    """The largest share of the recipe's steps that is predicted to end within `budget` seconds, or the given one."""
+    """The largest share of the recipe's steps that is predicted to end within `budget` seconds, or the given one. A recipe on a
+    real model keeps its fine-tuning whole: what it gains is what the demo shows."""
     text = path.read_text(encoding="utf-8")
     whole = _read(text)
     speed = speed or speed_of(whole)
     predicted = {}
     for each in SHARES if share is None else (1.0, share):
-        changed, left_out = shortened(text, each)
+        changed, left_out = shortened(text, each, SHORTENED if whole.base_model == TINY else BESIDE_TUNING)
         predicted[each] = stage_seconds(_read(changed), speed, traffic)
         if share is None and sum(predicted[each].values()) <= USED * budget:
             break
     return FittedSteps(each, changed, predicted[each], sum(predicted[1.0].values()), left_out, speed)
 
 
-def shortened(text: str, share: float) -> tuple[str, list[str]]:
-    """The recipe's text with a share of what SHORTENED lists, and what was left out."""
+def shortened(text: str, share: float, keys: Sequence[tuple[str, str]] = SHORTENED) -> tuple[str, list[str]]:
+    """The recipe's text with a share of what `keys` list, and what was left out."""
     left_out = []
-    for section, key in SHORTENED if share < 1 else ():
+    for section, key in keys if share < 1 else ():
         match = re.search(rf"^{section}:(?:.|\n(?!\S))*?\b{key}: (\d+)", text, re.MULTILINE)
         if match is None:
             continue

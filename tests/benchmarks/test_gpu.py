@@ -197,7 +197,7 @@ def test_longer_parts_run_as_toys(part):
         assert runs == [(128, True), (256, True), (256, False)]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_whole_of_it_ends_within_its_deadline_with_rows_and_a_file(tmp_path):
     began_s = time.monotonic()
     command = [

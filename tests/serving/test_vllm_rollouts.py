@@ -32,7 +32,7 @@ def largest_gap(model, prompts, said, temperature):
     return found
 
 
-@pytest.mark.parametrize("method", ["full", "lora"])
+@pytest.mark.parametrize("method", ["lora", pytest.param("full", marks=pytest.mark.thorough)])
 def test_each_sync_brings_the_present_weights(python, tmp_path, monkeypatch, method):
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

@@ -331,6 +331,7 @@ class Slow:
 """
 
 
+@pytest.mark.thorough
 def test_loading_and_making_have_time_of_their_own_and_a_call_has_not(tmp_path, monkeypatch):
     (tmp_path / "envs.py").write_text(SLOW.replace("row_seconds", "300"))
     found, _ = play(tmp_path, "Slow", {"a": [f"on{END}"]}, seconds=1.0)

@@ -53,7 +53,7 @@ LOGS = {
 }
 
 
-@pytest.mark.parametrize("kind", thorough_except(["pairs beside requests", "feedback and suites"], LOGS))
+@pytest.mark.parametrize("kind", thorough_except(["feedback and suites"], LOGS))
 def test_what_init_writes_passes_every_check_and_trains_for_enough_steps(kind, tmp_path, monkeypatch):
     monkeypatch.setenv("MILLRACE_USER", "ana")
     monkeypatch.setenv("MILLRACE_USER_HASH_KEY", "k")

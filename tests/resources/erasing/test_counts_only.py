@@ -90,7 +90,7 @@ def test_other_code_makes_nothing_again_from_rows_that_are_gone(lake):
         model = workshop.build("model", "student_model", "op", (code,), config, learnt, work)
         return rows.version, model.version
 
-    code, other = "model_ops/jobs/job.py", "model_ops/jobs/job.py"
+    code, other = "model_ops/jobs/errors.py", "model_ops/jobs/job.py"
     before = made(code)
     assert not set(made(other)) & set(before), "while the rows are there, other code makes others"
     before = made(other)
