@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' Makefile
 
-demo: .venv/installed  ## Every stage on made logs, at full size; `millrace demo --quick` is the toy
+demo: .venv/installed  ## Every stage on made logs and a small real model; `millrace demo --quick` is the toy
 	$(BIN)/millrace demo --lake $(LAKE)
 
 ui: .venv/installed  ## The graph of the demo's lake (LAKE=...) in the browser
