@@ -26,7 +26,12 @@ def gguf_directory(file: Path) -> Path:
     if directory.is_dir():
         return directory
     values = _metadata(file)
-    cache.mkdir(parents=True, exist_ok=True)
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ModelError(
+            f"{cache}, where {file} is read to, cannot be written; set XDG_CACHE_HOME to a folder that can"
+        ) from error
     with tempfile.TemporaryDirectory(dir=cache) as folder:
         place = Path(folder) / "model"
         try:

@@ -270,11 +270,12 @@ def _let_through(lake: LakeLayout, workload: str, recipe: Path, outcome: Outcome
 
 
 def _print_answers(file: Path, console: Console) -> None:
-    """Some held-out requests, with what base and release answer greedily."""
+    """Some held-out requests, with what the base, or the champion where there is one, and the release answer greedily."""
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
     for row in rows[:SHOWN]:
         console.print()
-        for name, text in (("asked", row["prompt"][-1]["text"]), ("base", row["base"]), ("release", row["target"])):
+        others = [(name, row[name]) for name in ("base", "champion") if name in row]
+        for name, text in (("asked", row["prompt"][-1]["text"]), *others, ("release", row["target"])):
             folded = " ".join(text.split())
             line = folded if len(folded) <= CHARACTERS else folded[:CHARACTERS] + "..."
             console.print(f"  [bold]{name:<8}[/] {escape(line)}", highlight=False)
@@ -285,7 +286,8 @@ def _close(console: Console, lake: Path, summary: Summary, outcome: Outcome, siz
     registry = Registry(opened, summary.workload)
     release = registry.current("release", "release")
     console.print(f"\n{escape(read_release(registry.directory(release)).worth)}", soft_wrap=True, highlight=False)
-    _print_answers(registry.directory(registry.current("dataset", "evaluation_report")) / SIDE_BY_SIDE, console)
+    if size is REAL:  # a toy's answers are noise
+        _print_answers(registry.directory(registry.current("dataset", "evaluation_report")) / SIDE_BY_SIDE, console)
     sections = [*summary.sections(), _time_section(outcome, choice.seconds, size.budget)]
     for section in sections:
         console.print()

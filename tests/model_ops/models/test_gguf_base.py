@@ -64,6 +64,13 @@ def test_a_file_that_is_none_is_refused_in_a_sentence(tmp_path, changed, said):
     assert not list((tmp_path / "cache").rglob("config.json"))
 
 
+def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    file = write_file(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(file))
+    with pytest.raises(ModelError, match="set XDG_CACHE_HOME"):
+        gguf_directory(file)
+
+
 def test_what_the_loader_would_lose_is_refused(tmp_path):
     file = write_file(tmp_path, rope_parameters={"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0})
     with pytest.raises(BaseModelError, match="scaled rotary positions"):

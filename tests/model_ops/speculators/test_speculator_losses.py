@@ -1,4 +1,4 @@
-"""TODO"""
+"""Losses of the drafter: formulas, gradients by finite differences in float64, laws of alpha."""
 
 import pytest
 import torch
