@@ -357,8 +357,10 @@ def test_targets_that_the_model_has_are_said(tmp_path, house):
 
 
 @pytest.mark.parametrize("name", [path.stem for path in (PROJECT / "recipes").glob("*.yaml")])
-def test_every_check_of_the_base_model_can_be_made_for_each_recipe_of_the_project(house, name):
-    recipe = load_recipe(PROJECT / f"recipes/{name}.yaml").model_copy(update={"base_model": str(house)})
+def test_every_check_of_the_base_model_can_be_made_for_each_recipe_of_the_project(tmp_path, house, name):
+    file = shutil.copytree(PROJECT / "recipes", tmp_path / "recipes") / f"{name}.yaml"
+    file.write_text(re.sub(r"(?m)^base_model: \S+", f"base_model: {house}", file.read_text()))  # some name what is fetched
+    recipe = load_recipe(file)
     assert [each.message for each in check_base_model(recipe, 0.5, True) if "could not be checked" in each.message] == []
 
 

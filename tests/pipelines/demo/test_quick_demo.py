@@ -22,15 +22,20 @@ def python(*words, folder, **environment):
 
 @pytest.mark.slow
 def test_the_quick_demo_ends_with_a_release_within_its_budget(tmp_path):
-    kernels = tmp_path / "kernels"
-    python("-m", "pipelines.demo.compile_kernels", folder=tmp_path, NUMBA_CACHE_DIR=str(kernels))
-    compiled = {path.name for path in kernels.rglob("*.nbc")}
-    assert len(compiled) > 50
     before = cpu_seconds()
-    said = python("-m", "pipelines.cli", "demo", "--quick", folder=tmp_path, NUMBA_CACHE_DIR=str(kernels))
+    said = python("-m", "pipelines.cli", "demo", "--quick", folder=tmp_path)
     spent = cpu_seconds() - before
     assert spent < 180 * allowance(), "so much processor time fits into the budget, 180 s, on one core"
     assert "Acceptance length" in said and "Time and memory" in said
     endpoint = Endpoint(LakeLayout.open(tmp_path / "demo" / "quick" / "lake"), "code-assistant")
     assert endpoint.read().champion is not None
-    assert {path.name for path in kernels.rglob("*.nbc")} == compiled, "a run had to wait for machine code"
+
+
+@pytest.mark.thorough
+def test_the_quick_demo_waits_for_no_machine_code(tmp_path):
+    kernels = tmp_path / "kernels"
+    python("-m", "pipelines.demo.compile_kernels", folder=tmp_path, NUMBA_CACHE_DIR=str(kernels))
+    compiled = {path.name for path in kernels.rglob("*.nbc")}
+    assert len(compiled) > 50
+    python("-m", "pipelines.cli", "demo", "--quick", folder=tmp_path, NUMBA_CACHE_DIR=str(kernels))
+    assert {path.name for path in kernels.rglob("*.nbc")} == compiled
