@@ -32,13 +32,14 @@ class RolloutBatch(Batch):
     scales: Float[Tensor, " tokens"] = field(metadata={"padding": 0})
     """What the value of the label is multiplied by in the loss."""
     shares: Float[Tensor, " tokens"] = field(metadata={"padding": 0})
-    """What the label counts in the denominator of the loss. 0 in a step without anything to learn."""
+    """What the label counts in the denominator of the loss, with its part of the groups that teach nothing. 0 in a step without
+    anything to learn."""
     nll: Float[Tensor, " tokens"] = field(metadata={"padding": 0})
     """What the label's negative log-probability is multiplied by in the loss; above 0 in answers that passed."""
     ages: Int[Tensor, " tokens"] = field(metadata={"padding": 0})
     """Optimizer steps since the weights that sampled the label."""
     owners: Int[Tensor, " tokens"] = field(metadata={"padding": NO_ROLLOUT})
-    """Number of the label's rollout in its round."""
+    """Number of the label's rollout in the log."""
     numbers: Numbers = field(default_factory=dict)
     """What was measured of the round, to be logged with the step."""
 

@@ -53,13 +53,23 @@ def penalised_grade(rollout: Rollout, settings: RftSettings, longest: int) -> fl
     return rollout.grade.value - min(1.0, max(0.0, (int(rollout.sampled.sum()) - longest + over) / over))
 
 
-def learnt_groups(groups: Sequence[Group], prompts: Sequence[SampledPrompt], settings: RftSettings) -> list[LearntGroup]:
-    """The rollouts of each group that teaches, with their advantages."""
+def learnt_groups(
+    groups: Sequence[Group], prompts: Sequence[SampledPrompt], settings: RftSettings, wanted: int
+) -> list[LearntGroup]:
+    """The rollouts of each group that teaches, with their advantages. wanted: prompts that the round shall learn; those that
+    teach nothing add no gradient but stay in the denominator, unless others were asked in their place."""
 
     def learnt_tokens(rollout: Rollout) -> int:
         return 0 if settings.overlong == "mask" and not rollout.ended else int(rollout.sampled.sum())
 
+    def denominator(group: Group) -> float:
+        tokens = [learnt_tokens(each) for each, grade in zip(group.rollouts, group.grades, strict=True) if grade is not None]
+        return sum(length * scale_and_share(length, settings)[1] for length in tokens if length)
+
     taught = [group for group in groups if group.teaches]
+    equal = [group for group in groups if not group.teaches][: max(0, wanted - len(taught))]
+    own = sum(map(denominator, taught))
+    widened = 1 + sum(map(denominator, equal)) / own if own else 1.0
     lengths = [[learnt_tokens(rollout) for rollout in group.rollouts] for group in taught]
     attempts = [[rollout.attempt for rollout in group.rollouts] for group in taught]
     advantages = advantages_of(settings.compared, [group.grades for group in taught], lengths, attempts)
@@ -70,11 +80,13 @@ def learnt_groups(groups: Sequence[Group], prompts: Sequence[SampledPrompt], set
                 rollout,
                 group.first + place,
                 float(advantage),
-                *scale_and_share(length, settings),
+                scale,
+                widened * share,
                 passed=passes(rollout.grade.value, settings.passing_grade),
             )
             for place, (rollout, advantage, length) in enumerate(zip(group.rollouts, of_group, tokens, strict=True))
             if length and math.isfinite(advantage)
+            for scale, share in [scale_and_share(length, settings)]
         ]
         learnt += [(prompts[group.prompt].row_id, members)] if members else []
     return learnt

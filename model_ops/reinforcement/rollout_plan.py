@@ -204,7 +204,8 @@ class RolloutPlan:
         groups, gap = self.asker.answered(number)
         if number == 0:
             refuse_no_grades(groups)
-        learnt = learnt_groups(groups, self.prompts, self.settings)
+        wanted = self.asker.steps_of(number) * self.settings.prompts_per_step
+        learnt = learnt_groups(groups, self.prompts, self.settings, wanted)
         self._watch.see([group.rollouts for group in groups], len(learnt))
         numbers = round_numbers(groups, self.settings.passing_grade, gap)
         return learnt, {**numbers, **learnt_ages(learnt, number)} if self.settings.max_staleness else numbers

@@ -413,9 +413,9 @@ def test_what_is_said_of_a_round_counts_answers_and_prompts(tmp_path):
     second = [rollout([5, 6], [7], grade=0.5), replace(rollout([5, 6], [8], grade=0.5), attempt=1)]
     plan.log.add_chunk(0, [0, 1], ["0:0", "0:1"], [first, second])
     groups = chunk_groups(plan.log.chunks[0], plan.settings, 8)
-    assert [[each.number for each in members] for _, members in learnt_groups(groups, plan.prompts, plan.settings)] == [[0]], (
-        "neither cut nor without a grade"
-    )
+    assert [[each.number for each in members] for _, members in learnt_groups(groups, plan.prompts, plan.settings, 2)] == [
+        [0]
+    ], "neither cut nor without a grade"
     assert round_numbers(groups, 1.0, 1e-5) == {
         "reward": (2.0, 4.0),
         "pass_rate": (1.0, 4.0),
@@ -431,7 +431,26 @@ def test_what_is_said_of_a_round_counts_answers_and_prompts(tmp_path):
     named = ("asked_prompts", "rollouts", "sampled_tokens", "cut_rollouts", "ungraded_rollouts", "equal_groups", "first_grade")
     assert [counts[name] for name in named] == [2, 5, 8, 1, 1, 1, 0.5]
     kept_cuts = plan.settings.model_copy(update={"overlong": "none"})
-    assert [[each.number for each in members] for _, members in learnt_groups(groups, plan.prompts, kept_cuts)] == [[0, 2]]
+    assert [[each.number for each in members] for _, members in learnt_groups(groups, plan.prompts, kept_cuts, 2)] == [[0, 2]]
+
+
+@pytest.mark.parametrize(("aggregation", "of_all", "of_taught"), [("token", 10, 4), ("rollout", 4, 2), ("constant", 32, 16)])
+def test_prompts_that_teach_nothing_stay_in_the_denominator_unless_others_took_their_place(
+    tmp_path, aggregation, of_all, of_taught
+):
+    """As TRL's, which divides by the tokens of all answers: else a step grows as fewer prompts teach."""
+    plan = plan_of(tmp_path, bool, steps=1, aggregation=aggregation, overlong="mask")
+    taught = [rollout([5, 6], [7, 8, 2], grade=1.0), rollout([5, 6], [2], grade=0.0), rollout([5, 6], [9, 2], grade=None)]
+    equal = [rollout([5, 6], tokens, grade=1.0) for tokens in ([7, 2], [7, 8, 9, 2], [7])]
+    equal[2] = replace(equal[2], ended=False)
+    numbered = [[replace(each, attempt=number) for number, each in enumerate(group)] for group in (taught, equal)]
+    plan.log.add_chunk(0, [0, 1], ["0:0", "0:1"], numbered)
+    groups = chunk_groups(plan.log.chunks[0], plan.settings, 8)
+    for wanted, counted in ((2, of_all), (1, of_taught)):
+        [(_, members)] = learnt_groups(groups, plan.prompts, plan.settings, wanted)
+        assert [each.number for each in members] == [0, 1]
+        assert sum(each.share * int(each.rollout.sampled.sum()) for each in members) == pytest.approx(counted)
+        assert sum(each.scale for each in members) == {"token": 2, "rollout": 1 / 3 + 1, "constant": 2}[aggregation]
 
 
 def test_a_document_of_a_group_holds_as_many_answers_as_fit():

@@ -237,7 +237,6 @@ def test_an_agent_that_fails_leaves_no_grade(agent, tmp_path):
     assert not found["endless"][-1].ended, "more turns than are allowed"
 
 
-@pytest.mark.thorough
 def test_the_time_in_which_the_model_answers_is_not_the_agent_s(agent, tmp_path):
     class Slow(Talker):
         def sample(self, prompts, names, seed):

@@ -174,6 +174,13 @@ def test_ranks_of_a_tree_keep_their_distance(tmp_path):
     assert {(each["reason"], each["chosen_id"]) for each in made.pairs} == {("ranked", "i0")} and not made.answers
 
 
+def test_ranks_of_half_the_range_are_half_as_far_apart(tmp_path):
+    rows = [interaction(n, "q", f"answer {n}", session_id="tree", source_format="oasst", source_row=4) for n in range(3)]
+    about = {"name": "preference", "source": "rank"}
+    made = Made(tmp_path, rows, [thumb(1 - n / 2, interaction_id=f"i{n}", **about) for n in range(3)])
+    assert {each["rejected_id"]: each["margin"] for each in made.pairs} == {"i1": 0.25, "i2": 0.5}
+
+
 def test_stars_are_scaled_by_their_own_range(tmp_path):
     rows = [interaction(n, "q", f"answer {n}") for n in range(3)]
     made = Made(tmp_path, rows, [thumb(value, interaction_id=f"i{n}", name="stars") for n, value in enumerate((5, 4, 1))])
