@@ -80,24 +80,24 @@ def learnt_groups(
                 rollout,
                 group.first + place,
                 float(advantage),
-                scale,
-                widened * share,
+                *scale_and_share(length, settings, widened),
                 passed=passes(rollout.grade.value, settings.passing_grade),
             )
             for place, (rollout, advantage, length) in enumerate(zip(group.rollouts, of_group, tokens, strict=True))
             if length and math.isfinite(advantage)
-            for scale, share in [scale_and_share(length, settings)]
         ]
         learnt += [(prompts[group.prompt].row_id, members)] if members else []
     return learnt
 
 
-def scale_and_share(tokens: int, settings: RftSettings) -> tuple[float, float]:
-    """Of each token of a rollout: its weight in the sum of the loss, and in the denominator. The constant denominator is that
-    of Dr.GRPO (arXiv 2503.20783), so a token counts the same in answers of any length."""
+def scale_and_share(tokens: int, settings: RftSettings, widened: float = 1.0) -> tuple[float, float]:
+    """Of each token of a rollout: its weight in the sum of the loss, and `widened` times that in the denominator. The constant
+    denominator is that of Dr.GRPO (arXiv 2503.20783), so a token counts the same in answers of any length."""
     if settings.mean_over == "token":
-        return 1.0, 1.0
-    return (1 / tokens, 1 / tokens) if settings.mean_over == "rollout" else (1.0, settings.max_new_tokens / tokens)
+        return 1.0, widened
+    return (
+        (1 / tokens, widened / tokens) if settings.mean_over == "rollout" else (1.0, widened * settings.max_new_tokens / tokens)
+    )
 
 
 def round_numbers(groups: Sequence[Group], passing_grade: float, gap: float | None) -> Numbers:

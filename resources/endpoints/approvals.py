@@ -52,11 +52,8 @@ class Approvals:
     """Why an entry does not count, one sentence each."""
     decided: bool
     """A person, or the recipe, approved or withdrew the release: the recipe does not approve it again by itself."""
-
-    @property
-    def withdrawn(self) -> bool:
-        """Whether the last decision was a withdrawal or a rollback."""
-        return self.decided and not self.counted and not self.refused
+    withdrawn: bool
+    """The last decision was a withdrawal or a rollback."""
 
     @property
     def people(self) -> list[str]:
@@ -103,10 +100,10 @@ def approvals_of(lake: LakeLayout, directory: Path) -> Approvals:
     decisions = decisions_on(_endpoint(lake, directory).entries(), ref.release)
     trusted, today = trusted_keys(), date.today()
     counted: dict[str, tuple[EndpointLogEntry, str]] = {}
-    refused = []
+    refused = list[str]()
     for entry in decisions:
         if entry.action != "approved":
-            counted = {}
+            counted, refused = {}, []
         elif entry.digest == ref.digest:
             try:
                 key = None if trusted is None else _approving_key(entry, trusted, today)
@@ -115,7 +112,8 @@ def approvals_of(lake: LakeLayout, directory: Path) -> Approvals:
                 refused.append(f"the approval by {entry.by} on {entry.at:%Y-%m-%d %H:%M} does not count: {error}")
     keys = [name for _, name in counted.values() if name]
     missing = max(0, people - len(counted))
-    return Approvals([entry for entry, _ in counted.values()], keys, missing, refused, decided=bool(decisions))
+    withdrawn = bool(decisions) and decisions[-1].action != "approved"
+    return Approvals([entry for entry, _ in counted.values()], keys, missing, refused, bool(decisions), withdrawn)
 
 
 def approve(lake: LakeLayout, directory: Path, by: Actor, seen: Aliases | None = None) -> None:

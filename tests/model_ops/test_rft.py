@@ -387,6 +387,14 @@ def test_the_steps_of_a_round_learn_each_group_once(tmp_path):
     assert [plan.step(index)[0].numbers["asked_prompts"] for index in range(2)] == [(6.0, 1.0), (0.0, 0.0)]
 
 
+@pytest.mark.parametrize("replacements", [0, 1, 5])
+def test_the_steps_of_a_round_divide_by_the_prompts_that_they_shall_learn(tmp_path, replacements):
+    """Six, with two answers of two tokens to each, however many teach."""
+    plan = plan_of(tmp_path, lambda prompt: prompt % 2, steps=2, sync_steps=2, prompts_per_step=3, replacements=replacements)
+    steps = [plan.step(index) for index in range(2)]
+    assert sum(float(batch.shares.sum()) for step in steps for batch in step) == pytest.approx(24)
+
+
 def test_the_heaviest_micro_batch_holds_no_more_than_a_step(tmp_path):
     plan = plan_of(tmp_path, lambda prompt: True, steps=1)
     heaviest, step = plan.heaviest(), plan.step(0)

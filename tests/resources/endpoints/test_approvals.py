@@ -5,6 +5,7 @@ import json
 import pytest
 
 from resources.artefacts.registry import Registry
+from resources.endpoints import approvals
 from resources.endpoints.approvals import (
     approvals_of,
     approve,
@@ -45,6 +46,14 @@ def test_a_withdrawn_approval_stays_withdrawn_until_someone_approves_again(lake,
     assert [entry.action for entry in Endpoint(lake, "tutor").entries()] == ["approved", "withdrawn", "approved"]
 
 
+def test_a_withdrawal_also_ends_an_approval_that_did_not_count(lake, release, monkeypatch):
+    approve(lake, release, ANA)
+    monkeypatch.setattr(approvals, "trusted_keys", list)  # keys are trusted from now on, and nobody signed with one
+    assert approvals_of(lake, release).refused and not approvals_of(lake, release).withdrawn
+    withdraw(lake, release, BO)
+    assert approvals_of(lake, release).withdrawn and not approvals_of(lake, release).refused
+
+
 def test_an_entry_holds_who_when_digest_reason_and_gates(lake, release):
     approve(lake, release, BO)
     [entry] = Endpoint(lake, "tutor").entries()
@@ -67,7 +76,7 @@ def test_changed_files_are_not_what_was_approved(lake, release):
     approve(lake, release, ANA)
     manifest = release / "manifest.json"
     manifest.write_text(manifest.read_text().replace(read_manifest(release).digest, "0" * 64))
-    assert approvals_of(lake, release).missing
+    assert approvals_of(lake, release).missing and not approvals_of(lake, release).withdrawn
     (release / "serve-vllm.sh").write_text("exit 1")
     with pytest.raises(ReleaseError, match=r"serve-vllm.sh changed: its files are not those"):
         approve(lake, release, ANA)
