@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from model_ops.operations.quantize_settings import AUTO, QuantizeSettings
     from model_ops.operations.rescore_settings import RescoreSettings
     from model_ops.operations.reward_model_settings import RewardModelSettings
+    from model_ops.operations.rft import measure_start
     from model_ops.operations.sft_settings import SecondSftSettings, SftSettings
     from model_ops.operations.table import OPERATIONS
     from model_ops.operations.tiny_base_settings import TinyBaseSettings

@@ -21,6 +21,7 @@ from model_ops.answers import (
     ROLLOUT_ROWS,
     Engine,
     GradedAnswers,
+    InProcessEngine,
     RolloutLog,
     RolloutMaker,
     SampledPrompt,
@@ -40,7 +41,7 @@ from model_ops.files import bare, renamed_when_complete
 from model_ops.graders import Grader, GraderSettings
 from model_ops.jobs import Job, ModelError, Progress, filled
 from model_ops.machine import concrete
-from model_ops.models import add_end_of_text, end_of_text_ids, load_tokenizer, read_config, refuse_misfit
+from model_ops.models import add_end_of_text, end_of_text_ids, load_model, load_tokenizer, read_config, refuse_misfit
 from model_ops.operations.rollout_engine import open_engine, open_processes
 from model_ops.parallel import World
 from model_ops.reinforcement import (
@@ -50,6 +51,7 @@ from model_ops.reinforcement import (
     PolicyLoss,
     RftSettings,
     RolloutPlan,
+    doubts,
     grades_of_chunks,
     run_counts,
     staleness_counts,
@@ -139,7 +141,7 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
     for note in dict.fromkeys(makers.notes):
         progress.event("note", message=note)
 
-    before = world.conduct(lambda: measured_before(validate, work / "before.json", model, progress))
+    before = world.conduct(lambda: measured_before(validate, work / "before.json", model, settings, progress))
     measured = None if validate is None else partial(world.conduct, validate)
     every = math.ceil(len(plan) / VALIDATIONS)
     with without_dropout(model, progress, "rft"):
@@ -315,14 +317,30 @@ def held_out_grader(settings: RftSettings, prompts: list[SampledPrompt]) -> tupl
     return settings.grader, "grader"
 
 
-def measured_before(validate: HeldOutRollouts | None, path: Path, model: nn.Module, progress: Progress) -> dict[str, float]:
+def measure_start(base: Path, dataset: Path, settings: RftSettings) -> dict[str, float]:
+    """Numbers of HeldOutRollouts: how the base answers the first training prompts, in this process. Raises ModelError."""
+    tokenizer = load_tokenizer(base)
+    prompts, _ = read_sampled_prompts(dataset, tokenizer, room_for_prompts(settings, base))
+    engine = InProcessEngine(load_model(base), end_of_turn_ids(tokenizer) or end_of_text_ids(base), settings)
+    with Grader(GraderSettings.model_validate(settings.grader), "rft.grader") as grader:
+        maker = GradedAnswers(grader, tokenizer, settings.held_out_answers, lambda step: {}, Progress())
+        first = prompts[: settings.held_out_prompts]
+        return HeldOutRollouts(first, maker, engine, settings.passing_grade, settings.seed, lambda: 0)()
+
+
+def measured_before(
+    validate: HeldOutRollouts | None, path: Path, model: nn.Module, settings: RftSettings, progress: Progress
+) -> dict[str, float]:
     """The held-out numbers of the model before its training, under names with `before_`; kept for a run that continues."""
     if validate is None:
         return {}
     if not path.exists():
         progress.event("note", message="rft: held-out prompts are answered before the first step")
         model.eval()
-        numbers = {f"before_{name}": value for name, value in validate().items()}
+        measured = validate()
+        for said, remedy in doubts(measured, settings):
+            progress.event("warning", message=f"rft: {said}; {remedy}")
+        numbers = {f"before_{name}": value for name, value in measured.items()}
         with renamed_when_complete(path) as temporary:
             temporary.write_text(json.dumps(numbers))
     return json.loads(path.read_text())

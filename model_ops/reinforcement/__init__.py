@@ -10,7 +10,7 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from model_ops.reinforcement.advantages import grades_of_chunks, run_counts, staleness_counts
     from model_ops.reinforcement.canary import CANARY_GAP
-    from model_ops.reinforcement.held_out_rollouts import HeldOutRollouts
+    from model_ops.reinforcement.held_out_rollouts import HeldOutRollouts, doubts
     from model_ops.reinforcement.policy_loss import PolicyLoss
     from model_ops.reinforcement.rft_settings import LOOKUP_DRAFTERS, TASKSETS, RftSettings, RolloutServerSettings
     from model_ops.reinforcement.rollout_plan import RolloutPlan, variance_shares

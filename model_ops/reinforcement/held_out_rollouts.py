@@ -3,11 +3,16 @@
 Prompts and random numbers are the same each time, so a difference is one of weights."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from model_ops.answers import Engine, RolloutMaker, SampledPrompt, last_of_attempts
+from model_ops.reinforcement.rft_settings import RftSettings
+
+RARE = 0.02
+"""Share of passed answers below which, and of failed ones below which, nearly all groups have equal grades."""
+MANY_CUT = 0.5
 
 
 class HeldOutRollouts:
@@ -40,6 +45,25 @@ class HeldOutRollouts:
             "validation_answer_tokens": sum(int(part.sampled.sum()) for group in groups for part in group) / len(each),
             "validation_cut": _mean([not attempt.ended for attempt in each]),
         }
+
+
+def doubts(numbers: Mapping[str, float], settings: RftSettings) -> Iterator[tuple[str, str]]:
+    """(what is wrong, remedy) of a start from which reinforcement fine-tuning learns little. numbers: of HeldOutRollouts."""
+    rate, cut = numbers["validation_pass_rate"], numbers["validation_cut"]
+    limit = f"max_new_tokens {settings.max_new_tokens}"
+    if settings.overlong == "mask" and cut > MANY_CUT:
+        yield (
+            f"before the first step {cut:.0%} of the answers are cut at {limit}, and overlong: mask learns nothing of these",
+            "raise rft.max_new_tokens, or set rft.overlong to none where an answer may be graded without its end",
+        )
+    if rate < RARE:
+        raised = f"raise rft.max_new_tokens, which cuts {cut:.0%} of them, " if cut > MANY_CUT else ""
+        yield (
+            f"before the first step {rate:.0%} of the answers pass: answers that are all wrong teach nothing",
+            f"{raised}choose easier prompts, fine-tune on right answers first (sft), or take a grader that grades in parts",
+        )
+    if rate > 1 - RARE:
+        yield f"before the first step {rate:.0%} of the answers pass: there is little to learn", "choose harder prompts"
 
 
 def _mean(values: Sequence[float]) -> float:

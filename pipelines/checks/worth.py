@@ -16,6 +16,7 @@ from model_ops.operations import PreferenceTuningSettings
 from model_ops.training import TrainingSettings
 from pipelines.checks.base_model import local_base
 from pipelines.checks.finding import CheckFinding, ok, problem, warning
+from pipelines.checks.sampled_start import check_sampled_start
 from pipelines.contract import TINY, BaseModelError, Recipe
 from resources.composing import DatasetError, EvalSuiteError, SeedError
 from resources.inspecting import MEASURED_ROWS, Asked, FirstLook, Rehearsal, rehearse
@@ -108,6 +109,7 @@ def check_worth(
             return [ok("rows", "not counted: the logs are large, and have no lines of which a part can be read")]
         counted_by = "the base model's tokenizer and template"
         lengths += _rendered(recipe, Path(folder) / "sft_dataset")
+        starts = list(check_sampled_start(recipe, Path(folder)))
     if not lengths:
         counted_by = f"{CHARACTERS_A_TOKEN} characters a token"
         lengths += [size // CHARACTERS_A_TOKEN for size in rehearsal.characters]
@@ -119,6 +121,7 @@ def check_worth(
         ok("rows", f"{about}{split}, of {about}{tokens:,.0f} tokens each by {counted_by}"),
         _people(rehearsal),
         *_steps(recipe, rehearsal, tokens),
+        *starts,
         *(_gates(recipe, rehearsal) if recipe.release.enabled else []),
     ]
 
@@ -183,12 +186,26 @@ def _steps(recipe: Recipe, rehearsal: Rehearsal, tokens: float) -> Iterator[Chec
             size, passes = f"of {per_step:,} tokens", steps * per_step / (count * longest)
         said = f"{counted(count, word)}, {counted(steps, 'step')} {size} ({passes:.1f} passes) at {settings.learning_rate:.2g}"
         remedy = settings.more_steps(steps, section)
+        if recipe.base_model != TINY and (usual := _far_rate(given)) is not None:
+            words = f"leave {section}.learning_rate out, which takes {usual:.2g}"
+            yield warning(section, f"{said}: the rate is far from what this method learns with on real models", words)
         if remedy is None or recipe.base_model == TINY:
             yield ok(section, said)
             continue
         if settings.steps is None:
             remedy = f"add rows ({math.ceil(count * settings.FEW_STEPS / steps):,} would do), or {remedy}"
         yield warning(section, f"{said}: too few steps to learn from", remedy)
+
+
+FAR_ABOVE, FAR_BELOW = 10, 0.1
+"""Times the default learning rate from which a given one is warned of."""
+
+
+def _far_rate(given: TrainingSettings) -> float | None:
+    """The default learning rate of settings that give another one far from it; None where theirs is near."""
+    usual = filled(given.model_copy(update={"learning_rate": None}).resolved().learning_rate)
+    times = (given.learning_rate or usual) / usual
+    return usual if times > FAR_ABOVE or times < FAR_BELOW else None
 
 
 def _learnt(recipe: Recipe, section: str, settings: TrainingSettings, rehearsal: Rehearsal) -> tuple[int, str, str]:

@@ -24,6 +24,7 @@ from model_ops.models.model_directory import load_model
 from model_ops.operations import rft
 from model_ops.parallel import World
 from model_ops.reinforcement.advantages import run_counts
+from model_ops.reinforcement.held_out_rollouts import doubts
 from model_ops.reinforcement.policy_loss import PolicyLoss, SampledTokens, grpo
 from model_ops.reinforcement.rft_settings import RftSettings
 from model_ops.reinforcement.rollout_batches import LearntRollout, group_documents, nothing_learnt, rollout_batches
@@ -92,6 +93,38 @@ def test_a_training_says_steps_prompts_and_grades(start, tmp_path):
     step = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()][-1]
     ended = [event for event in of_rft if "tokens_per_second" in event][-1]
     assert (ended["done"], ended["pass_rate"], ended["reward"]) == (3, step["pass_rate"], step["reward"])
+
+
+@pytest.mark.parametrize(
+    ("rate", "cut", "settings", "said"),
+    [
+        (0.5, 0.4, {}, []),
+        (0.0, 0.6, {"overlong": "none"}, ["0% of the answers pass: answers that are all wrong"]),
+        (0.3, 0.6, {"overlong": "mask"}, ["60% of the answers are cut at max_new_tokens 5"]),
+        (0.99, 0.0, {}, ["99% of the answers pass: there is little to learn"]),
+    ],
+)
+def test_a_start_from_which_little_is_learnt_is_doubted(rate, cut, settings, said):
+    found = doubts({"validation_pass_rate": rate, "validation_cut": cut}, RftSettings.model_validate({**SETTINGS, **settings}))
+    assert [
+        words.removeprefix("before the first step ").startswith(each) for (words, _), each in zip(found, said, strict=True)
+    ] == [True] * len(said)
+
+
+def test_a_run_and_a_check_say_of_one_start_the_same(start, tmp_path):
+    write_prompts(tmp_path / "never", kind="regex", pattern="no answer holds this")
+    settings = RftSettings.model_validate(SETTINGS).resolved()
+    numbers = rft.measure_start(start / "model", tmp_path / "never", settings)
+    assert numbers["validation_pass_rate"] == 0 and numbers["validation_cut"] > 0
+    told = Told()
+    rft.run(
+        Job(operation="rft", inputs={"model": start / "model", "prompts": tmp_path / "never"}, output=tmp_path / "out",
+            settings={**SETTINGS, "steps": 1}), told
+    )  # fmt: skip
+    [warned] = [said for said in told.said if "before the first step" in said and "pass" in said]
+    assert "choose easier prompts" in warned
+    numbers = rft.measure_start(start / "model", start / "prompts", settings)
+    assert 0.02 < numbers["validation_pass_rate"] < 0.98 and not list(doubts(numbers, settings))
 
 
 ADAPTER = {"learning_rate": 3e-2, "kl": 0.01, "loss": "cispo"}

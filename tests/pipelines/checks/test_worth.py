@@ -11,6 +11,7 @@ from pipelines.checks.worth import _alike, check_worth
 from pipelines.contract.recipe import load_recipe
 from pipelines.storage.locations import RECIPES
 from resources.inspecting import rehearsal
+from tests.model_ops.tiny_models import write_target
 from tests.resources.inspecting.test_survey import put
 from tests.thorough_cases import thorough_except
 
@@ -45,7 +46,9 @@ def pair(number: int) -> dict:
 def findings(home, **keys) -> dict[str, list]:
     """Findings by check of a recipe on the logs in `home`."""
     (home / "base").mkdir(exist_ok=True)
-    (home / "base" / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    (home / "base").mkdir(exist_ok=True)
+    if not (home / "base" / "config.json").exists():
+        (home / "base" / "config.json").write_text(json.dumps({"model_type": "llama"}))
     content = {"workload": "shop", "base_model": "base", "sources": {"logs": {"uri": "logs"}}, **keys}
     path = home / "recipe.yaml"
     path.write_text(yaml.safe_dump(content))
@@ -164,3 +167,20 @@ def test_every_recipe_is_rehearsed(name, tmp_path):
     trained = {"preferences": {"sft", "preference"}, "rft": {"sft", "rft"}, "quantize_only": set()}
     assert told["rows"][0].state == "ok", told["rows"]
     assert trained.get(name, set()) <= told.keys()
+
+
+def test_a_rate_far_from_the_default_and_a_start_that_is_never_right_are_warned_of(tmp_path):
+    put(tmp_path / "logs" / "a.jsonl", *map(request, range(40)))
+    write_target(tmp_path / "base", layers=1, vocab_size=300)
+    sums = [{"id": f"s{number}", "prompt": f"What is {number} + 1?", "answer": str(number + 1)} for number in range(40)]
+    put(tmp_path / "sums.jsonl", *sums)
+    prompts = {"rl_prompts": {"tasks": {"sums": {"uri": "sums.jsonl", "task": "number"}}}}
+    given = {"grader": "verifier", "max_new_tokens": 4, "learning_rate": 2e-4}
+    told = findings(tmp_path, datasets=prompts, sft={"enabled": False}, rft=given, student={"enabled": False})
+    said = {line.message: line for line in told["rft"]}
+    [far] = [line for words, line in said.items() if "far from what" in words]
+    assert far.state == "warning" and far.remedy == "leave rft.learning_rate out, which takes 5e-06"
+    [never] = [line for words, line in said.items() if "answers that are all wrong teach nothing" in words]
+    assert never.state == "warning" and "choose easier prompts" in never.remedy
+    tuned_first = findings(tmp_path, datasets=prompts, rft={**given, "learning_rate": 2e-5})
+    assert [line.state for line in tuned_first["rft"]] == ["ok"], "the run looks at a start that is trained first"

@@ -1,0 +1,45 @@
+"""Samples some answers of the base model to the rehearsed prompts where reinforcement fine-tuning starts from it: a start that
+is never or always right, and answers that the limit cuts, show before hours are spent."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from model_ops.jobs import ModelError
+from model_ops.reinforcement import RftSettings
+from pipelines.checks.base_model import local_base
+from pipelines.checks.finding import CheckFinding, ok, warning
+from pipelines.contract import BaseModelError, Recipe
+from resources.stages import trained_sections
+
+PROMPTS, ANSWERS = 16, 4
+MOST_BYTES_READ = 3e11
+"""Bytes of weights that sampling may read, once for each token of the longest answer: half a minute on two cores."""
+NOT_YET = frozenset({"judge", "rubric", "ranking", "reward_model"})
+"""Parts of a grader that are asked for money, or are not trained yet."""
+
+
+def check_sampled_start(recipe: Recipe, folder: Path) -> Iterator[CheckFinding]:
+    """folder: with the rehearsed datasets. Says nothing where another training comes first, or sampling takes long: the
+    run says the same of its start before the first step."""
+    for section, settings in recipe.trained.items():
+        if not isinstance(settings, RftSettings) or settings.grader is None:
+            continue
+        name = trained_sections()[section].name
+        dataset = folder / recipe.policy.rows_of(name)
+        asked = {part.by for part in settings.grader.parts.values()} & NOT_YET
+        if asked or recipe.policy.source_of(name) != "base_model" or not (dataset / "train.parquet").exists():
+            continue
+        try:
+            base = local_base(recipe)
+            if base is None or base.adapter or not 0 < 2 * (base.parameters or 0) * settings.max_new_tokens < MOST_BYTES_READ:
+                continue
+            from model_ops.operations import measure_start
+            from model_ops.reinforcement import doubts
+
+            few = {"held_out_prompts": PROMPTS, "held_out_answers": ANSWERS}
+            numbers = measure_start(Path(base.name), dataset, settings.resolved().model_copy(update=few))
+        except (BaseModelError, ModelError):
+            continue  # reported with the base model, or by the run: a grader's own fault
+        found = [warning(section, said, remedy) for said, remedy in doubts(numbers, settings)]
+        rate, cut = numbers["validation_pass_rate"], numbers["validation_cut"]
+        yield from found or [ok(section, f"{rate:.0%} of {ANSWERS} answers to {PROMPTS} prompts pass, {cut:.0%} are cut")]
