@@ -4,7 +4,7 @@
     python -m benchmarks.async_rl --shared ../shared --quick        # one seed, few steps, two kills; nothing is recorded
     python -m benchmarks.async_rl --shared ../shared --parts kills  # of speed, judge, kills; nothing is recorded
 
-speed: the task count of benchmarks.rft_learns from the same start, STEPS steps, both ways in alternating order:
+speed: the task of benchmarks.counting_task from the same start, STEPS steps, both ways in alternating order:
 `max_staleness` 0 and STALENESS, with THREADS threads in all, of which the engine takes half. judge: the same for JUDGE_STEPS
 steps with a grader that waits JUDGE_S seconds for each answer, as one does that asks a server. `speed_ratio` and
 `judge_speed_ratio` are seconds of all steps but the first, synchronous over asynchronous; `whole_speed_ratio` is that of all
@@ -37,9 +37,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import torch
 
-from benchmarks.preference_gain import PROJECT, interval
+from benchmarks.counting_task import SEEDS, Trial
+from benchmarks.real_models import PROJECT, interval
 from benchmarks.record import record
-from benchmarks.rft_learns import SEEDS, Trial
 from model_ops.jobs import Job, Progress
 from model_ops.operations import rft
 
@@ -63,9 +63,9 @@ class Race(Trial):
     """One seed of the task, learnt both ways from one start."""
 
     def __init__(self, house: Path, folder: Path, seed: int, quick: bool):
-        super().__init__(house, folder, "count", seed, quick)
+        super().__init__(house, folder, seed)
         (folder / "rewards.py").write_text(GRADES)
-        self.start = self.tuned(house, "start", self.start_rows, self.task.start_steps)
+        self.start = self.tuned_start()
         self.prompts_folder = self.written_prompts()
 
     def once(self, staleness: int, threads: int = THREADS, **settings: Any) -> dict[str, Any]:

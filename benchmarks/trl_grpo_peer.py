@@ -2,19 +2,20 @@
 
     PEERS/bin/python benchmarks/trl_grpo_peer.py JOB.json RESULT.json
 
-Knows nothing of this project: benchmarks.rft_peers starts it. float32 on a CPU.
+Knows nothing of this project: benchmarks.policy_losses and benchmarks.real_rft start it.
 
 JOB with task "losses": model, rows (prompt_ids, completion_ids, sampler, advantage), losses {name: settings}, output. RESULT:
 {name: {value}}; OUTPUT/name.safetensors has the gradient of each parameter.
 
-JOB with task "train": model, rows (prompt: messages, answer), output, steps, prompts, answers, learning_rate, max_new_tokens,
-settings (of GRPOConfig), threads, seed. RESULT: versions, peak_mb (largest resident size), and of every step seconds (clock),
-cpu_seconds (of all threads), generation (seconds by the clock), reward.
+JOB with task "train": model, rows (prompt: messages, verifier), grader (a command: lines of {verifier, text} in, grades out),
+project (where that runs), adapters (keywords of LoraConfig; {} for full fine-tuning), output, steps, prompts, answers,
+learning_rate, max_new_tokens, settings (of GRPOConfig), threads, seed. RESULT: versions, peak_mb (largest resident size), and
+of every step seconds (clock), cpu_seconds (of all threads), generation (seconds by the clock), reward. OUTPUT has the model.
 """
 
 import importlib.metadata
 import json
-import re
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -86,14 +87,22 @@ def losses(job: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def number(text: str) -> str | None:
-    found = re.findall(r"-?\d+", text)
-    return found[-1] if found else None
+class Graded:
+    """The grade of each answer by the program that knows the verifiers: lines of JSON in, a grade for each out."""
 
+    __name__ = "verifier"
 
-def right(completions, answer, **_):
-    """1 where the last number of an answer is the right one."""
-    return [float(number(said[0]["content"]) == wanted) for said, wanted in zip(completions, answer, strict=True)]
+    def __init__(self, command, project):
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
+        self.program = subprocess.Popen(command, cwd=project, **pipes)
+
+    def __call__(self, completions, verifier, **_):
+        found = []
+        for said, each in zip(completions, verifier, strict=True):
+            self.program.stdin.write(json.dumps({"verifier": json.loads(each), "text": said[0]["content"]}) + "\n")
+            self.program.stdin.flush()
+            found.append(float(self.program.stdout.readline()))
+        return found
 
 
 def train(job: dict[str, Any]) -> dict[str, Any]:
@@ -146,9 +155,15 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
             **job["settings"],
         },
     )
+    adapters = None
+    if job["adapters"]:
+        from peft import LoraConfig
+
+        adapters = LoraConfig(**job["adapters"], target_modules="all-linear", task_type="CAUSAL_LM")
     trainer = GRPOTrainer(
         model=AutoModelForCausalLM.from_pretrained(job["model"], dtype=torch.float32),
-        reward_funcs=right,
+        peft_config=adapters,
+        reward_funcs=Graded(job["grader"], job["project"]),
         args=config,
         train_dataset=Dataset.from_list(job["rows"]),
         processing_class=AutoTokenizer.from_pretrained(job["model"]),
@@ -164,6 +179,9 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
 
     trainer._generate = timed
     trainer.train()
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    (model.merge_and_unload() if adapters else model).to(torch.bfloat16).save_pretrained(job["output"])
+    AutoTokenizer.from_pretrained(job["model"]).save_pretrained(job["output"])
     versions = {name: importlib.metadata.version(name) for name in ("trl", "transformers", "torch", "accelerate")}
     return {"versions": versions, "peak_mb": peak_mb(), "steps": steps}
 

@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 import torch
 
 from benchmarks.agents_environment import agents_python
-from benchmarks.preference_gain import PROJECT, said, write
+from benchmarks.real_models import PROJECT, said, write
 from benchmarks.record import record
 from model_ops.environments import write_taskset
 from model_ops.jobs import Job, Progress

@@ -5,13 +5,15 @@ A benchmark that trains and measures has a place in HELD_OUT: what it learns and
 
 import json
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from benchmarks import preference_gain, reward_pairs, rft_learns, sft_material
+from benchmarks import counting_task, real_rft, reward_pairs, sft_material
 from benchmarks.held_out import drawn_items
 from benchmarks.house import House, held_out
+from benchmarks.instructions import TOPICS
 from tests.command import PROJECT
 
 SHARED = PROJECT.parent / "shared"
@@ -20,6 +22,18 @@ needs_shared = pytest.mark.skipif(not (SHARED / "data").is_dir(), reason="there 
 
 def of_drawn(items):
     return [[each["question"] for each in rows] for rows in ([*items.start, *items.prompts], items.held_out)]
+
+
+def of_instructions(drawn):
+    """Prompts, what they are about and how they ask of it."""
+
+    def parts(prompts):
+        asked = [re.match("(.*?[.?]) ", each["question"])[1] for each in prompts]
+        topics = [max((topic for topic in TOPICS if topic in text), key=len) for text in asked]
+        return [*asked, *topics, *(text.replace(topic, "") for text, topic in zip(asked, topics, strict=True))]
+
+    assert {each["kind"] for each in drawn.prompts}.isdisjoint(each["kind"] for each in drawn.other_kinds)
+    return [parts(drawn.prompts), parts([*drawn.held_out, *drawn.other_kinds])]
 
 
 def of_gsm8k(_):
@@ -59,15 +73,8 @@ def of_pairs(pairs):
 
 
 HELD_OUT = {
-    **{
-        f"rft_learns, async_rl: {task}, seed {seed}": lambda _, task=task, seed=seed: of_drawn(rft_learns.items_of(task, seed))
-        for task in rft_learns.TASKS
-        for seed in rft_learns.SEEDS
-    },
-    **{
-        f"preference_gain: seed {seed}": lambda _, seed=seed: of_drawn(preference_gain.items_of(seed))
-        for seed in preference_gain.SEEDS
-    },
+    **{f"async_rl: seed {seed}": lambda _, seed=seed: of_drawn(counting_task.items_of(seed)) for seed in counting_task.SEEDS},
+    **{f"real_rft: seed {seed}": lambda _, seed=seed: of_instructions(real_rft.drawn_for(seed)) for seed in real_rft.SEEDS},
     "GSM8K": of_gsm8k,
     "house prompts": of_house_prompts,
     "house answers": of_house_answers,
@@ -93,7 +100,8 @@ def test_a_task_of_too_few_questions_is_refused():
 
 
 def test_seeds_of_a_search_count_in_no_figure():
-    assert preference_gain.SEARCH_SEED not in preference_gain.SEEDS
-    assert {0, 1, 2, 9}.isdisjoint(rft_learns.SEEDS)  # rates and steps were chosen on these
-    named = [path.name for path in Path(PROJECT / "benchmarks").glob("*.py") if "SEARCH_SEED" in path.read_text()]
-    assert named == ["preference_gain.py"], "a benchmark with a search of its own is compared here too"
+    searched = [path.stem for path in Path(PROJECT / "benchmarks").glob("*.py") if "SEARCH_SEED" in path.read_text()]
+    for name in searched:
+        benchmark = import_module(f"benchmarks.{name}")
+        assert benchmark.SEARCH_SEED not in benchmark.SEEDS
+    assert "real_rft" in searched
