@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import counting_task, real_rft, reward_pairs, sft_material
+from benchmarks import counting_task, real_rft, real_sft, reward_pairs, sft_material
 from benchmarks.held_out import drawn_items
 from benchmarks.house import House, held_out
 from benchmarks.instructions import TOPICS
@@ -34,6 +34,15 @@ def of_instructions(drawn):
 
     assert {each["kind"] for each in drawn.prompts}.isdisjoint(each["kind"] for each in drawn.other_kinds)
     return [parts(drawn.prompts), parts([*drawn.held_out, *drawn.other_kinds])]
+
+
+def of_mail(mail):
+    """Mails and the items that they are about."""
+
+    def parts(turns):
+        return [text for turn in turns for text in (turn.question, json.loads(turn.answer)["item"])]
+
+    return [parts([*mail.train, *mail.validation, *mail.chosen_on]), parts(mail.held_out)]
 
 
 def of_gsm8k(_):
@@ -75,6 +84,7 @@ def of_pairs(pairs):
 HELD_OUT = {
     **{f"async_rl: seed {seed}": lambda _, seed=seed: of_drawn(counting_task.items_of(seed)) for seed in counting_task.SEEDS},
     **{f"real_rft: seed {seed}": lambda _, seed=seed: of_instructions(real_rft.drawn_for(seed)) for seed in real_rft.SEEDS},
+    **{f"real_sft: seed {seed}": lambda _, seed=seed: of_mail(real_sft.Mail(seed)) for seed in real_sft.SEEDS},
     "GSM8K": of_gsm8k,
     "house prompts": of_house_prompts,
     "house answers": of_house_answers,
