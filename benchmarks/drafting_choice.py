@@ -41,7 +41,7 @@ from benchmarks.house import House
 from benchmarks.record import record
 from benchmarks.vllm_environment import vllm_python
 from benchmarks.vllm_server import vllm_server
-from model_ops.answering.served import ServedAcceptance, ServedMeasure, ServedModel, measure_served
+from model_ops.completions.served import ServedAcceptance, ServedMeasure, ServedModel, measure_served
 from model_ops.decoding.prompts import render_prompt
 from model_ops.drafting.acceptance import tau_of
 from model_ops.drafting.drafting_choice import P99_ABOVE, MeasuredDrafting, Rate, break_even, choose_in_server, varying

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from model_ops.answering import ServedModel
+from model_ops.completions import ServedModel
 from model_ops.evaluation.measurement import TIE_NATS
 from model_ops.evaluation.smoke.answers import (
     NoAnswerError,
