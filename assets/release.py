@@ -17,10 +17,10 @@ from resources.endpoints import (
     Approvals,
     Endpoint,
     approvals_of,
-    approve,
     approved_by,
     recheck,
     recheck_unsigned,
+    record_approval,
     superseded,
 )
 from resources.launching import LOCATION_TAG
@@ -130,7 +130,7 @@ def endpoint(
         if few := [gate.name for gate in read_release(directory).gates if gate.state == "too few to tell"]:
             context.log.info(f"release {candidate.version} waits for a person: too few items to tell ({', '.join(few)})")
             return
-        approve(lake, directory, AUTOMATIC)
+        record_approval(lake, directory, AUTOMATIC)
     approvals = approvals_of(lake, directory)
     if approvals.missing:
         context.log.info(f"release {candidate.version} {_waits(approvals, candidate.version)}")

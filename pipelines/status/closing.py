@@ -116,7 +116,7 @@ def _next(
     """Where the release stands, the page to read, and the commands that a person gives now. again: runs the recipe."""
     version, option = release.name, lake.typed_option
     serves = f"millrace serve {workload} {option}"
-    withdrawn = standing(Endpoint(lake, workload).entries(), ReleaseRef(release=version)) == "withdrawn"
+    withdrawn = standing(Endpoint(lake, workload).entries(), ReleaseRef(version=version)) == "withdrawn"
     page = next((release / name for name in (APPROVAL_PAGE, "report.html") if (release / name).exists()), release)
     yield ClosingLine("release", f"{version}: {_state(status, version, lost, withdrawn)}")
     yield ClosingLine("read", _typed(page))

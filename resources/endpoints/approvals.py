@@ -82,10 +82,10 @@ class ApprovalResult:
 
 
 def approve_release(lake: LakeLayout, directory: Path, by: Actor, seen: Aliases | None = None) -> ApprovalResult:
-    """Records an approval and, if enough people approved the release, makes it champion. Raises as `approve` and
+    """Records an approval and, if enough people approved the release, makes it champion. Raises as `record_approval` and
     `Endpoint.promote` do."""
     again = approvals_of(lake, directory).missing == 0
-    approve(lake, directory, by, seen)
+    record_approval(lake, directory, by, seen)
     approvals = approvals_of(lake, directory)
     if approvals.missing:
         return ApprovalResult(None, approvals, again)
@@ -97,7 +97,7 @@ def approvals_of(lake: LakeLayout, directory: Path) -> Approvals:
     that approve signed it, and a person is a key; otherwise a person is a name. Raises KeyProblemError for keys that cannot be
     read."""
     ref, people = ReleaseRef.of(directory), read_release(directory).policy.people
-    decisions = decisions_on(_endpoint(lake, directory).entries(), ref.release)
+    decisions = decisions_on(_endpoint(lake, directory).entries(), ref.version)
     trusted, today = trusted_keys(), date.today()
     counted: dict[str, tuple[EndpointLogEntry, str]] = {}
     refused = list[str]()
@@ -116,7 +116,7 @@ def approvals_of(lake: LakeLayout, directory: Path) -> Approvals:
     return Approvals([entry for entry, _ in counted.values()], keys, missing, refused, bool(decisions), withdrawn)
 
 
-def approve(lake: LakeLayout, directory: Path, by: Actor, seen: Aliases | None = None) -> None:
+def record_approval(lake: LakeLayout, directory: Path, by: Actor, seen: Aliases | None = None) -> None:
     """Records an approval. Raises ReleaseError if a re-check fails, a newer run has superseded the release, or the recipe takes
     no approval at this time, EndpointError if the endpoint changed since it was `seen`. The champion can be approved again even
     after the next training has begun; this changes no alias."""
@@ -302,7 +302,7 @@ def rollback_target(lake: LakeLayout, workload: str) -> str:
     if aliases.champion is None:
         raise EndpointError(f"{workload}: no release is served yet, so there is no previous release to roll back to")
     for version in reversed(champions_before(entries)):
-        if version != aliases.champion and standing(entries, ReleaseRef(release=version)) != "withdrawn":
+        if version != aliases.champion and standing(entries, ReleaseRef(version=version)) != "withdrawn":
             return version
     served = [version for entry in entries for version in (entry.previous, entry.champion) if version]
     others = [version for version in dict.fromkeys(served) if version != aliases.champion]

@@ -174,8 +174,7 @@ class ReleaseRef(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    release: str
-    """Its version."""
+    version: str
     digest: str = ""
     """The digest of its files."""
     gates: list[GateResult] = Field(default_factory=list)
@@ -185,7 +184,7 @@ class ReleaseRef(BaseModel):
     def of(cls, directory: Path) -> ReleaseRef:
         """Raises ReleaseError or ManifestError if the directory is not a finished release."""
         gates = read_release(directory).gates
-        return cls(release=directory.name, digest=read_manifest(directory).digest, gates=gates)
+        return cls(version=directory.name, digest=read_manifest(directory).digest, gates=gates)
 
 
 def write_release(

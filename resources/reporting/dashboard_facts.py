@@ -142,7 +142,7 @@ def _releases(lake: LakeLayout, facts: Facts) -> Iterator[ReleaseRow]:
         except ReleaseError as error:
             facts.problems.append(str(error))
             continue
-        decided = standing(facts.log, ReleaseRef(release=manifest.version, digest=manifest.digest)) or ""
+        decided = standing(facts.log, ReleaseRef(version=manifest.version, digest=manifest.digest)) or ""
         gates = {gate.name: gate for gate in release.gates}
         problems = [problem for gate in release.gates if (problem := missed(gate))]
         aliases = [alias for alias, version in facts.aliases.all().items() if version == manifest.version]
