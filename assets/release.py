@@ -21,7 +21,7 @@ from resources.endpoints import (
     recheck,
     recheck_unsigned,
     record_approval,
-    superseded,
+    stale_parts,
 )
 from resources.launching import LOCATION_TAG
 from resources.manifests import APPROVAL_PAGE, Manifest
@@ -93,7 +93,7 @@ def gates_hold(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
     """Every gate of the recipe is met, every file still has the digest it was measured with, and all parts belong together.
     Blocks the next steps."""
     directory = workshop.directory(workshop.current("release", "release"))
-    problems = recheck_unsigned(workshop.lake, directory) + superseded(workshop.lake, directory)
+    problems = recheck_unsigned(workshop.lake, directory) + stale_parts(workshop.lake, directory)
     release = read_release(directory)
     return dg.AssetCheckResult(
         passed=not problems,

@@ -19,7 +19,7 @@ from torch import nn
 
 from model_ops.files import renamed_when_complete
 from model_ops.jobs import ModelError, Progress, Stopped
-from model_ops.machine import Concrete, concrete, decided, faster_on, give_back_memory, products_in
+from model_ops.machine import Concrete, concrete, concrete_precision, faster_on, give_back_memory, products_in
 from model_ops.parallel import World
 from model_ops.tensors import (
     IGNORED,
@@ -283,7 +283,7 @@ def train(
         peak_memory_mb=peak_memory_mb(device),
         validation=validation,
         before=before,
-        precision=decided(settings.precision, device),
+        precision=concrete_precision(settings.precision, device),
         skipped_steps=recovery.skipped,
     )
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         roll_back,
         rollback_of,
         rollback_target,
-        superseded,
+        stale_parts,
         taint_of,
         withdraw,
     )

@@ -22,7 +22,7 @@ from resources.releases import (
     ReleaseRef,
     adapter_problems,
     erased_rows,
-    missed,
+    gate_problem,
     read_release,
 )
 from resources.signing import (
@@ -127,7 +127,7 @@ def record_approval(lake: LakeLayout, directory: Path, by: Actor, seen: Aliases 
         )
     endpoint = _endpoint(lake, directory)
     serves = endpoint.read().champion == directory.name
-    problems, older = recheck(lake, directory), [] if serves else superseded(lake, directory)
+    problems, older = recheck(lake, directory), [] if serves else stale_parts(lake, directory)
     if problems:
         raise ReleaseError(f"release {directory.name} cannot be approved: " + "; ".join(problems))
     if older:
@@ -212,7 +212,7 @@ def recheck(lake: LakeLayout, directory: Path) -> list[str]:
 def recheck_unsigned(lake: LakeLayout, directory: Path) -> list[str]:
     """The same without the signature."""
     release = read_release(directory)
-    problems = [problem for gate in release.gates if (problem := missed(_now(gate, lake, release)))]
+    problems = [problem for gate in release.gates if (problem := gate_problem(_now(gate, lake, release)))]
     for place, digest in [(directory, None), *((lake.root / part.path, part.digest) for part in release.parts)]:
         try:
             manifest = read_manifest(place)
@@ -261,7 +261,7 @@ def disagreements(lake: LakeLayout, directory: Path) -> list[str]:
     return problems
 
 
-def superseded(lake: LakeLayout, directory: Path) -> list[str]:
+def stale_parts(lake: LakeLayout, directory: Path) -> list[str]:
     """One sentence for each artefact behind a release that a run would now make from something else."""
     try:
         return [sentence for _, sentence in outdated_behind(lake, read_manifest(directory))]

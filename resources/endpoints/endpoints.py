@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from model_ops.files import locked, write_text
+from model_ops.files import file_lock, write_text
 from model_ops.jobs import CheckFailed
 from resources.endpoints.endpoint_log import PIPELINE, Actor, EndpointLog, EndpointLogEntry, decisions_on, next_entry, signer_of
 from resources.lake import LakeLayout
@@ -240,7 +240,7 @@ class Endpoint:
     @contextmanager
     def _lock(self) -> Iterator[None]:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with locked(self._path.with_suffix(".lock")):
+        with file_lock(self._path.with_suffix(".lock")):
             yield
 
 

@@ -95,7 +95,7 @@ _QUARANTINED = pa.schema(
 
 
 @contextmanager
-def staging(workload: str, sources: dict[str, SourceSettings]) -> Iterator[Staging]:
+def open_staging(workload: str, sources: dict[str, SourceSettings]) -> Iterator[Staging]:
     """A DuckDB of its own with the ingest's tables and functions."""
     with workbench() as connection:
         connection.execute(f"set memory_limit = '{MEMORY_MIB} MiB'")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from resources.releases import closed_times
     from resources.releases.adapter_form import FOLDER, adapter_problems
     from resources.releases.drafting_decision import ReportSection, decide_drafting, drafting_sections, form_of, read_choice
-    from resources.releases.gate_result import ERASED_ROWS, GateResult, GateVerdict, missed
+    from resources.releases.gate_result import ERASED_ROWS, GateResult, GateVerdict, gate_problem
     from resources.releases.release import (
         SHORTEST_SURE,
         NamedRelease,

@@ -1,7 +1,7 @@
 """Everything that a server is asked before it takes traffic: a few dozen short requests. Imports no torch.
 
 findings = run_smoke_set(server, prompts, schema_rows, scores)
-failed(findings)                    # one sentence each; a check that could not be made is no failure"""
+failures(findings)                  # one sentence each; a check that could not be made is no failure"""
 
 import json
 import math
@@ -299,7 +299,7 @@ def run_smoke_set(
         asking.close()
 
 
-def failed(findings: Sequence[SmokeResult]) -> list[str]:
+def failures(findings: Sequence[SmokeResult]) -> list[str]:
     """One sentence per failed check."""
     return [f"{finding.name}: {finding.said}" for finding in findings if finding.passed is False]
 

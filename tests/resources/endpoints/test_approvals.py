@@ -13,7 +13,7 @@ from resources.endpoints.approvals import (
     record_approval,
     roll_back,
     rollback_target,
-    superseded,
+    stale_parts,
     withdraw,
 )
 from resources.endpoints.endpoint_log import AUTOMATIC, Actor
@@ -147,7 +147,7 @@ def graph(registry, steps="1", quantized_from=None, reported=None):
 
 def found_wrong(registry, made):
     place = registry.directory(made["release"])
-    return disagreements(registry.lake, place), superseded(registry.lake, place)
+    return disagreements(registry.lake, place), stale_parts(registry.lake, place)
 
 
 def test_a_release_of_one_run_agrees_and_is_current(registry):

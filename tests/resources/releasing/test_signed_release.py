@@ -22,7 +22,14 @@ from resources.releases.release import ReleaseError, ReleasePolicy, ReleaseRef
 from resources.releasing.attestations import attest
 from resources.releasing.push import package
 from resources.signing.keys import KeyProblemError, signing_key, trusted_keys
-from resources.signing.release_signature import IN_TOTO, EnvelopeError, SignatureRefusedError, check_signature, opened, sealed
+from resources.signing.release_signature import (
+    IN_TOTO,
+    EnvelopeError,
+    SignatureRefusedError,
+    check_signature,
+    open_envelope,
+    seal_envelope,
+)
 from tests.reports import process_report
 
 ANN, BOB = Actor("ann", "MILLRACE_USER"), Actor("bob", "MILLRACE_USER")
@@ -238,14 +245,14 @@ def test_no_approval_at_closed_times(lake, make_release, monkeypatch):
 
 
 def test_an_envelope_holds_for_its_type_its_content_and_its_key(key, keys):
-    text = sealed({"a": 1}, IN_TOTO, key("ann"))
-    assert opened(text, IN_TOTO, trusted_keys(keys), TODAY)[0] == {"a": 1}
+    text = seal_envelope({"a": 1}, IN_TOTO, key("ann"))
+    assert open_envelope(text, IN_TOTO, trusted_keys(keys), TODAY)[0] == {"a": 1}
     envelope = json.loads(text)
     for change in ({"payload": "eyJhIjoyfQ=="}, {"signatures": []}, {"payloadType": "text/plain"}, {"payload": "?"}):
         with pytest.raises(EnvelopeError):
-            opened(json.dumps(envelope | change), IN_TOTO, trusted_keys(keys), TODAY)
+            open_envelope(json.dumps(envelope | change), IN_TOTO, trusted_keys(keys), TODAY)
     with pytest.raises(EnvelopeError, match="no key in"):
-        opened(text, IN_TOTO, trusted_keys(keys / "bob.pub"), TODAY)
+        open_envelope(text, IN_TOTO, trusted_keys(keys / "bob.pub"), TODAY)
 
 
 @pytest.fixture
