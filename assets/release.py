@@ -17,11 +17,11 @@ from resources.endpoints import (
     Approvals,
     Endpoint,
     approvals_of,
-    approve,
     approved_by,
     recheck,
     recheck_unsigned,
-    superseded,
+    record_approval,
+    stale_parts,
 )
 from resources.launching import LOCATION_TAG
 from resources.manifests import APPROVAL_PAGE, Manifest
@@ -93,7 +93,7 @@ def gates_hold(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
     """Every gate of the recipe is met, every file still has the digest it was measured with, and all parts belong together.
     Blocks the next steps."""
     directory = workshop.directory(workshop.current("release", "release"))
-    problems = recheck_unsigned(workshop.lake, directory) + superseded(workshop.lake, directory)
+    problems = recheck_unsigned(workshop.lake, directory) + stale_parts(workshop.lake, directory)
     release = read_release(directory)
     return dg.AssetCheckResult(
         passed=not problems,
@@ -130,7 +130,7 @@ def endpoint(
         if few := [gate.name for gate in read_release(directory).gates if gate.state == "too few to tell"]:
             context.log.info(f"release {candidate.version} waits for a person: too few items to tell ({', '.join(few)})")
             return
-        approve(lake, directory, AUTOMATIC)
+        record_approval(lake, directory, AUTOMATIC)
     approvals = approvals_of(lake, directory)
     if approvals.missing:
         context.log.info(f"release {candidate.version} {_waits(approvals, candidate.version)}")

@@ -90,7 +90,7 @@ def _change(home: Path, lake: str, worker: int, count: int, begin: Any, results:
     for number in range(count):
         kind, release = KINDS[number % len(KINDS)], f"{worker}-{number}"
         release = named if kind in ("unnamed", "withdrawn") else release
-        subject = ReleaseRef(release=release, digest="0" * 64)
+        subject = ReleaseRef(version=release, digest="0" * 64)
         change = {
             "nominated": lambda subject=subject: endpoint.nominate(subject),
             "named": lambda subject=subject: endpoint.name(alias, subject, by),

@@ -31,7 +31,7 @@ from benchmarks.one_case import PROJECT, one_case
 from benchmarks.record import record
 from benchmarks.vllm_environment import HOME, vllm_python
 from benchmarks.vllm_server import vllm_server
-from model_ops.answering.served import ServedMeasure, measure_served
+from model_ops.completions.served import ServedMeasure, measure_served
 
 THREADS, SEEDS, CONCURRENCY = 2, 3, 16
 MAX_MODEL_LEN = 2_048

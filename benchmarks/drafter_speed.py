@@ -29,7 +29,7 @@ from benchmarks.house import House, K, mixed
 from benchmarks.record import record
 from benchmarks.vllm_environment import vllm_python
 from benchmarks.vllm_server import vllm_server
-from model_ops.answering.served import ServedMeasure, ServedModel, measure_served
+from model_ops.completions.served import ServedMeasure, ServedModel, measure_served
 
 CONCURRENCIES = (1, 8)
 WIDE_MLP = 32_768

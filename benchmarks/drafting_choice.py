@@ -41,10 +41,10 @@ from benchmarks.house import House
 from benchmarks.record import record
 from benchmarks.vllm_environment import vllm_python
 from benchmarks.vllm_server import vllm_server
-from model_ops.answering.served import ServedAcceptance, ServedMeasure, ServedModel, measure_served
+from model_ops.completions.served import ServedAcceptance, ServedMeasure, ServedModel, measure_served
 from model_ops.decoding.prompts import render_prompt
 from model_ops.drafting.acceptance import tau_of
-from model_ops.drafting.drafting_choice import P99_ABOVE, MeasuredDrafting, Rate, break_even, choose_in_server, varying
+from model_ops.drafting.drafting_choice import P99_ABOVE, MeasuredDrafting, Rate, break_even, choose_in_server, varying_drafting
 from model_ops.drafting.drafts import NO_DRAFTING, Drafting, NgramIndex, with_drafter
 from model_ops.drafting.measure_acceptance import replay
 from model_ops.evaluation.served_forms import tail_s
@@ -108,7 +108,7 @@ class Run:
         lookups = [Drafting(method="ngram", num_speculative_tokens=k) for k in ((5,) if self.quick else (2, 5))]
         heads = [with_drafter(k) for k in ((2,) if self.quick else (2, 5))]
         self.measured = self._by_turns([NO_DRAFTING, *lookups, *heads])
-        by_batch_size = varying(self._pooled(HALVES[0]), lambda each: varies_by_batch_size("vllm", each, SERVING))
+        by_batch_size = varying_drafting(self._pooled(HALVES[0]), lambda each: varies_by_batch_size("vllm", each, SERVING))
         if by_batch_size is not None:
             self.measured[by_batch_size] = self._later(by_batch_size)
         as_if = self._by_turns([NO_DRAFTING, heads[-1]], as_if_tau=AS_IF_TAU)

@@ -31,7 +31,7 @@ from benchmarks.one_case import one_case
 from benchmarks.record import record
 from benchmarks.vllm_environment import vllm_python
 from benchmarks.vllm_server import vllm_server
-from model_ops.answering.served import measure_served
+from model_ops.completions.served import measure_served
 from model_ops.jobs import Progress
 from model_ops.operations.quantize import quantize_directory
 from model_ops.serving.command import speculative_config

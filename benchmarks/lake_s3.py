@@ -150,7 +150,7 @@ def _writer(place: Any, name: str, number: int) -> Any:
     if kind == "replace":
         return lambda: Tables(place).replace("quarantine", _rows(f"replace-{number}", name), workload=f"replace-{number}")
     if kind == "alias":
-        release = ReleaseRef(release=f"{name}{number}", digest="0" * 64)
+        release = ReleaseRef(version=f"{name}{number}", digest="0" * 64)
         return lambda: Endpoint(place, "raced").promote(release, Actor(name, "benchmark"))
     registry = Registry(place, "raced")
     draft = registry.draft(

@@ -28,7 +28,7 @@ from benchmarks.one_case import PROJECT
 from benchmarks.record import record
 from benchmarks.vllm_environment import HOME, vllm_python
 from benchmarks.vllm_server import vllm_server
-from model_ops.answering.served import ServedModel, measure_served
+from model_ops.completions.served import ServedModel, measure_served
 from model_ops.jobs import Progress
 from model_ops.operations.quantize import quantize_directory
 

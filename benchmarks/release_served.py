@@ -32,7 +32,7 @@ from typing import Any
 from benchmarks.record import record
 from benchmarks.signed_release import make_keys, signed_copy
 from benchmarks.vllm_environment import HOME, vllm_python
-from model_ops.answering.served import ServedModel, measure_served
+from model_ops.completions.served import ServedModel, measure_served
 from model_ops.serving.cpu_dtype import dtype_words
 from model_ops.serving.server_process import running_server
 from resources.lake.lake import LakeLayout

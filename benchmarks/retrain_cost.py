@@ -33,7 +33,7 @@ from pipelines.running.submission import submit
 from pipelines.storage.locations import RECIPES
 from resources.artefacts.registry import Registry
 from resources.deciding.decisions import Decision, Decisions
-from resources.endpoints.approvals import approve
+from resources.endpoints.approvals import record_approval
 from resources.endpoints.endpoint_log import Actor
 from resources.lake.lake import LakeLayout
 from resources.launching.processes import child_environment
@@ -108,7 +108,7 @@ def _released(home: Path, size: str) -> Path:
     recipe.write_text(text.replace("../demo/traffic", "traffic") + yaml.safe_dump({"automation": automation}), encoding="utf-8")
     _wait(submit(recipe, home / "lake"))
     registry = Registry(LakeLayout.open(home / "lake"), WORKLOAD)
-    approve(registry.lake, registry.directory(registry.current("release", "release")), BY)
+    record_approval(registry.lake, registry.directory(registry.current("release", "release")), BY)
     _wait(submit(recipe, home / "lake", ["endpoint"]))
     (home / "released").touch()
     return recipe

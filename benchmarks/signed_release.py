@@ -10,7 +10,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from resources.endpoints.approvals import approve
+from resources.endpoints.approvals import record_approval
 from resources.endpoints.endpoint_log import Actor
 from resources.lake.lake import LakeLayout
 from resources.manifests.manifest import read_manifest
@@ -42,5 +42,5 @@ def signed_copy(source: LakeLayout, home: Path, version: str = "") -> tuple[Lake
     made = {path: read_manifest(path).created_at for path in found}
     directory = max(made, key=lambda path: made[path])
     attest(lake, directory, signing_key())
-    approve(lake, directory, Actor("ann", "MILLRACE_USER"))
+    record_approval(lake, directory, Actor("ann", "MILLRACE_USER"))
     return lake, directory

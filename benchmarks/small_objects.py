@@ -28,7 +28,7 @@ from benchmarks.s3_server import DAYS, s3_server
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
 from resources.reading.ingestion import ingest
-from resources.sources.ledger import prefetched
+from resources.sources.ledger import prefetch
 from resources.sources.sources import SourceSettings, objects_after
 from resources.sources.unread_objects import new_objects
 
@@ -126,7 +126,7 @@ def on_s3(objects: int, home: Path, figures: dict[str, float]) -> None:
             assert report.total.rows == report.total.read == len(numbers), report
 
             began = time.perf_counter()
-            for _, opened in prefetched(objects_after("g", source)):
+            for _, opened in prefetch(objects_after("g", source)):
                 opened().close()
             alone += time.perf_counter() - began
     figures["plain_objects_per_s"] = round(objects / plain, 1)

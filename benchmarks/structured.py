@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.record import record
 from benchmarks.vllm_environment import vllm_python
 from benchmarks.vllm_server import vllm_server
-from model_ops.answering.served import ServedModel
+from model_ops.completions.served import ServedModel
 from model_ops.evaluation.smoke.answers import SmokeClient, SmokePrompt
 from model_ops.evaluation.smoke.smoke_set import TOOL, calls_tool, follows, schema_format
 from model_ops.serving.command import words_of

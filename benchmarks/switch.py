@@ -36,7 +36,7 @@ from benchmarks.stand_in_vllm import stand_in_vllm
 from benchmarks.vllm_environment import vllm_python
 from model_ops.speculators.registry import ARCHITECTURES
 from resources.artefacts.registry import Registry
-from resources.endpoints.approvals import approve, roll_back
+from resources.endpoints.approvals import record_approval, roll_back
 from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
@@ -194,7 +194,7 @@ def _measured(
 
 def _promote(lake: LakeLayout, release: Path, by: Actor) -> None:
     """What `millrace approve` does."""
-    approve(lake, release, by)
+    record_approval(lake, release, by)
     Endpoint(lake, release.parent.name).promote(ReleaseRef.of(release), by)
 
 

@@ -1,7 +1,7 @@
 """A real vLLM server for as long as a block runs, in the environment of `benchmarks.vllm_environment`.
 
     with vllm_server(python, "DIR", "--max-model-len", "1024", folder=FOLDER) as server:     # vllm serve DIR ...
-        server.answer([1, 17, 9], temperature=0, max_tokens=32)                              # model_ops.answering.served
+        server.answer([1, 17, 9], temperature=0, max_tokens=32)                              # model_ops.completions.served
 
 `folder` is where the server is started: a drafter's own config names its target by a path from there.
 Statistics are on and prefix caching is off, so that a prompt costs the same however often it was asked.
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from model_ops.answering.served import ServedModel
+from model_ops.completions.served import ServedModel
 from model_ops.jobs import ModelError
 from model_ops.serving.cpu_dtype import dtype_words
 from model_ops.serving.server_process import NotRunnable, ServerFailed, running_server

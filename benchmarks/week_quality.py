@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.house import LONGEST_MESSAGE
-from model_ops.answering.served import ServedModel
+from model_ops.completions.served import ServedModel
 from model_ops.decoding.prompts import render_prompt
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.rendering.row import Row

@@ -154,7 +154,7 @@ async def tried(ask: Callable[[], Awaitable[Any]], uri: str, to: str = "read") -
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def asked(ask: Callable[[Any], Awaitable[Any]], uri: str, to: str = "read") -> Any:
+def ask_store(ask: Callable[[Any], Awaitable[Any]], uri: str, to: str = "read") -> Any:
     """The answer to one request. ask: gets the s3fs filesystem. to: read, write or delete, for errors. Raises S3Error."""
     return together(lambda filesystem: tried(lambda: ask(filesystem), uri, to))
 
@@ -168,7 +168,7 @@ def together(work: Callable[[Any], Awaitable[Any]]) -> Any:
 
 
 def _answer(bucket: str, operation: str, **words: Any) -> dict[str, Any]:
-    return asked(lambda filesystem: filesystem._call_s3(operation, **words), f"s3://{bucket}/{words['Prefix']}")
+    return ask_store(lambda filesystem: filesystem._call_s3(operation, **words), f"s3://{bucket}/{words['Prefix']}")
 
 
 def _keys(page: dict[str, Any]) -> Iterator[ObjectEntry]:

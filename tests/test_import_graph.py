@@ -62,7 +62,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "pruning",
         "graders",
         "chat_apis",
-        "answering",
+        "completions",
         "tasks",
         "decoding",
         "rewards",

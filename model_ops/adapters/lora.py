@@ -18,7 +18,7 @@ from model_ops.adapters.lora_settings import LoraSettings
 from model_ops.families import ROUTERS
 from model_ops.jobs import ModelError
 from model_ops.parallel import whole_tensor
-from model_ops.tensors import rounded, saved_update
+from model_ops.tensors import round_weight, saved_update
 
 PREFIX = "lora_"
 """An adapter is the child lora_NAME of the module that has the weight NAME."""
@@ -89,7 +89,7 @@ def merge_parameter_adapter(model: PreTrainedModel, name: str, dtype: torch.dtyp
     module, key = _owner(model, name)
     update = getattr(module, f"{PREFIX}{key}").update()
     frozen = _frozen(module, key).float()
-    merged = rounded(frozen + update, dtype, name)
+    merged = round_weight(frozen + update, dtype, name)
     delattr(module, f"{PREFIX}{key}")
     if merged.ndim == 2:
         module.__class__ = type(module).__mro__[1]
@@ -307,7 +307,7 @@ def merge_adapters(model: PreTrainedModel, dtype: torch.dtype = torch.bfloat16) 
     for name, layer in adapted_layers(model).items():
         frozen = layer.frozen(torch.float32)
         exact = frozen + layer.update()
-        merged = rounded(exact, dtype, f"{name}.weight")
+        merged = round_weight(exact, dtype, f"{name}.weight")
         along, size = saved_update(frozen, exact, merged)
         held, wanted = held + along, wanted + size
         plain = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None, device="meta")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from model_ops.answers.answer_log import AnswerLog, Record, packed, unpacked
+    from model_ops.answers.answer_log import AnswerLog, Record, pack_array, unpack_array
     from model_ops.answers.answer_rows import RESCORED_ROWS, ROLLOUT_ROWS, SAMPLED_ANSWER_ROWS
     from model_ops.answers.engine_processes import EngineProcesses, EngineStart
     from model_ops.answers.in_process import InProcessEngine, MeshEngine, RolloutDrafting, copy_merged, decoding_twin

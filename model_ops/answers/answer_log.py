@@ -1,9 +1,9 @@
 """The log of answers that were paid for: a run that was killed finds them again by their keys, and asks for none of them twice.
 
     with AnswerLog(work / "answers.jsonl") as log:
-        log.add({"key": "row-7", "tokens": packed(tokens)})      # on the disk when this returns
+        log.add({"key": "row-7", "tokens": pack_array(tokens)})  # on the disk when this returns
         record = log.find("row-7")                               # None if there is none
-        unpacked(record["tokens"], np.int32)                     # every bit as it was
+        unpack_array(record["tokens"], np.int32)                 # every bit as it was
 
 A record is a line of JSON with its `key`; the first record of a key stays. Memory holds the place of each record and what
 `note` takes of it. What a killed process left of a line is cut off. The file may be replaced while it is open
@@ -27,13 +27,13 @@ from model_ops.jobs import ModelError
 Record = dict[str, Any]
 
 
-def packed(array: np.ndarray) -> str:
+def pack_array(array: np.ndarray) -> str:
     """An array's values as text that keeps every bit."""
     return b64encode(array.tobytes()).decode()
 
 
-def unpacked(text: str, kind: DTypeLike) -> np.ndarray:
-    """The values that `packed` wrote, as a flat array of their dtype."""
+def unpack_array(text: str, kind: DTypeLike) -> np.ndarray:
+    """The values that `pack_array` wrote, as a flat array of their dtype."""
     return np.frombuffer(b64decode(text), kind)
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from model_ops.answers.answer_log import AnswerLog, Record, packed, unpacked
+from model_ops.answers.answer_log import AnswerLog, Record, pack_array, unpack_array
 from model_ops.answers.rollout import Engine, Rollout, Sampled, SampledPrompt, Tokens, last_of_attempts
 from model_ops.graders import AskedGroup, Grade, GradedAnswer, Grader
 from model_ops.jobs import ModelError, Progress
@@ -169,12 +169,12 @@ def _attempt_records(attempts: Mapping[str, Iterable[Rollout]]) -> list[Record]:
 
 
 def _written(rollout: Rollout) -> dict[str, Any]:
-    arrays = {name: packed(getattr(rollout, name).astype(kind)) for name, kind in KINDS.items()}
+    arrays = {name: pack_array(getattr(rollout, name).astype(kind)) for name, kind in KINDS.items()}
     return {**arrays, "ended": rollout.ended, "grade": asdict(rollout.grade), "attempt": rollout.attempt}
 
 
 def _read(written: dict[str, Any]) -> Rollout:
-    arrays = {name: unpacked(written[name], kind) for name, kind in KINDS.items()}
+    arrays = {name: unpack_array(written[name], kind) for name, kind in KINDS.items()}
     return Rollout(**{**written, **arrays, "grade": Grade(**written["grade"])})
 
 

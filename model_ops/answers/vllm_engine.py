@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from model_ops.answering import NEUTRAL, Endpoint, EndpointSettings
 from model_ops.answers.rollout import Sampled, SamplingSettings, Tokens
+from model_ops.completions import NEUTRAL, Endpoint, EndpointSettings
 from model_ops.jobs import ModelError
 
 CONNECTIONS, TIMEOUT_S, RETRIES = 256, 3_600, 2

@@ -20,7 +20,7 @@ from model_ops.documents import Document
 from model_ops.files import TORCH_NAMES, TensorHeader, write_json
 from model_ops.jobs import ModelError, Progress
 from model_ops.objectives import TeacherCache, mean_divergence, row_divergences
-from model_ops.quantization import EACH, PARTS, BlockLayers, Scheme, compute_rounded, fused_layers, separated, served_layer
+from model_ops.quantization import EACH, PARTS, BlockLayers, Scheme, compute_rounded, fused_layers, served_layer, unfuse
 from model_ops.training import first_documents
 
 Unit = list[str]
@@ -87,7 +87,7 @@ def _cost(model: nn.Module, modules: Sequence[str], scheme: Scheme | None, taugh
 @contextmanager
 def _rounded_experts(model: nn.Module, mixture: str, scheme: Scheme) -> Iterator[None]:
     """All experts of a module as the scheme's own layers, which round once for all rows."""
-    with separated(model, [mixture]) as mixtures:
+    with unfuse(model, [mixture]) as mixtures:
         for expert in mixtures[mixture].each:
             for part in PARTS:
                 weight = getattr(expert, part).weight

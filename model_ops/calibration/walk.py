@@ -25,9 +25,9 @@ from model_ops.calibration.layer_inputs import SAMPLED_ROWS, Inputs, InputsCompl
 from model_ops.documents import Document, read_documents
 from model_ops.jobs import ModelError
 from model_ops.machine import free_device_memory
-from model_ops.models import BlockwiseModel, bypassed, load_tokenizer, read_config
+from model_ops.models import BlockwiseModel, bypass_blocks, load_tokenizer, read_config
 from model_ops.parallel import World
-from model_ops.quantization import EACH, SeparateExperts, separated
+from model_ops.quantization import EACH, SeparateExperts, unfuse
 from model_ops.rendering import ServedTokens
 from model_ops.tensors import Batch
 
@@ -198,7 +198,7 @@ def walk(
                 if isinstance(layer, nn.Linear) and f"{start}{name}" in layers
             }
             fused = dict.fromkeys(name.partition(EACH)[0] for name in layers if name.startswith(start) and EACH in name)
-            with separated(model.module, fused) as mixtures:
+            with unfuse(model.module, fused) as mixtures:
                 block = WalkBlock(
                     index,
                     module,
@@ -247,7 +247,7 @@ def _held_on(model: BlockwiseModel, batches: Sequence[Batch]) -> torch.device:
 def _at_the_blocks(model: BlockwiseModel, batch: Batch, place: int, held_on: torch.device) -> BatchPass:
     """The hidden states that the first block is called with, and the other arguments of every block: families give their
     layers different masks and rotary tables."""
-    with bypassed(model.blocks) as recorders:
+    with bypass_blocks(model.blocks) as recorders:
         model.module.base_model(**batch.to(model.device).model_inputs)
     ((hidden, _),) = recorders[0].calls
     known: dict[int, Tensor] = {}

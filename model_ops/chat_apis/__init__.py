@@ -20,16 +20,16 @@ if TYPE_CHECKING:
         finish_reason,
         finish_reason_of,
         function_tool,
-        given,
         inline_url,
         is_pair,
         json_text,
         mapping,
         media,
-        mended,
+        mend_json,
         objects,
         plus,
         whole,
+        without_none,
     )
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -14,12 +14,12 @@ from model_ops.chat_apis.blocks import (
     dialogue,
     finish_reason,
     function_tool,
-    given,
     inline_url,
     mapping,
     media,
     objects,
     plus,
+    without_none,
 )
 
 LEFT_OUT = re.compile(r"redacted_thinking|server_tool_use|mcp_tool_use|compaction|fallback|.+_tool_result")
@@ -158,7 +158,7 @@ def params_of(request: dict[str, Any]) -> dict[str, Any]:
     """The sampling parameters under OpenAI's names; `thinking` has no counterpart and stays."""
     choice, output = mapping(request.get("tool_choice")), mapping(request.get("output_config"))
     form = mapping(output.get("format") or request.get("output_format"))
-    return given(
+    return without_none(
         **{name: request.get(name) for name in ("max_tokens", "temperature", "top_p", "top_k", "stream", "thinking")},
         stop=request.get("stop_sequences"),
         reasoning_effort=output.get("effort"),

@@ -22,7 +22,7 @@ def whole(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def mended(text: str) -> str | None:
+def mend_json(text: str) -> str | None:
     """JSON text with lone surrogates replaced; None for invalid JSON, and for JSON without any."""
     try:
         written = json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":"))
@@ -180,10 +180,10 @@ def chosen_tool(mode: Any, name: Any = None) -> Any:
 
 def function_tool(name: Any, description: Any, parameters: Any) -> dict[str, Any]:
     """A tool in the OpenAI shape."""
-    return {"type": "function", "function": given(name=name, description=description, parameters=parameters)}
+    return {"type": "function", "function": without_none(name=name, description=description, parameters=parameters)}
 
 
-def given(**values: Any) -> dict[str, Any]:
+def without_none(**values: Any) -> dict[str, Any]:
     """The values that are not None."""
     return {name: value for name, value in values.items() if value is not None}
 

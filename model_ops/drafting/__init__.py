@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         ReplayResult,
         choose_by_replay,
         choose_in_server,
-        varying,
+        varying_drafting,
     )
     from model_ops.drafting.drafts import LOOKUPS, NO_DRAFTING, Drafting, with_drafter
     from model_ops.drafting.measure_acceptance import AcceptanceRun, baselines, measure, replay

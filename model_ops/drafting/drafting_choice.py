@@ -163,7 +163,7 @@ def choose_by_replay(
     return DraftingChoice(drafting=choice, decided_by="replay", reason=reason, replayed=list(replayed))
 
 
-def varying(measured: Sequence[MeasuredDrafting], can_vary: Callable[[Drafting], bool]) -> Drafting | None:
+def varying_drafting(measured: Sequence[MeasuredDrafting], can_vary: Callable[[Drafting], bool]) -> Drafting | None:
     """K by batch size, from the best K of one method at each measured concurrency; None if it promises no more than the best
     single K. can_vary: whether the server can vary K of such a drafting. Between two concurrencies, the K of the larger holds.
     """

@@ -31,6 +31,6 @@ if TYPE_CHECKING:
     from model_ops.evaluation.scored_pairs import ScoredPairs, missed_bounds, reward_report
     from model_ops.evaluation.settings import EvaluateSettings, EvaluationSettings
     from model_ops.evaluation.smoke.answers import SmokePrompt, SmokeResult
-    from model_ops.evaluation.smoke.smoke_set import Scores, TriedServer, failed, run_smoke_set, schema_of
+    from model_ops.evaluation.smoke.smoke_set import Scores, TriedServer, failures, run_smoke_set, schema_of
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

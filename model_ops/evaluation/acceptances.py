@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from model_ops.answering import Sampling
+from model_ops.completions import Sampling
 from model_ops.decoding import Drafter, ModelDrafter, Prompt, Runner, choose_prompts, load_runner, read_prompts
 from model_ops.drafting import AcceptanceRow, AcceptanceRun, baselines, measure, paired_gain, replay, summarize, tau_of
 from model_ops.evaluation.measurement import AS_LOGGED, CHAMPION, OVER_PROMPTS, Findings

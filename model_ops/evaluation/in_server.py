@@ -16,7 +16,7 @@ import numpy as np
 from torch import nn
 
 from model_ops.documents import Document, RowLoss, mean_loss
-from model_ops.drafting import NO_DRAFTING, Drafting, varying
+from model_ops.drafting import NO_DRAFTING, Drafting, varying_drafting
 from model_ops.evaluation.likelihoods import loss_increase_interval
 from model_ops.evaluation.measurement import (
     GREEDY,
@@ -118,7 +118,7 @@ def _by_batch_size(job: Job, settings: EvaluateSettings, served: Served) -> Draf
     if TARGET not in served:
         return None
     serving = drafter_serving(job)
-    return varying(
+    return varying_drafting(
         measured_draftings({name: each for name, each in served.items() if name != REFERENCE}),
         lambda drafting: varies_by_batch_size(settings.asked_server.kind, drafting, serving),
     )

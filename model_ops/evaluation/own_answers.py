@@ -5,8 +5,8 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from model_ops.answering import Sampling, server_defaults
 from model_ops.answers import AnswerLog
+from model_ops.completions import Sampling, server_defaults
 from model_ops.decoding import Completion, Runner, decode, load_runner, render_prompt
 from model_ops.evaluation.measurement import GREEDY
 from model_ops.evaluation.settings import TaskSettings

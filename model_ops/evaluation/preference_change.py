@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from jaxtyping import Float
 
-from model_ops.answering import Sampling
+from model_ops.completions import Sampling
 from model_ops.documents import Document, RowLoss, held_out_loss, mean_loss
 from model_ops.drafting import moves, student, variance
 from model_ops.evaluation.likelihoods import NATS, loss_increase_interval, mean_interval

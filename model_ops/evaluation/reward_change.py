@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 
-from model_ops.answering import Sampling
 from model_ops.answers import AnswerReader, read_sampled_prompts
+from model_ops.completions import Sampling
 from model_ops.documents import Document, held_out_loss
 from model_ops.evaluation.likelihoods import mean_interval
 from model_ops.evaluation.measurement import GREEDY, HELD_OUT_PROMPTS, OVER_PROMPTS, Findings

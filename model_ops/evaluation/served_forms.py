@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from model_ops.answering import NEUTRAL, PENALTIES, Sampling, ServedAnswers, ServedModel, measure_served, server_defaults
+from model_ops.completions import NEUTRAL, PENALTIES, Sampling, ServedAnswers, ServedModel, measure_served, server_defaults
 from model_ops.decoding import Prompt, choose_prompts, read_prompts
 from model_ops.documents import Document, read_documents
 from model_ops.drafting import LOOKUPS, NO_DRAFTING, Drafting, tau_of, with_drafter

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from model_ops.answering import Sampling
+from model_ops.completions import Sampling
 from model_ops.decoding import Completion, read_prompts
 from model_ops.documents import RowLoss, mean_loss
 from model_ops.drafting import is_looping

@@ -8,11 +8,11 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from model_ops.files import hub, template_files, tensor_files
     from model_ops.files.atomic_files import (
+        file_lock,
         is_at,
         lock,
-        locked,
         renamed_when_complete,
-        replaced,
+        replacement,
         try_lock,
         unlock,
         write_json,

@@ -1,6 +1,6 @@
 """Atomic writes and locks: a file appears under its name, or replaces the old one, only when it is complete.
 
-    with replaced(path) as temporary: pq.write_table(rows, temporary)               # several processes may write `path`
+    with replacement(path) as temporary: pq.write_table(rows, temporary)            # several processes may write `path`
     with renamed_when_complete(path) as temporary: save_file(tensors, temporary)    # one process at a time writes it
 
 Temporary files have names with a leading dot, which manifests leave out."""
@@ -35,7 +35,7 @@ def unlock(file: IO | int) -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def file_lock(path: Path) -> Iterator[None]:
     """Waits for the lock of a file, which is created if needed, and holds it."""
     with path.open("a") as file:
         lock(file)
@@ -51,7 +51,7 @@ def is_at(handle: int, path: Path, follow_symlinks: bool = True) -> bool:
 
 
 @contextmanager
-def replaced(path: Path) -> Iterator[Path]:
+def replacement(path: Path) -> Iterator[Path]:
     """A temporary file in the same folder that replaces `path` when the block ends, and is deleted if the block fails. Its name
     is unique, so several processes may write the same file. Its content is flushed to the disk first."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def renamed_when_complete(path: Path, flush: bool = False) -> Iterator[Path]:
 
 def write_text(path: Path, text: str) -> None:
     """Replaces `path` by a file that holds `text`."""
-    with replaced(path) as temporary:
+    with replacement(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

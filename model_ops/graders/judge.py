@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from threading import Lock
 from typing import Any, TypeVar
 
-from model_ops.answering import Endpoint
+from model_ops.completions import Endpoint
 from model_ops.graders.grade import AskedGroup, Grade
 from model_ops.graders.settings import AnswerJudgeSettings
 from model_ops.jobs import ModelError

@@ -16,7 +16,7 @@ from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validat
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from model_ops.answering import EndpointSettings
+from model_ops.completions import EndpointSettings
 from model_ops.files import LocalPath
 from model_ops.jobs import Settings
 

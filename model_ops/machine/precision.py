@@ -70,7 +70,7 @@ _FOUND: dict[str, Any] = {}
 """Measurements that this process made or read, by key."""
 
 
-def decided(precision: Precision, device: torch.device) -> Concrete:
+def concrete_precision(precision: Precision, device: torch.device) -> Concrete:
     """The precision to compute in: the given one; for auto, that of the job, or outside of a job, of the device."""
     return AUTO[-1](device) if precision == "auto" else precision
 
@@ -79,12 +79,12 @@ def products_dtype(precision: Precision, device: torch.device) -> torch.dtype:
     """The dtype of products in this precision."""
     import torch
 
-    return getattr(torch, decided(precision, device))
+    return getattr(torch, concrete_precision(precision, device))
 
 
 def concrete(settings: Kind, device: torch.device) -> Kind:
     """The settings with the precision to compute in."""
-    return settings.model_copy(update={"precision": decided(settings.precision, device)})
+    return settings.model_copy(update={"precision": concrete_precision(settings.precision, device)})
 
 
 def faster_on(device: torch.device) -> Concrete:

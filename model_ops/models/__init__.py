@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from model_ops.models import gguf_file, verify_model
     from model_ops.models.attention import document_groups, largest_logits, packed_attention
     from model_ops.models.blockwise import BlockwiseModel, load_blockwise
-    from model_ops.models.bypass import Bypass, bypassed
+    from model_ops.models.bypass import Bypass, bypass_blocks
     from model_ops.models.experts import use_grouped_experts
     from model_ops.models.float_weights import write_float_weights
     from model_ops.models.gguf_base import gguf_directory

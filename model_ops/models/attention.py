@@ -76,18 +76,9 @@ def packed_attention(
             s_aux=s_aux,
             document_lengths=document_lengths,
         )
-    if attention_mask is not None:
-        raise ValueError("packed attention takes no attention_mask; load the model with attention='sdpa' to use one")
-    if key.shape[2] != query.shape[2]:
-        raise ValueError("packed attention takes no cache; load the model with attention='sdpa' to decode")
     batch, _, tokens, head_dim = query.shape
     lengths = [tokens] if document_lengths is None else list(document_lengths)
-    if document_lengths is not None and batch != 1:
-        raise ValueError("document_lengths describe one packed row; the batch must be 1")
-    if sum(lengths) != tokens:
-        raise ValueError(f"document_lengths add up to {sum(lengths)}, but the row has {tokens} tokens")
-    if not getattr(module, "is_causal", True):
-        raise ValueError("packed attention is causal; choose a model with causal attention")
+    _refuse_unsupported(module, query, key, attention_mask, document_lengths)
     scaling = head_dim**-0.5 if scaling is None else scaling
     if torch_internals.device_kind(query) != "cpu":
         query, key, value = same_dtype(query, key, value)
@@ -123,6 +114,21 @@ def packed_attention(
         gathered = [_Gather.apply(stream, group).transpose(1, 2) for stream in streams]
         outputs.append(attend(*gathered).transpose(1, 2))
     return _Scatter.apply(groups, tokens, *outputs)[None], None
+
+
+def _refuse_unsupported(
+    module: nn.Module, query: Tensor, key: Tensor, attention_mask: Tensor | None, document_lengths: list[int] | None
+) -> None:
+    if attention_mask is not None:
+        raise ValueError("packed attention takes no attention_mask; load the model with attention='sdpa' to use one")
+    if key.shape[2] != query.shape[2]:
+        raise ValueError("packed attention takes no cache; load the model with attention='sdpa' to decode")
+    if document_lengths is not None and query.shape[0] != 1:
+        raise ValueError("document_lengths describe one packed row; the batch must be 1")
+    if document_lengths is not None and sum(document_lengths) != query.shape[2]:
+        raise ValueError(f"document_lengths add up to {sum(document_lengths)}, but the row has {query.shape[2]} tokens")
+    if not getattr(module, "is_causal", True):
+        raise ValueError("packed attention is causal; choose a model with causal attention")
 
 
 def _attend(

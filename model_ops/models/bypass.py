@@ -37,7 +37,7 @@ class RecordingBypass(Bypass):
 
 
 @contextmanager
-def bypassed(blocks: nn.ModuleList) -> Iterator[list[RecordingBypass]]:
+def bypass_blocks(blocks: nn.ModuleList) -> Iterator[list[RecordingBypass]]:
     """Every block bypassed and recorded."""
     own, recorders = list(blocks), [RecordingBypass(block) for block in blocks]
     try:

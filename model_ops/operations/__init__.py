@@ -23,6 +23,6 @@ if TYPE_CHECKING:
     from model_ops.operations.table import OPERATIONS
     from model_ops.operations.tiny_base_settings import TinyBaseSettings
     from model_ops.operations.trials.every_operation import try_operations, write_material
-    from model_ops.operations.trials.recorded import as_markdown, installed, reasons, recorded, rows_of
+    from model_ops.operations.trials.recorded import as_markdown, installed_versions, read_trial_record, reasons, rows_of
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

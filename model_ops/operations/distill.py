@@ -51,7 +51,7 @@ MEASURED_TOKENS, FEWEST_MEASURED = 8_192, 1_024
 def run(job: Job, progress: Progress) -> dict[str, Any]:
     """Creates, trains and saves the student. Raises ModelError for a bad teacher or dataset, before weights are loaded."""
     settings = job.settings_as(StudentSettings)
-    place = job.input("teacher")
+    place, work = job.input("teacher"), job.output / ".work"
     world = World.start(settings.mesh)
     settings = concrete(settings, world.device)
     widths = widths_of(
@@ -60,7 +60,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
         settings.heads,
         settings.hidden_size,
     )
-    own = None if settings.base is None else student_base(Path(settings.base), job.output / ".work" / "base", world, progress)
+    own = None if settings.base is None else student_base(Path(settings.base), work / "base", world, progress)
     reported = None
     if settings.teacher == "answers":
         chats, reported = read_reported(job.input("dataset"), own or place, settings)
@@ -91,14 +91,14 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     plan: BatchSource[Batch] = packed
     ends = end_of_turn_ids(chats.tokenizer)
     if reported is not None and settings.label_weight < 1:
-        packed.streams = write_reported(job.output / ".work" / "teacher", chats.documents, reported, vocabulary)
+        packed.streams = write_reported(work / "teacher", chats.documents, reported, vocabulary)
         loss = distillation_loss(None, divergences_of(settings)[0])
     elif settings.label_weight < 1:
         halve_frozen(teacher, settings.precision, world)
         world.place(teacher, settings.precision)
         of_rows, of_samples = divergences_of(settings)
         if settings.teacher == "cache":
-            packed.streams = cached(teacher, chats, settings, job.output / ".work" / "teacher", progress, vocabulary)
+            packed.streams = cached(teacher, chats, settings, work / "teacher", progress, vocabulary)
         needed = None if settings.teacher == "cache" and of_samples is None else teacher
         loss = distillation_loss(needed, of_rows, of_samples, world)
         if of_samples is not None:
@@ -108,31 +108,17 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     checks = plan_validation(len(plan), packed.settings)
     held_out = first_documents(chats.validation, checks.tokens)
     validate = validation_of(student, held_out, settings.precision, world)
-    result = train(
-        student,
-        plan,
-        loss,
-        settings,
-        job.output / ".work",
-        progress,
-        "distill",
-        validate=validate,
-        validate_every=checks.every,
-        world=world,
-        validate_first=True,
-    )
+    result = train(student, plan, loss, settings, work, progress, "distill", validate, checks.every, world, validate_first=True)
     add_end_of_text(student, ends)
     save_model(student, chats.tokenizer, job.output)
     saved = validated_as_saved(student, validate, result, world, progress, "distill")
-    numbers: dict[str, Any] = (
-        {}
-        if search is None
-        else {
+    numbers: dict[str, Any] = {}
+    if search is not None:
+        numbers = {
             "teacher_loss": search.loss,
             "removed_layers": [gone.layer for gone in search.removed],
             "loss_after_removal": [round(gone.loss, 4) for gone in search.removed],
         }
-    )
     of_layers = {} if own is not None else {"teacher_layers": layers}
     if reported is not None:
         numbers |= {"logprob_tokens": reported.log_tokens, "label_only_tokens": reported.label_tokens}

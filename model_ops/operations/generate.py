@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerBase
 
-from model_ops.answering import (
+from model_ops.answers import AnswerLog
+from model_ops.completions import (
     CompletionTokens,
     Dialogue,
     EarlierAnswers,
@@ -33,7 +34,6 @@ from model_ops.answering import (
     choose_conversations,
     read_conversations,
 )
-from model_ops.answers import AnswerLog
 from model_ops.files import bare, renamed_when_complete, target_digest, vocabulary_digest, weight_file_stamps
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import end_of_text_ids, load_tokenizer, read_config

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerBase
 
-from model_ops.answering import choose_conversations, read_conversations
+from model_ops.completions import choose_conversations, read_conversations
 from model_ops.decoding import read_prompts
 from model_ops.documents import Documents, TokenizeCounts, tokenize
 from model_ops.files import bare, vocabulary_digest, write_json, write_text

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerBase
 
 from model_ops.adapters import is_adapter
-from model_ops.answering import SampleSettings, sampling_of, server_defaults
 from model_ops.answers import AnswerLog
+from model_ops.completions import SampleSettings, sampling_of, server_defaults
 from model_ops.decoding import Completion, Runner, decode, load_runner
 from model_ops.files import renamed_when_complete
 from model_ops.jobs import Job, ModelError, Progress

@@ -5,7 +5,7 @@ import it, so that a change of one operation's settings does not change the vers
 
 from typing import Any
 
-from model_ops.answering import GenerateSettings, SampleSettings
+from model_ops.completions import GenerateSettings, SampleSettings
 from model_ops.evaluation import EvaluateSettings
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.operations.embed_settings import EmbedSettings

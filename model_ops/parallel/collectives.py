@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from model_ops.tensors import rounded
+from model_ops.tensors import round_weight
 
 # It logs advice to gather over several axes in one call for every tensor; gathering happens once per run.
 logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
@@ -35,12 +35,12 @@ def whole_tensor(tensor: Tensor) -> Tensor:
 
 
 def whole_tensors(tensors: Mapping[str, Tensor], keep: bool, to: torch.dtype) -> dict[str, Tensor]:
-    """The whole tensors on the CPU, floating-point ones in dtype `to`, rounded as `rounded` does; {} if keep is False."""
+    """The whole tensors on the CPU, floating-point ones in dtype `to`, rounded as `round_weight` does; {} if keep is False."""
     whole = {}
     for name, value in tensors.items():
         value = whole_tensor(value.detach())
         if keep:
-            whole[name] = rounded(value.cpu(), to, name) if value.is_floating_point() else value.cpu()
+            whole[name] = round_weight(value.cpu(), to, name) if value.is_floating_point() else value.cpu()
     return whole
 
 

@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 from model_ops.families import blocks_of
 from model_ops.jobs import ModelError
-from model_ops.machine import Precision, decided
+from model_ops.machine import Precision, concrete_precision
 from model_ops.parallel.mesh import Mesh
 from model_ops.parallel.sharding import plan_sharding
 from model_ops.parallel.tensor_parallel import compute_locally, cut_parameters
@@ -40,7 +40,7 @@ def place(model: nn.Module, mesh: Mesh, precision: Precision, device: torch.devi
     _check_heads(model, mesh)
     if mesh.sizes["tp"] > 1 and any(isinstance(m, nn.Linear) and m.weight is None for m in model.modules()):
         raise ModelError("weights in 4 bits do not support tensor parallelism; set tp to 1, or method: lora")
-    half = decided(precision, device) == "bfloat16" and any(p.dtype == torch.float32 for p in model.parameters())
+    half = concrete_precision(precision, device) == "bfloat16" and any(p.dtype == torch.float32 for p in model.parameters())
     policy = MixedPrecisionPolicy(
         param_dtype=torch.bfloat16 if half else None, reduce_dtype=torch.float32 if half else None, cast_forward_inputs=False
     )

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from model_ops.adapters import adaptable_names, adaptable_parameters, adapted_names
 from model_ops.families import blocks_of
 from model_ops.jobs import ModelError
-from model_ops.machine import Concrete, Precision, decided
+from model_ops.machine import Concrete, Precision, concrete_precision
 from model_ops.planning.memory_plan import BYTES_FROZEN, BYTES_TRAINED, Method, Needs, Setup, Trace, WeightCounts
 from model_ops.planning.step_trace import MicroBatchMemory, TraceSettings, trace_micro_batch
 from model_ops.training import ActivationCheckpointing, MatrixWork, attention_widths, needed_flops
@@ -88,7 +88,7 @@ def needs_of(
     counts = count_weights(config, training.rank, training.targets)
     precision: Concrete = "bfloat16"
     if training.precision != "auto" or device == "cpu":
-        precision = decided(training.precision, torch.device(device))
+        precision = concrete_precision(training.precision, torch.device(device))
     training = replace(training, precision=precision)
     half = precision == "bfloat16"
     frozen = training.method != "full"

@@ -79,7 +79,7 @@ def measure_shapes(values: dict[str, Any], precision: Precision, rank: int) -> S
     from model_ops.decoding import decoding_dtype, new_runner
     from model_ops.families import attention_with_cache
     from model_ops.losses import chunked_head, cross_entropy_rows
-    from model_ops.machine import decided, products_in
+    from model_ops.machine import concrete_precision, products_in
     from model_ops.planning.needs import count_weights
     from model_ops.planning.step_trace import head_of
 
@@ -91,7 +91,7 @@ def measure_shapes(values: dict[str, Any], precision: Precision, rank: int) -> S
         setattr(config, token, None)
     if getattr(config, "layer_types", None):
         config.layer_types = config.layer_types[-BLOCKS:]
-    chosen = decided(precision, device)
+    chosen = concrete_precision(precision, device)
     dtype = getattr(torch, chosen) if rank else torch.float32
     model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="packed")
     if rank:

@@ -1,4 +1,4 @@
-"""Loss of preference training: a weighted sum of preference losses (model_ops.preferences.preference).
+"""Loss of preference training: a weighted sum of the losses of pairs and answers below.
 
 Each loss is a term with its own mean over a step, weighted by rows: over pairs for losses of pairs, over answers for kto and
 apo_zero_unpaired, over rows for bco (a pair counts both answers), over tokens of desirable answers for sft. A row's weight is

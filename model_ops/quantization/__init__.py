@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         block_layers,
         fused_layers,
         model_of_config,
-        separated,
+        unfuse,
     )
     from model_ops.quantization.quantized_linear import QuantizedLinear
     from model_ops.quantization.quantized_model import SCALES, cache_layers, is_quantized, load_quantized, watch_cache

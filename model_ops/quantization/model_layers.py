@@ -75,7 +75,7 @@ class SeparateExperts(nn.Module):
 
 
 @contextmanager
-def separated(model: nn.Module, names: Iterable[str]) -> Iterator[dict[str, SeparateExperts]]:
+def unfuse(model: nn.Module, names: Iterable[str]) -> Iterator[dict[str, SeparateExperts]]:
     """Puts separate experts into the place of modules with fused ones, by name, and the fused ones back at the end. Weights are
     shared: what is written into one form is in the other."""
     fused = {name: model.get_submodule(name) for name in names}

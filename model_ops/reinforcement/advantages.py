@@ -1,4 +1,5 @@
-"""Advantages of rollouts: how much better each is than the others of its prompt, as pure functions of their grades.
+"""Advantages of rollouts: how much better each is than the others of its prompt, as pure functions of their grades;
+and what a training's log says of its rollouts as a whole.
 
 A group is the grades of one prompt's rollouts. A rollout without a grade (None) has no advantage and does not count for the
 others. `tokens` are the learnt tokens of each rollout, which only `reinforce_plus` reads."""

@@ -1,4 +1,4 @@
-"""Loss of reinforcement fine-tuning over a batch of rollouts (model_ops.reinforcement.policy_loss has the formulas).
+"""Loss of reinforcement fine-tuning over a batch of rollouts; its kinds and their formulas are functions below.
 
 The sum over tokens of scale times value, over the sum of their shares. A correction weighs the value of each token, or in a
 loss of whole rollouts its ratio; a token that it masks counts in neither sum, and the others of its rollout share the rollout's

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PlainValidator, WithJsonSchema, field_validator, model_validator
 
-from model_ops.answering import plain_address
+from model_ops.completions import plain_address
 from model_ops.files import LocalPath
 from model_ops.graders import GraderSettings
 from model_ops.jobs import Settings

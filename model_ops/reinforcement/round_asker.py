@@ -200,7 +200,7 @@ class AsynchronousAsker(RoundAsker):
 
     def answered(self, number: int) -> tuple[list[Group], float | None]:
         """Publishes the weights, and waits for the round. Raises what ended a thread."""
-        self.engine.sync(number)
+        self.engine.sync(number * self.settings.sync_steps)
         with self._news:
             self._version = self._open = number
             if not self._lanes:

@@ -25,7 +25,7 @@ from model_ops.documents import MICRO_BATCH_TOKENS, Branch, Document, context_of
 from model_ops.families import PACKED
 from model_ops.jobs import ModelError
 from model_ops.losses import Head, last_hidden, local_head
-from model_ops.machine import Concrete, decided, products_dtype, products_in
+from model_ops.machine import Concrete, concrete_precision, products_dtype, products_in
 from model_ops.models import load_model, load_tokenizer
 from model_ops.rendering import RenderingSettings, Row, end_of_turn_ids, rendered_rows
 from model_ops.rewards.reward_record import RewardRecord
@@ -138,7 +138,7 @@ class RewardModel:
         if record is not None:
             record.refuse_to_grade(directory)
         device = torch.device(device)
-        precision = decided("auto", device)
+        precision = concrete_precision("auto", device)
         model = load_model(directory, dtype=products_dtype(precision, device), device=device, classifier=True)
         return cls(model, load_tokenizer(directory), record, precision)
 

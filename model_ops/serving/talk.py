@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from model_ops.answering import GREEDY_BELOW, server_defaults
+from model_ops.completions import GREEDY_BELOW, server_defaults
 from model_ops.decoding import Drafter, Runner, Truncation, decode, load_runner, render_prompt
 from model_ops.drafting import baselines
 from model_ops.jobs import ModelError

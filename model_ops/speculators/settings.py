@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from model_ops.answering import GenerateSettings
+from model_ops.completions import GenerateSettings
 from model_ops.files import LocalPath
 from model_ops.parallel import MeshSettings
 from model_ops.training import OptimizerName, TrainingSettings

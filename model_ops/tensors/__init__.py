@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         one_term,
     )
     from model_ops.tensors.memory_efficient_layers import rms_norm, use_memory_efficient_layers
-    from model_ops.tensors.rounding import rounded, saved_update
+    from model_ops.tensors.rounding import round_weight, saved_update
     from model_ops.tensors.varlen_kernel import Boundaries, same_dtype, takes_varlen_kernel, varlen_backward, varlen_forward
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

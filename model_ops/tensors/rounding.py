@@ -13,7 +13,7 @@ LOW_BITS = 16
 """Bits of a float32 that bfloat16 does not have."""
 
 
-def rounded(weight: Float[Tensor, ...], dtype: torch.dtype, name: str) -> Float[Tensor, ...]:
+def round_weight(weight: Float[Tensor, ...], dtype: torch.dtype, name: str) -> Float[Tensor, ...]:
     """float32 to bfloat16 by stochastic rounding; any other pair of dtypes as torch converts it."""
     if (weight.dtype, dtype) != (torch.float32, torch.bfloat16):
         return weight.to(dtype)

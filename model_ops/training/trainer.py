@@ -19,7 +19,7 @@ from torch import nn
 
 from model_ops.files import renamed_when_complete
 from model_ops.jobs import ModelError, Progress, Stopped
-from model_ops.machine import Concrete, concrete, decided, faster_on, give_back_memory, products_in
+from model_ops.machine import Concrete, concrete, concrete_precision, faster_on, give_back_memory, products_in
 from model_ops.parallel import World
 from model_ops.tensors import (
     IGNORED,
@@ -193,7 +193,7 @@ def train(
     In a `world` of several processes, each calls this with its part of the model and takes its share of the rows.
     settings: resolved. validate: runs after every `validate_every` steps (None: never) and after the last step; its
     numbers are logged and the last ones returned. validate_first: also before the first step. A new run tries its heaviest
-    micro-batch first (model_ops.training.trainer), unless settings say otherwise. Raises Stopped after saving if a stop was
+    micro-batch first (`dry_run`), unless settings say otherwise. Raises Stopped after saving if a stop was
     requested, and ModelError if a step's numbers are not finite and `on_bad_step` is not skip."""
     steps = len(batches)
     if steps == 0:
@@ -283,7 +283,7 @@ def train(
         peak_memory_mb=peak_memory_mb(device),
         validation=validation,
         before=before,
-        precision=decided(settings.precision, device),
+        precision=concrete_precision(settings.precision, device),
         skipped_steps=recovery.skipped,
     )
 

@@ -25,7 +25,7 @@ from model_ops.jobs import ModelError, Progress, filled
 from model_ops.machine import products_dtype
 from model_ops.models import load_model, read_config, save_model
 from model_ops.parallel import World, leads, local_part, wait_for_all, whole_tensor, whole_tensors
-from model_ops.tensors import rounded, saved_update
+from model_ops.tensors import round_weight, saved_update
 from model_ops.training.trainer import TrainingResult
 from model_ops.training.tuning_settings import TuningSettings
 
@@ -141,9 +141,9 @@ def _round_as_saved(model: PreTrainedModel, held: torch.dtype | None) -> None:
     for name, parameter in model.named_parameters():
         mine, wanted = local_part(parameter), torch.float32 if stays_float32(model, name) else torch.bfloat16
         if mine is parameter:
-            parameter.data = rounded(parameter.data, wanted, name).to(held or parameter.dtype)
+            parameter.data = round_weight(parameter.data, wanted, name).to(held or parameter.dtype)
         elif ".lora_" not in name:
-            saved = rounded(whole_tensor(parameter.detach()), wanted, name).to(parameter.dtype)
+            saved = round_weight(whole_tensor(parameter.detach()), wanted, name).to(parameter.dtype)
             mine.copy_(local_part(distribute_tensor(saved, parameter.device_mesh, parameter.placements)))
 
 

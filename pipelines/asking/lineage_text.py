@@ -36,7 +36,7 @@ from resources.catalog import (
 from resources.lake import LakeLayout, sql_text
 
 
-def showing(
+def result_printer(
     lake: LakeLayout,
     format: str | None,
     out: Path | None,

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from model_ops.families import FAMILIES
-from model_ops.operations import as_markdown, installed, reasons, recorded, rows_of
+from model_ops.operations import as_markdown, installed_versions, read_trial_record, reasons, rows_of
 from pipelines.terminal import print_rows
 
 SHOWN = ("norms", "router")
@@ -26,7 +26,7 @@ def print_models(again: bool, families: list[str], format: str, markdown: bool, 
         )
         raise typer.Exit(2)
     wanted = families or list(FAMILIES)
-    families_tried = _tried(wanted) if again else {name: recorded().families[name] for name in wanted}
+    families_tried = _tried(wanted) if again else {name: read_trial_record().families[name] for name in wanted}
     if markdown:
         print(as_markdown(families_tried), end="")
         return
@@ -53,7 +53,7 @@ def _tried(families: list[str]) -> dict[str, dict[str, str | None]]:
 
 def _provenance() -> str:
     """Where the record comes from, and whether other versions are installed now."""
-    record, here = recorded(), installed()
+    record, here = read_trial_record(), installed_versions()
     tried = ", ".join(f"{name} {version}" for name, version in record.versions.items())
     other = [f"{name} {here[name]}" for name, version in record.versions.items() if here[name] != version]
     if other:

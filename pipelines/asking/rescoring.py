@@ -17,7 +17,7 @@ class RescoreError(CheckFailed):
     """There are no answers to grade again, or the grader cannot work."""
 
 
-def rescored(recipe: Recipe, lake: LakeLayout, version: str | None) -> tuple[Manifest, pa.Table]:
+def rescore_answers(recipe: Recipe, lake: LakeLayout, version: str | None) -> tuple[Manifest, pa.Table]:
     """(the dataset of new grades, means and changes by part). version: of rft_model; None: the current one. Raises
     RescoreError."""
     from resources.launching import LocalLauncher, WorkerError

@@ -25,7 +25,7 @@ from pipelines.checks.inputs import check_source, check_suite, check_together
 from pipelines.checks.place import check_disk, check_lake
 from pipelines.checks.worth import check_lengths, check_room, check_worth, tokens_of_records
 from pipelines.contract import BaseModelError, Recipe, load_recipe, look_at_base
-from pipelines.terminal import folded
+from pipelines.terminal import wrap_words
 from resources.inspecting import FirstLook
 
 
@@ -165,13 +165,13 @@ def _print(finding: CheckFinding, width: int, console: Console) -> None:
     mark, style = MARKS[finding.state]
     name = finding.check if len(finding.check) <= width else finding.check[: width - 1] + "…"
     lead = width + 4
-    lines = folded(finding.message, console, lead)
+    lines = wrap_words(finding.message, console, lead)
     named = (name.ljust(width), "bold" if finding.state != "ok" else "")
     console.print(Text.assemble((mark, style), " ", named, "  ", lines[0]), soft_wrap=True)
     for line in lines[1:]:
         console.print(Text(" " * lead + line), soft_wrap=True)
     if finding.remedy:
-        for place, line in enumerate(folded(finding.remedy, console, lead + 2)):
+        for place, line in enumerate(wrap_words(finding.remedy, console, lead + 2)):
             console.print(Text.assemble(" " * lead, ("→ " if place == 0 else "  ", style), line), soft_wrap=True)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import urllib3
 
-from model_ops.answering import EndpointSettings, MissingKeyError, OpenAiApi, key_in
+from model_ops.completions import EndpointSettings, MissingKeyError, OpenAiApi, key_in
 from model_ops.jobs import ModelError
 from model_ops.machine import DRIVER_NAMES, parse_devices
 from model_ops.planning import LLAMA_CPP, keeps_activations, parse_place

@@ -11,7 +11,7 @@ from pipelines.contract import Base, Recipe, look_at_base
 from pipelines.planning import ModelSizes, model_sizes
 from resources.inspecting import FirstLook
 from resources.lake import LakeError, LakeLayout, Tables
-from resources.launching import running
+from resources.launching import runs_in_progress
 from resources.reading import refuse_other_key
 from resources.stages import STAGES, Stage
 from stores.mirror.location import url_at
@@ -75,7 +75,7 @@ def _key(lake: LakeLayout) -> list[CheckFinding]:
 
 def _at_work(lake: LakeLayout) -> list[CheckFinding]:
     findings = []
-    for run in running(lake):
+    for run in runs_in_progress(lake):
         if run.is_alive is False:
             findings.append(ok("lake", f"run {run.run_id[:8]} was killed; the next run continues its work"))
         else:

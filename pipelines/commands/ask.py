@@ -93,10 +93,10 @@ def sql(
     ] = None,
 ) -> None:
     """Runs one read-only SQL query on the lake's tables, datasets and lineage. Works during a run."""
-    from pipelines.asking import Bounds, named_parameters, print_answer, showing
+    from pipelines.asking import Bounds, named_parameters, print_answer, result_printer
 
     place = open_lake(lake)
-    show = showing(place, format and format.value, out, limit, page, console, width, statement, vertical)
+    show = result_printer(place, format and format.value, out, limit, page, console, width, statement, vertical)
     print_answer(place, statement, named_parameters(param or []), Bounds(timeout, memory), show)
 
 
@@ -160,14 +160,14 @@ def rescore(
 ) -> None:
     """Grades the answers of reinforcement fine-tuning again with a changed grader, without sampling: old and new means by part,
     and how many pass now or no longer. Old grades stay; new ones are the dataset rescored_answers."""
-    from pipelines.asking import print_rescored, rescored
+    from pipelines.asking import print_rescored, rescore_answers
     from pipelines.contract import load_recipe
     from pipelines.storage import lake_location
 
     read = load_recipe(recipe)
     place = open_lake(str(lake_location(recipe, lake)))
     with errors.status("grading ..."):
-        rescoring = rescored(read, place, version)
+        rescoring = rescore_answers(read, place, version)
     print_rescored(*rescoring, format.value, console)
 
 
@@ -198,7 +198,7 @@ def lineage(
     width: WidthOption = None,
 ) -> None:
     """Shows what an artefact was made from, down to the tables of log lines, single log lines, or users."""
-    from pipelines.asking import print_origin, print_tree, showing
+    from pipelines.asking import print_origin, print_tree, result_printer
     from resources.catalog import CatalogError
 
     place = open_lake(lake)
@@ -213,7 +213,7 @@ def lineage(
             place,
             artefact,
             origin.value,
-            showing(place, chosen, out, limit, page, console, width),
+            result_printer(place, chosen, out, limit, page, console, width),
             console,
             quiet=out is not None or format not in (None, RowFormat.table),
         )

@@ -287,7 +287,7 @@ def deploy(
 def _checked(lake: str | None, recipes: Sequence[Path], as_json: bool) -> int:
     from pipelines.keeping import location_errors, read_state, shown_state, ui_lake
     from pipelines.storage import lake_location
-    from pipelines.terminal import print_table, shortened, text_table
+    from pipelines.terminal import print_table, shorten, text_table
     from resources.launching import home_of
 
     place = ui_lake([], lake or (lake_location(recipes[0]) if recipes else None))
@@ -305,7 +305,7 @@ def _checked(lake: str | None, recipes: Sequence[Path], as_json: bool) -> int:
     rows = [
         [
             server["name"],
-            "runs" if server["running"] else shortened(server["why_not"] or "it has ended"),
+            "runs" if server["running"] else shorten(server["why_not"] or "it has ended"),
             str(server["pid"] or ""),
             server["since"],
             str(server["restarts"]),

@@ -248,7 +248,7 @@ def chat(
     """Talks to a release or a model: its chat template and system prompt, its drafter, our own decoder. Needs no server."""
     from pipelines.asking import TerminalChat
     from resources.lake import LakeError
-    from resources.serving import chat_page, find_speaker, talking
+    from resources.serving import chat_page, find_speaker, start_talking
 
     try:
         place = open_lake(lake)
@@ -260,7 +260,7 @@ def chat(
     learnt = next((each for each in speakers if each.system), speakers[0])
     prompt = learnt.system if system is None else system
     with ExitStack() as stack:
-        talks = [stack.enter_context(talking(each)) for each in speakers]
+        talks = [stack.enter_context(start_talking(each)) for each in speakers]
         with errors.status(f"loading {' and '.join(each.name for each in speakers)} ..."):
             for talk in talks:
                 talk.wait()

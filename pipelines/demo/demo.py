@@ -25,7 +25,7 @@ from pipelines.planning import Speed, TrafficSize, speed_of, stage_seconds
 from pipelines.running import Outcome, follow, submit
 from pipelines.storage import RECIPES, lake_location
 from resources.artefacts import Registry
-from resources.endpoints import Actor, Endpoint, approvals_of, approve
+from resources.endpoints import Actor, Endpoint, approvals_of, record_approval
 from resources.lake import LakeLayout
 from resources.releases import GateVerdict, ReportSection, read_release
 from resources.releasing import SIDE_BY_SIDE, Summary, summarise
@@ -259,7 +259,7 @@ def _let_through(lake: LakeLayout, workload: str, recipe: Path, outcome: Outcome
     registry = Registry(lake, workload)
     directory = registry.directory(registry.current("release", "release"))
     if approvals_of(lake, directory).missing:
-        approve(lake, directory, by)
+        record_approval(lake, directory, by)
     said = GateVerdict.of(read_release(directory).gates).sentence
     console.print(f"[green]✓[/] {'approved':<22} release {directory.name}: {said}", soft_wrap=True, highlight=False)
     moved = follow(submit(recipe, lake.root, ["endpoint"]), console)

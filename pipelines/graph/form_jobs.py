@@ -145,14 +145,9 @@ def decision_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
                 )
                 _conclude(context, lake, None, "; ".join([waits, *done.approvals.refused]))
                 return
-            _conclude(
-                context,
-                lake,
-                done.aliases,
-                f"champion moved from {seen.champion or 'none'} to {done.aliases.champion}"
-                if done.aliases.champion != seen.champion
-                else f"release {directory.name} is the champion already",
-            )
+            moved = f"champion moved from {seen.champion or 'none'} to {done.aliases.champion}"
+            served = f"release {directory.name} is the champion already"
+            _conclude(context, lake, done.aliases, served if done.aliases.champion == seen.champion else moved)
 
     @dg.op(name="reject_release", description="Records the refusal of a candidate, or the withdrawal of an approval.")
     def rejecting(context: dg.OpExecutionContext, config: RejectForm) -> None:

@@ -20,7 +20,7 @@ from model_ops.jobs import CheckFailed, Misuse
 from pipelines.contract import load_recipe
 from pipelines.keeping.daemon_lock import DaemonLock
 from pipelines.keeping.managed_process import ManagedProcess, end_launched_runs
-from pipelines.storage import StorageError, lake_location, location_name, remembered, require_writable, storage_sentence
+from pipelines.storage import StorageError, lake_location, location_name, remembered_recipes, require_writable, storage_sentence
 from resources.digests import PROJECT
 from resources.lake import LakeError, LakeLayout
 from resources.launching import child_environment, python_module
@@ -123,7 +123,7 @@ def require_port(host: str, port: int, option: str = "--port") -> None:
 
 
 def _recipes_of(lake: LakeLayout, command: str) -> list[Path]:
-    noted = remembered(lake)
+    noted = remembered_recipes(lake)
     there = [path for path in noted if path.is_file()]
     if not there:
         gone = f"; {noted[0]}, which was run on it last, is gone" if noted else ""

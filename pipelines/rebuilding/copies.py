@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from model_ops.files import replaced, write_json
+from model_ops.files import replacement, write_json
 from model_ops.jobs import counted, size
 from resources.artefacts import behind, home_of
 from resources.catalog import find_artefact, publish
@@ -121,7 +121,7 @@ def _copy_whole(lake: LakeLayout, manifest: Manifest, to: LakeLayout, copied: Co
 def _copy_file(source: Path, there: Path, file: File, named: str) -> None:
     digest = hashlib.sha256()
     try:
-        with replaced(there) as temporary, source.open("rb") as content, temporary.open("wb") as target:
+        with replacement(there) as temporary, source.open("rb") as content, temporary.open("wb") as target:
             while chunk := content.read(CHUNK):
                 digest.update(chunk)
                 target.write(chunk)
@@ -147,12 +147,12 @@ def _copy_beside(source: Path, there: Path) -> None:
     for name in BESIDE - {ELSEWHERE}:
         if (source / name).exists():
             _folder(there)
-            with replaced(there / name) as temporary:
+            with replacement(there / name) as temporary:
                 shutil.copyfile(source / name, temporary)
 
 
 def _finish(source: Path, there: Path, to: LakeLayout) -> None:
-    with replaced(there / "manifest.json") as temporary:
+    with replacement(there / "manifest.json") as temporary:
         shutil.copyfile(source / "manifest.json", temporary)
     try:
         to.mirror.publish_version(there, logging.getLogger(__name__).warning)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from model_ops.answering import MissingKeyError, ServedMeasure, ServedModel, key_in, measure_served
+from model_ops.completions import MissingKeyError, ServedMeasure, ServedModel, key_in, measure_served
 from model_ops.jobs import Misuse, ModelError
 
 SHOWN_CHARACTERS = 300

@@ -16,7 +16,7 @@ from pipelines.terminal import print_table, text_table
 from resources.endpoints import Endpoint, recheck, rollback_of, standing, workloads_with_endpoints
 from resources.lake import LakeError, LakeLayout
 from resources.manifests import TAINTED, ManifestError, erased_in, read_manifest
-from resources.releases import ReleaseError, ReleaseRef, UnknownReleaseError, erased_rows, missed, read_release
+from resources.releases import ReleaseError, ReleaseRef, UnknownReleaseError, erased_rows, gate_problem, read_release
 from resources.releasing import Difference, ReleaseComparison
 from resources.signing import is_signed
 from stores.mirror.location import url_at
@@ -36,7 +36,7 @@ def releases_of(lake: LakeLayout, workload: str = "") -> list[dict[str, Any]]:
                 release, manifest = read_release(path.parent), read_manifest(path.parent)
             except (ReleaseError, ManifestError):
                 continue
-            misses = [gate.name for gate in release.gates if missed(gate)]
+            misses = [gate.name for gate in release.gates if gate_problem(gate)]
             back = rollback_of(entries, path.parent.name)
             rows.append(
                 {

@@ -7,7 +7,7 @@ from rich.console import Console
 from resources.endpoints import Actor, Aliases, Approvals, Endpoint, champions_before, rollback_of
 from resources.lake import LakeLayout
 from resources.manifests import APPROVAL_PAGE, read_manifest
-from resources.releases import erased_rows, missed, read_release
+from resources.releases import erased_rows, gate_problem, read_release
 
 
 def show(console: Console, lake: LakeLayout, directory: Path, seen: Aliases) -> None:
@@ -26,7 +26,7 @@ def show(console: Console, lake: LakeLayout, directory: Path, seen: Aliases) -> 
     if release.worth:
         _print(console, f"  worth     {release.worth}")
     for gate in release.gates:
-        problem = missed(gate)
+        problem = gate_problem(gate)
         said = problem.partition(": ")[2] if problem else gate.why or gate.held
         mark = {"holds": "✓", "missed": "✗"}.get(gate.state, "?")
         _print(console, f"  {mark} gate    {gate.name}: {said}")

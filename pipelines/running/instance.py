@@ -13,7 +13,7 @@ from pathlib import Path
 import dagster as dg
 
 from assets.ownership import LAKE_POOL, WORKER_POOL
-from model_ops.files import locked, write_text
+from model_ops.files import file_lock, write_text
 from resources.lake import LakeLayout
 from resources.launching import (
     HOST_TAG,
@@ -75,7 +75,7 @@ def open_instance(lake: LakeLayout) -> dg.DagsterInstance:
     os.environ["DAGSTER_HOME"] = str(home)
     if postgres.url():
         postgres.require()
-    with locked(home / LOCK):
+    with file_lock(home / LOCK):
         instance = dg.DagsterInstance.get()
         instance.get_runs_count()
         instance.all_instigator_state()  # the database of schedules and sensors is created last

@@ -16,13 +16,13 @@ from model_ops.jobs import counted
 from pipelines.contract import TINY, Recipe
 from pipelines.running import INTERRUPTED, Outcome
 from pipelines.status.lake_status import EndpointStatus, endpoint_status
-from pipelines.terminal import folded
+from pipelines.terminal import wrap_words
 from resources.artefacts import Registry
 from resources.curating import RecordCounts
 from resources.endpoints import Endpoint, standing
 from resources.lake import LakeLayout
 from resources.manifests import APPROVAL_PAGE, ManifestError
-from resources.releases import GateResult, GateVerdict, ReleaseRef, missed, read_release
+from resources.releases import GateResult, GateVerdict, ReleaseRef, gate_problem, read_release
 from resources.releasing import quality_sentences, read_evaluation
 from resources.stages import trained_sections
 
@@ -50,7 +50,7 @@ def print_closing(lake: LakeLayout, recipe: Recipe, path: Path, outcome: Outcome
     """Prints the lines: a name of one word, and a sentence beside it. took: seconds, and a note on the prediction."""
     console.print()
     for line in [*([ClosingLine("time", took)] if took else []), *closing(lake, recipe, path, outcome)]:
-        for place, part in enumerate(folded(line.text, console, NAME)):
+        for place, part in enumerate(wrap_words(line.text, console, NAME)):
             console.print(Text.assemble((f"{'' if place else line.name:<{NAME}}", line.style or "bold"), part), soft_wrap=True)
 
 
@@ -73,7 +73,7 @@ def closing(lake: LakeLayout, recipe: Recipe, path: Path, outcome: Outcome) -> I
         return
     release = registry.directory(registry.current("release", "release"))
     status, content = endpoint_status(lake, recipe.workload), read_release(release)
-    lost = [gate for gate in content.gates if missed(gate)]
+    lost = [gate for gate in content.gates if gate_problem(gate)]
     yield from _gates(release, content.gates)
     yield from _next(lake, _run_again(lake, path), recipe.workload, release, status, lost)
 
@@ -104,7 +104,7 @@ def _few_steps(registry: Registry, recipe: Recipe, outcome: Outcome) -> Iterator
 def _gates(release: Path, gates: Sequence[GateResult]) -> Iterator[ClosingLine]:
     yield ClosingLine("gates", GateVerdict.of(gates).sentence)
     for gate in gates:
-        if why := missed(gate):
+        if why := gate_problem(gate):
             yield ClosingLine("✗ missed", why.removeprefix("gate "), "red")
             section = SECTIONS.get(gate.name.partition("_")[0], "Gates")
             yield ClosingLine("", f'page: {_typed(release / "report.html")}, "{section}"')
@@ -116,7 +116,7 @@ def _next(
     """Where the release stands, the page to read, and the commands that a person gives now. again: runs the recipe."""
     version, option = release.name, lake.typed_option
     serves = f"millrace serve {workload} {option}"
-    withdrawn = standing(Endpoint(lake, workload).entries(), ReleaseRef(release=version)) == "withdrawn"
+    withdrawn = standing(Endpoint(lake, workload).entries(), ReleaseRef(version=version)) == "withdrawn"
     page = next((release / name for name in (APPROVAL_PAGE, "report.html") if (release / name).exists()), release)
     yield ClosingLine("release", f"{version}: {_state(status, version, lost, withdrawn)}")
     yield ClosingLine("read", _typed(page))

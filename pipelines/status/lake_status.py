@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from model_ops.jobs import counted
 from pipelines.status.workload_names import workloads_of
 from pipelines.storage import last_run
-from resources.artefacts import StaleInput, Taint, current_manifests, stale_inputs, tainted
+from resources.artefacts import StaleInput, Taint, current_manifests, find_taints, stale_inputs
 from resources.digests import slice_digest
-from resources.endpoints import Endpoint, EndpointError, EndpointLogError, approvals_of, disagreements, rollback_of, superseded
+from resources.endpoints import Endpoint, EndpointError, EndpointLogError, approvals_of, disagreements, rollback_of, stale_parts
 from resources.lake import LakeLayout, Tables
 from resources.launching import RunRecord, runs, seconds_of_steps, steps_underway
 from resources.manifests import APPROVAL_PAGE, Input, Manifest, ManifestError, erased_in
-from resources.releases import GateResult, ReleaseError, missed, read_release
+from resources.releases import GateResult, ReleaseError, gate_problem, read_release
 from resources.stages import artefact_stages
 
 if TYPE_CHECKING:  # importing the schema takes a second
@@ -182,7 +182,7 @@ def _workload(lake: LakeLayout, workload: str, recipe: Recipe | None, seen: list
         if name in manifests and (difference := plan.differs_from(manifests[name]))
     }
     stale = stale_inputs(manifests, slices.now, outdated=differing)
-    taints = tainted(lake)
+    taints = find_taints(lake)
     status = WorkloadStatus(workload, [], slices.counted(), endpoint_status(lake, workload))
     status.endpoint.tainted = [
         f"{alias} {version}"
@@ -340,7 +340,7 @@ def endpoint_status(lake: LakeLayout, workload: str) -> EndpointStatus:
         try:
             status.gates = [_gate(gate) for gate in read_release(directory).gates]
             status.failed_gates = [gate for gate in status.gates if not gate["passed"]]
-            status.faults = [*disagreements(lake, directory), *superseded(lake, directory)]
+            status.faults = [*disagreements(lake, directory), *stale_parts(lake, directory)]
             approvals = approvals_of(lake, directory)
         except (ReleaseError, ManifestError, EndpointError, EndpointLogError, OSError, ValueError) as error:
             status.problem = f"candidate {aliases.candidate} cannot be read: {error}"
@@ -360,7 +360,7 @@ def endpoint_status(lake: LakeLayout, workload: str) -> EndpointStatus:
 
 
 def _gate(gate: GateResult) -> dict[str, Any]:
-    problem = missed(gate)
+    problem = gate_problem(gate)
     why = problem.removeprefix(f"gate {gate.name}: ") if problem else gate.why or gate.held
     return {**gate.model_dump(), "passed": problem is None, "state": gate.state, "why": why}
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         last_run,
         location_name,
         remember,
-        remembered,
+        remembered_recipes,
     )
     from pipelines.storage.storage_errors import StorageError, require_writable, storage_sentence
 

@@ -27,7 +27,7 @@ def keep_submitted(lake: LakeLayout, workload: str, digest: str, text: str) -> P
     return place
 
 
-def remembered(lake: LakeLayout) -> list[Path]:
+def remembered_recipes(lake: LakeLayout) -> list[Path]:
     """The recipe files recorded in a lake, sorted by workload. A file may have been moved since."""
     recorded = [_recorded(place) for place in sorted((lake.root / "recipes").glob("*.json"))]
     return [recipe for recipe in recorded if recipe is not None]

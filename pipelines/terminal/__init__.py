@@ -32,12 +32,12 @@ if TYPE_CHECKING:
         app,
         console,
         errors,
-        folded,
         open_lake,
         print_line,
         say,
         say_error,
+        wrap_words,
     )
-    from pipelines.terminal.tables import print_table, shortened, text_table
+    from pipelines.terminal.tables import print_table, shorten, text_table
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

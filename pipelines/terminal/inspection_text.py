@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.terminal.shared_options import folded
+from pipelines.terminal.shared_options import wrap_words
 from pipelines.terminal.tables import print_table, text_table
 from resources.inspecting import Inspection, day_bars, headline, proposal_text, sections
 from resources.records import visible
@@ -52,7 +52,7 @@ def print_inspection(inspection: Inspection, console: Console, width: int | None
 
 def _say(words: str, console: Console, mark: str | Text = "", style: str = "") -> None:
     """Prints a sentence behind a mark, folded between words on a terminal: a URI in it stays in one piece."""
-    for number, line in enumerate(folded(words, console, len(mark))):
+    for number, line in enumerate(wrap_words(words, console, len(mark))):
         lead = " " * len(mark) if number else mark
         console.print(Text.assemble(lead, (line, style)), overflow="ignore", crop=False, soft_wrap=True)
 

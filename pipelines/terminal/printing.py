@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from model_ops.files import replaced
-from pipelines.terminal.tables import print_table, room_for, shortened, text_table
+from model_ops.files import replacement
+from pipelines.terminal.tables import print_table, room_for, shorten, text_table
 from resources.catalog import CatalogError, Page, QueryResult
 from resources.records import escaped_json, visible
 
@@ -175,7 +175,7 @@ def _grow(tree: Tree, node: str, children: dict[str, list[dict[str, Any]]], show
 
 def _cell(value: Any, column: str) -> str:
     text = "" if value is None else str(value)
-    return text if column == EXPLAINED[1] else shortened(text, column)
+    return text if column == EXPLAINED[1] else shorten(text, column)
 
 
 ENDINGS = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow"}
@@ -199,7 +199,7 @@ def require_file_place(path: Path) -> None:
 def write_rows_file(rows: Rows, path: Path, format: str) -> int:
     """Writes all rows and returns their number. Raises CatalogError for values that the format cannot hold."""
     require_file_place(path)
-    with replaced(path) as temporary:
+    with replacement(path) as temporary:
         if format in ("csv", "json"):
             with temporary.open("w", encoding="utf-8", newline="") as out:
                 return print_text(rows, format, out)

@@ -43,7 +43,7 @@ def say(console: Console, words: str, style: str | None = None) -> None:
     console.print(words, style=style, markup=False, highlight=False, soft_wrap=not console.is_terminal)
 
 
-def folded(words: str, console: Console, lead: int) -> list[str]:
+def wrap_words(words: str, console: Console, lead: int) -> list[str]:
     """The lines of a sentence that stands `lead` characters from the left. One line where the output is no terminal, so that
     programs can read it by line."""
     if not console.is_terminal:

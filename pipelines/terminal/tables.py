@@ -38,7 +38,7 @@ def text_table(
     return table
 
 
-def shortened(text: str, column: str = "") -> str:
+def shorten(text: str, column: str = "") -> str:
     """A value for a cell: at most MOST_CHARACTERS, but ids and paths are never cut."""
     if len(text) <= MOST_CHARACTERS or _PLACE.fullmatch(text) or _ID_COLUMN.fullmatch(column):
         return text

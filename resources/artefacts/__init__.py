@@ -23,12 +23,12 @@ if TYPE_CHECKING:
         Cause,
         Taint,
         behind,
+        find_taints,
         front_matter,
         home_of,
         keep_taint,
         licences_of,
         rows_erased_from,
-        tainted,
     )
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -69,7 +69,7 @@ class Taint:
         return f"{self.name} {self.version} learnt {rows} that were erased since, last on {self.at:%Y-%m-%d}"
 
 
-def tainted(lake: LakeLayout, planned: Iterable[Cause] = ()) -> dict[str, Taint]:
+def find_taints(lake: LakeLayout, planned: Iterable[Cause] = ()) -> dict[str, Taint]:
     """All tainted models and releases of a lake, by lineage node. planned: rows that an erasure would take, as if it had."""
     wanted = list(planned)
     if not wanted and not any(
@@ -90,7 +90,7 @@ def rows_erased_from(lake: LakeLayout, manifests: Iterable[Manifest]) -> int:
 
 
 def keep_taint(lake: LakeLayout) -> list[Taint]:
-    taints = list(tainted(lake).values())
+    taints = list(find_taints(lake).values())
     for taint in taints:
         causes = [taint.causes[node] for node in sorted(taint.causes)]
         text = TaintRecord(causes=causes).model_dump_json(indent=2) + "\n"

@@ -1,5 +1,5 @@
-"""The lake in SQL: `catalog.duckdb`, one small file of views over tables, datasets and releases, replaced as a whole after each
-run. `ask` runs one query with read access to the lake's own rows and nothing else."""
+"""The lake in SQL: `catalog.duckdb`, one small file of views over tables, datasets and releases. After each run a copy is
+brought up to date and replaces it in one step. `ask` runs one query, which reads the lake's own rows and nothing else."""
 
 from typing import TYPE_CHECKING
 

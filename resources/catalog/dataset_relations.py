@@ -13,7 +13,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from resources.artefacts import tainted
+from resources.artefacts import find_taints
 from resources.catalog.comments import RELATIONS, text_of
 from resources.endpoints import (
     Aliases,
@@ -282,7 +282,7 @@ def _alias_row(aliases: Aliases) -> dict[str, Any]:
 def _taints(lake: LakeLayout) -> list[dict[str, Any]]:
     return [
         {"artefact": taint.node, "dataset": cause.dataset, "erased_rows": cause.rows, "last_erased": cause.at}
-        for taint in tainted(lake).values()
+        for taint in find_taints(lake).values()
         for cause in taint.causes.values()
     ]
 

@@ -32,7 +32,7 @@ from resources.lake import (
     workbench,
     write_rows,
 )
-from resources.reading import hash_erased, staging
+from resources.reading import hash_erased, open_staging
 from resources.records import FORMATS
 from resources.sources import LedgerEntry, SourceError, SourceSettings, list_objects
 
@@ -240,7 +240,7 @@ def _examples(source: str, settings: SeedSettings, dataset: Path | None) -> Iter
     except SourceError as error:
         raise SeedError(f"there is no seed file {settings.uri}: {error}") from error
     turns = [name for name, form in FORMATS.items() if form.turns]
-    with staging("seeds", {source: settings}) as stage:
+    with open_staging("seeds", {source: settings}) as stage:
         for batch in stage.batches(entries):
             if batch.failed:
                 raise SeedError(f"seed file {batch.failed[0].uri} cannot be read to its end")

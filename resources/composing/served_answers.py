@@ -1,6 +1,6 @@
 """Collects how the answers of datasets were served, in served.parquet: request parameters, and exact token ids where the log
 has them. Ids are null if personal data was redacted from the row (the ids would still contain it), or if their number differs
-from the server's count. model_ops.answering.served_answers reads the file."""
+from the server's count. model_ops.completions.served_answers reads the file."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,6 @@
 """Asks a judge model, behind any OpenAI-compatible endpoint, how good and how difficult an example is.
 
-Requests are repeated, limited and given up as `model_ops.answering.endpoint` says."""
+Requests are repeated, limited and given up as `model_ops.completions.endpoint` says."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
-from model_ops.answering import ChatReply, Endpoint, EndpointSettings
+from model_ops.completions import ChatReply, Endpoint, EndpointSettings
 from model_ops.graders import last_object
 from model_ops.jobs import CheckFailed
 

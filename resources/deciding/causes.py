@@ -34,7 +34,7 @@ class RetrainingCause:
     """What a person asked for; None for a cause that the lake shows."""
 
 
-def asked(requests: Iterable[RetrainingRequest]) -> list[RetrainingCause]:
+def requested_causes(requests: Iterable[RetrainingRequest]) -> list[RetrainingCause]:
     """The causes that people named. They come before all that was noticed, whatever the recipe lists."""
     return [RetrainingCause("request", each.cause_text, each.request_id, each) for each in requests]
 

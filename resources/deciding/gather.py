@@ -224,7 +224,7 @@ def _standing(lake: LakeLayout, facts: RecipeFacts, release: Manifest) -> Outcom
         return "waiting"
     if aliases.champion == release.version or any(entry.champion == release.version for entry in entries):
         return "released"
-    if standing(entries, ReleaseRef(release=release.version)) == "withdrawn":
+    if standing(entries, ReleaseRef(version=release.version)) == "withdrawn":
         return "cancelled"
     return "waiting" if aliases.candidate == release.version else "no_better"
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from resources.deciding.causes import RetrainingCause, asked, causes, held_by, last_time, next_time
+from resources.deciding.causes import RetrainingCause, causes, held_by, last_time, next_time, requested_causes
 from resources.deciding.costs import ActionCost, Work
 from resources.deciding.decisions import REQUEST, Action, Decision, Option, decision_id
 from resources.deciding.evidence import BudgetSettings, DecideSettings, Evidence, RecipeFacts
@@ -40,7 +40,7 @@ def decide(lake: LakeLayout, facts: RecipeFacts, decisions: Sequence[Decision], 
     seen, costs = gather(lake, facts, now)
     seen = _with_held_schedule(seen, facts, decisions, now)
     known = {each.decision_id for each in decisions}
-    every = [*asked(Requests(lake, facts.workload).waiting(decisions)), *causes(seen, settings)]
+    every = [*requested_causes(Requests(lake, facts.workload).waiting(decisions)), *causes(seen, settings)]
     undecided = [cause for cause in every if _id(cause, seen) not in known]
     if not undecided:
         looks = [datetime(now.year, now.month, now.day, tzinfo=UTC) + timedelta(days=1)]  # nothing changes before
@@ -88,7 +88,7 @@ def preview(
     would."""
     settings = facts.decide
     seen, costs = gather(lake, facts, now)
-    [cause] = asked([request])
+    [cause] = requested_causes([request])
     hold = held_by(seen, decisions, settings, now, request.despite)
     row = _weighed(cause, seen, costs, facts, decisions, now)
     return replace(row, dry_run=True, outcome="not_run"), hold.text if hold is not None else ""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from model_ops.files import replaced
+from model_ops.files import replacement
 from model_ops.jobs import counted
 from resources.digests import partition_key
 from resources.drifting.permutation import Columns
@@ -65,7 +65,7 @@ class CountCache:
         counts = self._read(day)
         if counts is None:
             counts = self._count(day)
-            with suppress(OSError), replaced(self._path(day)) as temporary, temporary.open("wb") as file:
+            with suppress(OSError), replacement(self._path(day)) as temporary, temporary.open("wb") as file:
                 np.savez_compressed(file, key=np.array(self._key(day)), counts=counts)
         return counts
 
@@ -221,7 +221,7 @@ class ChosenWindow:
             "instead_of": window.instead_of,
         }
         try:
-            with replaced(self._path) as temporary, temporary.open("wb") as file:
+            with replacement(self._path) as temporary, temporary.open("wb") as file:
                 arrays: dict[str, Any] = {day.isoformat(): counts for day, counts in window.counts.items()}
                 np.savez_compressed(file, about=np.array(json.dumps(about)), **arrays)
         except OSError:

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from resources.endpoints.approvals import (
         Approvals,
         approvals_of,
-        approve,
         approve_release,
         approved_by,
         champions_before,
@@ -20,10 +19,11 @@ if TYPE_CHECKING:
         promote_to,
         recheck,
         recheck_unsigned,
+        record_approval,
         roll_back,
         rollback_of,
         rollback_target,
-        superseded,
+        stale_parts,
         taint_of,
         withdraw,
     )

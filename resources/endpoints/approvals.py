@@ -22,7 +22,7 @@ from resources.releases import (
     ReleaseRef,
     adapter_problems,
     erased_rows,
-    missed,
+    gate_problem,
     read_release,
 )
 from resources.signing import (
@@ -82,10 +82,10 @@ class ApprovalResult:
 
 
 def approve_release(lake: LakeLayout, directory: Path, by: Actor, seen: Aliases | None = None) -> ApprovalResult:
-    """Records an approval and, if enough people approved the release, makes it champion. Raises as `approve` and
+    """Records an approval and, if enough people approved the release, makes it champion. Raises as `record_approval` and
     `Endpoint.promote` do."""
     again = approvals_of(lake, directory).missing == 0
-    approve(lake, directory, by, seen)
+    record_approval(lake, directory, by, seen)
     approvals = approvals_of(lake, directory)
     if approvals.missing:
         return ApprovalResult(None, approvals, again)
@@ -97,7 +97,7 @@ def approvals_of(lake: LakeLayout, directory: Path) -> Approvals:
     that approve signed it, and a person is a key; otherwise a person is a name. Raises KeyProblemError for keys that cannot be
     read."""
     ref, people = ReleaseRef.of(directory), read_release(directory).policy.people
-    decisions = decisions_on(_endpoint(lake, directory).entries(), ref.release)
+    decisions = decisions_on(_endpoint(lake, directory).entries(), ref.version)
     trusted, today = trusted_keys(), date.today()
     counted: dict[str, tuple[EndpointLogEntry, str]] = {}
     refused = list[str]()
@@ -116,7 +116,7 @@ def approvals_of(lake: LakeLayout, directory: Path) -> Approvals:
     return Approvals([entry for entry, _ in counted.values()], keys, missing, refused, bool(decisions), withdrawn)
 
 
-def approve(lake: LakeLayout, directory: Path, by: Actor, seen: Aliases | None = None) -> None:
+def record_approval(lake: LakeLayout, directory: Path, by: Actor, seen: Aliases | None = None) -> None:
     """Records an approval. Raises ReleaseError if a re-check fails, a newer run has superseded the release, or the recipe takes
     no approval at this time, EndpointError if the endpoint changed since it was `seen`. The champion can be approved again even
     after the next training has begun; this changes no alias."""
@@ -127,7 +127,7 @@ def approve(lake: LakeLayout, directory: Path, by: Actor, seen: Aliases | None =
         )
     endpoint = _endpoint(lake, directory)
     serves = endpoint.read().champion == directory.name
-    problems, older = recheck(lake, directory), [] if serves else superseded(lake, directory)
+    problems, older = recheck(lake, directory), [] if serves else stale_parts(lake, directory)
     if problems:
         raise ReleaseError(f"release {directory.name} cannot be approved: " + "; ".join(problems))
     if older:
@@ -212,7 +212,7 @@ def recheck(lake: LakeLayout, directory: Path) -> list[str]:
 def recheck_unsigned(lake: LakeLayout, directory: Path) -> list[str]:
     """The same without the signature."""
     release = read_release(directory)
-    problems = [problem for gate in release.gates if (problem := missed(_now(gate, lake, release)))]
+    problems = [problem for gate in release.gates if (problem := gate_problem(_now(gate, lake, release)))]
     for place, digest in [(directory, None), *((lake.root / part.path, part.digest) for part in release.parts)]:
         try:
             manifest = read_manifest(place)
@@ -261,7 +261,7 @@ def disagreements(lake: LakeLayout, directory: Path) -> list[str]:
     return problems
 
 
-def superseded(lake: LakeLayout, directory: Path) -> list[str]:
+def stale_parts(lake: LakeLayout, directory: Path) -> list[str]:
     """One sentence for each artefact behind a release that a run would now make from something else."""
     try:
         return [sentence for _, sentence in outdated_behind(lake, read_manifest(directory))]
@@ -302,7 +302,7 @@ def rollback_target(lake: LakeLayout, workload: str) -> str:
     if aliases.champion is None:
         raise EndpointError(f"{workload}: no release is served yet, so there is no previous release to roll back to")
     for version in reversed(champions_before(entries)):
-        if version != aliases.champion and standing(entries, ReleaseRef(release=version)) != "withdrawn":
+        if version != aliases.champion and standing(entries, ReleaseRef(version=version)) != "withdrawn":
             return version
     served = [version for entry in entries for version in (entry.previous, entry.champion) if version]
     others = [version for version in dict.fromkeys(served) if version != aliases.champion]

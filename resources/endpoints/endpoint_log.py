@@ -26,7 +26,7 @@ from model_ops.files import write_json
 from model_ops.jobs import CheckFailed, Misuse
 from resources.lake import LakeLayout
 from resources.releases import GateResult
-from resources.signing import EnvelopeError, SigningKey, TrustedKey, TrustedKeys, opened, sealed, signing_key
+from resources.signing import EnvelopeError, SigningKey, TrustedKey, TrustedKeys, open_envelope, seal_envelope, signing_key
 from stores.mirror.bucket import Conflict
 
 LONGEST_NAME = 200
@@ -232,7 +232,7 @@ def next_entry(entries: Sequence[EndpointLogEntry], key: SigningKey | None = Non
     chained = {"number": last.number + 1 if last else 1, "at": datetime.now(UTC), "before": last.sha256 if last else ""}
     entry = EndpointLogEntry.model_validate({**chained, **unchanged, **fields})
     if key is not None:
-        entry = entry.model_copy(update={"envelope": sealed(_stated(entry), ENTRY, key)})
+        entry = entry.model_copy(update={"envelope": seal_envelope(_stated(entry), ENTRY, key)})
     return entry.model_copy(update={"sha256": entry_digest(entry.model_dump(mode="json"))})
 
 
@@ -257,7 +257,7 @@ def signer_of(entry: EndpointLogEntry, trusted: TrustedKeys, today: date) -> Tru
     their defaults."""
     if not entry.envelope:
         raise EnvelopeError("it has no signature")
-    statement, key = opened(entry.envelope, ENTRY, trusted, today)
+    statement, key = open_envelope(entry.envelope, ENTRY, trusted, today)
     try:
         same = _stated(EndpointLogEntry.model_validate(statement)) == _stated(entry)
     except ValidationError:

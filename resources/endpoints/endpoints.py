@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from model_ops.files import locked, write_text
+from model_ops.files import file_lock, write_text
 from model_ops.jobs import CheckFailed
 from resources.endpoints.endpoint_log import PIPELINE, Actor, EndpointLog, EndpointLogEntry, decisions_on, next_entry, signer_of
 from resources.lake import LakeLayout
@@ -95,19 +95,19 @@ class Endpoint:
         """Makes a release the candidate; the champion stays. Does nothing for the champion, the candidate, and a release that
         was withdrawn or rolled back."""
         with self._repaired_under_lock() as (entries, aliases):
-            if release.release in (aliases.champion, aliases.candidate) or standing(entries, release) == "withdrawn":
+            if release.version in (aliases.champion, aliases.candidate) or standing(entries, release) == "withdrawn":
                 return aliases
-            return self._write(entries, aliases, "nominated", release, PIPELINE, {"candidate": release.release})
+            return self._write(entries, aliases, "nominated", release, PIPELINE, {"candidate": release.version})
 
     def promote(self, release: ReleaseRef, by: Actor, seen: Aliases | None = None) -> Aliases:
         """Makes a release the champion. Promoting the champion again changes nothing. seen: the aliases that the decision was
         based on. Raises EndpointError if the endpoint changed since, and for a release whose last decision is a withdrawal."""
         with self._repaired_under_lock(seen) as (entries, aliases):
-            if aliases.champion == release.release:
+            if aliases.champion == release.version:
                 return aliases
             if standing(entries, release) == "withdrawn":
-                raise EndpointError(f"{self._workload}: release {release.release} was withdrawn meanwhile, so it is not served")
-            return self._write(entries, aliases, "promoted", release, by, _as_champion(aliases, release.release))
+                raise EndpointError(f"{self._workload}: release {release.version} was withdrawn meanwhile, so it is not served")
+            return self._write(entries, aliases, "promoted", release, by, _as_champion(aliases, release.version))
 
     def name(self, alias: str, release: ReleaseRef, by: Actor, seen: Aliases | None = None) -> Aliases:
         """Makes a further alias, such as canary, name a release. Raises EndpointError for a name that is reserved or not made
@@ -119,11 +119,11 @@ class Endpoint:
                 f"32, and none of {', '.join(RESERVED)}, which move by approve and rollback"
             )
         with self._repaired_under_lock(seen) as (entries, aliases):
-            if aliases.named.get(alias) == release.release:
+            if aliases.named.get(alias) == release.version:
                 return aliases
             if standing(entries, release) == "withdrawn":
-                raise EndpointError(f"{self._workload}: release {release.release} was withdrawn, so no alias names it")
-            named = {**aliases.named, alias: release.release}
+                raise EndpointError(f"{self._workload}: release {release.version} was withdrawn, so no alias names it")
+            named = {**aliases.named, alias: release.version}
             return self._write(entries, aliases, "named", release, by, {"named": named}, alias)
 
     def unname(self, alias: str, by: Actor) -> Aliases:
@@ -131,7 +131,7 @@ class Endpoint:
         with self._repaired_under_lock() as (entries, aliases):
             if alias not in aliases.named:
                 raise EndpointError(f"{self._workload} has no alias {alias!r}; there are: {', '.join(aliases.named) or 'none'}")
-            release = ReleaseRef(release=aliases.named[alias])
+            release = ReleaseRef(version=aliases.named[alias])
             named = {name: version for name, version in aliases.named.items() if name != alias}
             return self._write(entries, aliases, "unnamed", release, by, {"named": named}, alias)
 
@@ -141,9 +141,9 @@ class Endpoint:
         with self._repaired_under_lock(seen) as (entries, aliases):
             if aliases.champion is None:
                 raise EndpointError(f"{self._workload}: there is no champion to roll back from; approve a release first")
-            if aliases.champion == release.release:
-                raise EndpointError(f"{self._workload}: release {release.release} is the champion already")
-            change = {**_as_champion(aliases, release.release), "named": _not_naming(aliases.named, aliases.champion)}
+            if aliases.champion == release.version:
+                raise EndpointError(f"{self._workload}: release {release.version} is the champion already")
+            change = {**_as_champion(aliases, release.version), "named": _not_naming(aliases.named, aliases.champion)}
             return self._write(entries, aliases, "rolled back", release, by, change)
 
     def decide(
@@ -152,16 +152,16 @@ class Endpoint:
         """Records an approval or a withdrawal. A withdrawn release stops being the candidate and loses its further aliases.
         Raises EndpointError for the withdrawal of the champion, and if the endpoint changed since it was `seen`."""
         with self._repaired_under_lock(seen) as (entries, aliases):
-            if action == "withdrawn" and aliases.champion == release.release:
+            if action == "withdrawn" and aliases.champion == release.version:
                 raise EndpointError(
-                    f"{self._workload}: release {release.release} is the champion, and the endpoint needs another one: "
+                    f"{self._workload}: release {release.version} is the champion, and the endpoint needs another one: "
                     f"millrace rollback {self._workload}, or approve another release where none served before it"
                 )
             change: dict[str, Any] = {}
             if action == "withdrawn":
-                change = {"candidate": None} if aliases.candidate == release.release else {}
-                if release.release in aliases.named.values():
-                    change["named"] = _not_naming(aliases.named, release.release)
+                change = {"candidate": None} if aliases.candidate == release.version else {}
+                if release.version in aliases.named.values():
+                    change["named"] = _not_naming(aliases.named, release.version)
             return self._write(entries, aliases, action, release, by, change)
 
     def problems(self) -> list[str]:
@@ -193,7 +193,8 @@ class Endpoint:
         moved = {**change, "generation": aliases.generation + 1} if change else {}
         moved["replaces"] = aliases.champion if "champion" in change else None
         who = {"by": by.name, "identity_from": by.identity_from, "reason": by.reason}
-        about = {"action": action, "workload": self._workload, "alias": alias, **who, **release.model_dump()}
+        of_release = {"release": release.version, "digest": release.digest, "gates": release.gates}
+        about = {"action": action, "workload": self._workload, "alias": alias, **who, **of_release}
         entry = self._log.write(entries, **about, **moved)
         return self._write_file(_aliases(entry)) if change else aliases
 
@@ -239,7 +240,7 @@ class Endpoint:
     @contextmanager
     def _lock(self) -> Iterator[None]:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with locked(self._path.with_suffix(".lock")):
+        with file_lock(self._path.with_suffix(".lock")):
             yield
 
 
@@ -247,7 +248,7 @@ def standing(entries: Sequence[EndpointLogEntry], release: ReleaseRef) -> Litera
     """The last decision on a release; None if there is none on exactly these files (for a reference without a digest: on this
     version)."""
     decided: Literal["approved", "withdrawn"] | None = None
-    for entry in decisions_on(entries, release.release):
+    for entry in decisions_on(entries, release.version):
         if entry.action != "approved":
             decided = "withdrawn"
         elif release.digest in ("", entry.digest):

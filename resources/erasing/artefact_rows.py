@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from model_ops.files import replaced
+from model_ops.files import replacement
 from resources.erasing.selection import Selection
 from resources.erasing.sought import ErasedTexts
 from resources.lake import LakeLayout
@@ -65,7 +65,7 @@ def erase_rows(hit: Hit, selection: Selection, erasure: str, counts_only: bool =
     """Replaces the file by its other rows, and records the erasure first, so that a killed one can be tried again. counts_only:
     the dataset keeps its digest, and what learnt the rows is not tainted."""
     ids, path = _Ids(selection), hit.directory / hit.path
-    with replaced(path) as temporary:
+    with replacement(path) as temporary:
         with pq.ParquetFile(path) as file:
             codec = file.metadata.row_group(0).column(0).compression if file.metadata.num_row_groups else "ZSTD"
             with pq.ParquetWriter(temporary, file.schema_arrow, compression=codec) as writer:
@@ -189,7 +189,7 @@ def answers_to_erase(
 
 def erase_answers(path: Path, keys: Mapping[str, Collection[str]], sought: ErasedTexts) -> None:
     """Replaces the file by its other lines."""
-    with replaced(path) as temporary, path.open("rb") as lines, temporary.open("wb") as target:
+    with replacement(path) as temporary, path.open("rb") as lines, temporary.open("wb") as target:
         target.writelines(line for line in lines if not _whose(line, keys.get(path.stem, ()), keys[""], sought))
 
 

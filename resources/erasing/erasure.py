@@ -18,7 +18,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from resources.artefacts import Cause, Taint, keep_taint, remove_leftovers, tainted
+from resources.artefacts import Cause, Taint, find_taints, keep_taint, remove_leftovers
 from resources.catalog import rebuild
 from resources.digests import all_digests, keep_slice_digests, rows_digest
 from resources.endpoints import Actor, Endpoint, EndpointError, workloads_with_endpoints
@@ -39,7 +39,7 @@ from resources.erasing.selection import ERASED_FROM, Selection, SourceObject, re
 from resources.erasing.sought import ErasedTexts, ReportFile, clean_page, is_searched, pages_showing
 from resources.lake import SCHEMAS, LakeError, LakeLayout, Tables, alone, naming_damage
 from resources.manifests import SAMPLED
-from resources.reading import EVERYWHERE, ingesting, keep_key, refuse_other_key
+from resources.reading import EVERYWHERE, ingest_lock, keep_key, refuse_other_key
 
 
 @dataclass
@@ -140,7 +140,7 @@ def complete_unfinished(lake: LakeLayout) -> int:
 
 @contextmanager
 def _held(lake: LakeLayout) -> Iterator[None]:
-    with alone(lake, "run millrace forget"), ingesting(lake):
+    with alone(lake, "run millrace forget"), ingest_lock(lake):
         yield
 
 
@@ -152,7 +152,8 @@ def _planned(lake: LakeLayout, selection: Selection, asked: ErasureTarget) -> Er
     rows: dict[str, int] = {}
     for hit in files:
         rows[hit.node] = rows.get(hit.node, 0) + (hit.rows if hit.learnt else 0)
-    taints = list(tainted(lake, [Cause(dataset=node, rows=count, at=now) for node, count in rows.items() if count]).values())
+    causes = [Cause(dataset=node, rows=count, at=now) for node, count in rows.items() if count]
+    taints = list(find_taints(lake, causes).values())
     return ErasurePlan(
         kind=asked.kind,
         interactions=selection.interactions,

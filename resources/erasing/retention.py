@@ -34,7 +34,7 @@ from resources.lake import (
     workbench,
 )
 from resources.manifests import Manifest, ManifestError, read_manifest
-from resources.reading import ingesting, old_chats, remove_chats
+from resources.reading import ingest_lock, old_chats, remove_chats
 from stores.in_use import InUse, taken
 
 BY_DAY = ("interactions", "feedback", "cleaned_interactions", "judgements", "contamination")
@@ -158,7 +158,7 @@ def remove_old_data(lake: LakeLayout, workload: str, settings: RetentionSettings
     old = old_data(lake, workload, settings, now)
     if old.counts_only and not old.unlearnt:
         keep_counts_only(lake, workload, settings.counts_only)
-    with alone(lake, "run millrace retain"), ingesting(lake):
+    with alone(lake, "run millrace retain"), ingest_lock(lake):
         if (first := _since(settings.days_of_rows, now)) is not None:
             _remove_rows(tables, workload, first)
         if (emptied := _since(settings.days_of_texts, now)) is not None:

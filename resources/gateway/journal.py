@@ -24,7 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
-from model_ops.files import replaced
+from model_ops.files import replacement
 from model_ops.jobs import Misuse
 from model_ops.machine import Backoff
 from stores.mirror.bucket import Bucket, Conflict
@@ -238,7 +238,7 @@ class DiskStore:
     place: str
 
     def put(self, name: str, content: bytes) -> None:
-        with replaced(Path(self.place) / name) as temporary:
+        with replacement(Path(self.place) / name) as temporary:
             temporary.write_bytes(content)
 
 

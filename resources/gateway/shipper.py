@@ -24,7 +24,7 @@ from pathlib import Path
 import zstandard
 
 from model_ops.chat_apis import json_text
-from model_ops.files import locked, write_json
+from model_ops.files import file_lock, write_json
 from model_ops.machine import Backoff
 from resources.gateway.journal import OPEN, READY, STATUS, Frame, Store, frames, make_ready, open_store, segments
 from resources.gateway.record import Unreadable, record_of
@@ -151,7 +151,7 @@ def main() -> None:
 
     for work in (wait_for_the_end, flush_every_second):
         threading.Thread(target=work, daemon=True).start()
-    with locked(journal / "shipping"):  # a shipper whose front was killed may still be at work
+    with file_lock(journal / "shipping"):  # a shipper whose front was killed may still be at work
         run(Shipper(journal, open_store(place)), name, over.wait)
 
 

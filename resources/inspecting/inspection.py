@@ -20,7 +20,7 @@ from resources.curating import MACROS, CurationSettings, RaggedLists, clean, cur
 from resources.inspecting.findings import Inspection, verdicts_of
 from resources.inspecting.overview import first_look
 from resources.lake import LakeLayout, Tables, attach_slice, rows, run, workbench
-from resources.reading import IngestReport, ingest, summed
+from resources.reading import IngestReport, ingest, sum_keys
 from resources.records import FieldMapping
 from resources.sources import SourceError, SourceSettings, list_objects
 
@@ -133,7 +133,7 @@ def _counted(
         )
     for name, keys in report.unread_keys.items():
         uri = _uri_of(name, uris)
-        inspection.unread[uri] = summed([*inspection.unread.get(uri, []), *keys])
+        inspection.unread[uri] = sum_keys([*inspection.unread.get(uri, []), *keys])
     if any(item["code"] == "unknown_format" for item in inspection.quarantined):
         inspection.proposed = _proposed(sources)
     if not inspection.totals["rows"] and not inspection.feedback:

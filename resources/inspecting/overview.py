@@ -10,7 +10,7 @@ from itertools import chain, islice
 
 from model_ops.jobs import counted
 from resources.inspecting.proposed_fields import proposed_fields
-from resources.reading import recognising
+from resources.reading import recognised_format
 from resources.records import (
     BY_NAME,
     FORMATS,
@@ -198,7 +198,7 @@ def _format_of(record: dict, named: Format | None, fields: FieldMapping | None, 
     mapped = mapped_format(record, fields) if fields else ""
     if not isinstance(mapped, str):
         return mapped[0]
-    return recognising(record, first) if first else None
+    return recognised_format(record, first) if first else None
 
 
 def _offers_tools(record: dict) -> bool:

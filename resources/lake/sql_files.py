@@ -19,7 +19,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from model_ops.files import bare, replaced
+from model_ops.files import bare, replacement
 from model_ops.jobs import CheckFailed
 from resources.lake.schemas import PARTITIONS, SCHEMAS
 from resources.lake.tables import Tables, sql_literal
@@ -151,7 +151,7 @@ def write_rows(reader: pa.RecordBatchReader, path: Path, schema: pa.Schema | Non
     give the same bytes: an artefact's digest depends on nothing else."""
     schema = bare(schema or reader.schema)
     written = 0
-    with replaced(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    with replacement(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
         for batch in reader:
             part = pa.Table.from_batches([batch]).cast(schema)
             writer.write_table(part)

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
         RunRecord,
         home_of,
         is_copied,
-        running,
         runs,
+        runs_in_progress,
         seconds_of_steps,
         steps_underway,
     )

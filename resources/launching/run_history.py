@@ -73,7 +73,7 @@ def runs(lake: LakeLayout, limit: int = 200) -> list[RunRecord]:
     return runs_
 
 
-def running(lake: LakeLayout) -> list[RunRecord]:
+def runs_in_progress(lake: LakeLayout) -> list[RunRecord]:
     """Runs in progress by the history, including runs whose process was killed."""
     return [run for run in runs(lake) if run.is_in_progress]
 

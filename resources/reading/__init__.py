@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from resources.reading.batches import staging
+    from resources.reading.batches import open_staging
     from resources.reading.chats import CHATS, CHATS_SOURCE, chats_of, old_chats, remove_chats, with_chats
     from resources.reading.commit import EVERYWHERE, hash_erased, keep_key, refuse_other_key
-    from resources.reading.ingestion import IngestReport, ingest, ingesting, moved_note, notes_on, observe
-    from resources.reading.routing import recognising
+    from resources.reading.ingestion import IngestReport, ingest, ingest_lock, moved_note, notes_on, observe
+    from resources.reading.routing import recognised_format
     from resources.reading.ties import TIES, attach_feedback_ids
     from resources.reading.unread_keys import (
         UnreadKey,
         fields_line,
         fields_of,
         mixed_workloads,
-        summed,
+        sum_keys,
         unread_in,
         unread_text,
         yaml_line,

@@ -1,6 +1,6 @@
 """Reads log objects into DuckDB, batch by batch: checked rows with ids and hashes. A reading thread opens the objects and sorts
 their records by format (`routing`), `Extraction` turns them into rows, and parts of one record that lie in different objects
-are joined (`pairing`, `span_events`). It commits nothing to the lake."""
+are joined (`pairing`). It commits nothing to the lake."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ _QUARANTINED = pa.schema(
 
 
 @contextmanager
-def staging(workload: str, sources: dict[str, SourceSettings]) -> Iterator[Staging]:
+def open_staging(workload: str, sources: dict[str, SourceSettings]) -> Iterator[Staging]:
     """A DuckDB of its own with the ingest's tables and functions."""
     with workbench() as connection:
         connection.execute(f"set memory_limit = '{MEMORY_MIB} MiB'")

@@ -21,11 +21,11 @@ from model_ops.files import lock, try_lock
 from model_ops.jobs import counted
 from resources.lake import LakeLayout, Tables, run, workbench
 from resources.launching import relay
-from resources.reading.batches import StagedBatch, Staging, staging
+from resources.reading.batches import StagedBatch, Staging, open_staging
 from resources.reading.commit import ORDER, attach, commit, decide, find_earlier_rows, keep_key
 from resources.reading.pairing import ReadApart, partners_to_reread
 from resources.reading.ties import TIES, ties_of
-from resources.reading.unread_keys import MOST_UNREAD, MixedWorkloads, UnreadKey, mixed_workloads, summed, unread_text
+from resources.reading.unread_keys import MOST_UNREAD, MixedWorkloads, UnreadKey, mixed_workloads, sum_keys, unread_text
 from resources.records import FORMATS
 from resources.sources import Ledger, LedgerEntry, SourceSettings, workloads_of
 
@@ -146,7 +146,7 @@ class IngestReport(BaseModel):
             if entry.unread_keys:
                 unread.setdefault(entry.source, []).extend(map(UnreadKey.of, json.loads(entry.unread_keys)))
         for source, keys in unread.items():
-            self.unread_keys[source] = summed([*self.unread_keys.get(source, []), *keys])[:MOST_UNREAD]
+            self.unread_keys[source] = sum_keys([*self.unread_keys.get(source, []), *keys])[:MOST_UNREAD]
         self.failed_objects += [entry.uri for entry in batch.failed]
         for entry in batch.failed:
             _add_reason(self.failures, entry.problem, Reason(objects=1, first_uri=entry.uri, message=entry.problem))
@@ -177,7 +177,7 @@ def _add_reason(reasons: dict[str, Reason], name: str, reason: Reason) -> None:
 def observe(tables: Tables, workload: str, sources: dict[str, SourceSettings]) -> Observation:
     """Lists the sources and records new and changed objects in the ledger. Objects whose key names no day are scanned for their
     records' days. Raises SourceError for a source without objects."""
-    with ingesting(tables.lake), Ledger.open(tables, workload) as ledger:
+    with ingest_lock(tables.lake), Ledger.open(tables, workload) as ledger:
         new, moved = _update(ledger, sources, look_for_days=True)
         unread, digest = ledger.unread()
         return Observation(
@@ -196,7 +196,7 @@ def ingest(
     """Reads the objects that are unread in the ledger; with `days`, only objects of these days. Rows go to their own day,
     whatever day their object's key names. Raises SourceError for a source without objects, LakeError for another key,
     IngestCountsError where the counts do not add up. A line or an object that cannot be read raises nothing."""
-    with ingesting(tables.lake), Ledger.open(tables, workload) as ledger, staging(workload, sources) as stage:
+    with ingest_lock(tables.lake), Ledger.open(tables, workload) as ledger, open_staging(workload, sources) as stage:
         keep_key(tables)
         ingest_run = _IngestRun(tables, ledger, stage)
         report = ingest_run.report
@@ -295,7 +295,7 @@ def _update(ledger: Ledger, sources: dict[str, SourceSettings], look_for_days: b
 def _find_days(ledger: Ledger, sources: dict[str, SourceSettings], dayless: list[LedgerEntry]) -> None:
     """Reads objects for the days of their records; an object without any has the day on which it was written."""
     entries = {entry.uri: entry for entry in dayless}
-    with staging(ledger.workload, sources) as stage:
+    with open_staging(ledger.workload, sources) as stage:
         for batch in stage.batches(dayless):
             days = {uri: own for uri, _, own in run(batch.connection, "reading/batch/object_days").fetchall()}
             ledger.put(replace(entries[uri], days=tuple(own or (entries[uri].fallback_day,))) for uri, own in days.items())
@@ -303,7 +303,7 @@ def _find_days(ledger: Ledger, sources: dict[str, SourceSettings], dayless: list
 
 
 @contextmanager
-def ingesting(lake: LakeLayout) -> Iterator[None]:
+def ingest_lock(lake: LakeLayout) -> Iterator[None]:
     """Holds the lake's ingest lock; of a lake in a bucket, on all machines."""
 
     def waiting(holder: str) -> None:

@@ -22,7 +22,7 @@ from resources.records import (
     streams,
     wrapped_fields,
 )
-from resources.sources import DigestReader, LedgerEntry, Opened, SourceSettings, prefetched
+from resources.sources import DigestReader, LedgerEntry, Opened, SourceSettings, prefetch
 
 CHUNKS = FORMATS["chunks"]
 
@@ -51,7 +51,7 @@ def named_format(entry: LedgerEntry, sources: Mapping[str, SourceSettings]) -> F
 
 def read_objects(entries: Sequence[LedgerEntry], sources: Mapping[str, SourceSettings]) -> Iterator[ObjectPart]:
     """The objects' records, in order, by format."""
-    for index, (entry, opened) in enumerate(prefetched(entries)):
+    for index, (entry, opened) in enumerate(prefetch(entries)):
         try:
             digest = yield from _read(index, entry, opened, sources[entry.source])
             yield ObjectPart(index, None, None, digest)
@@ -164,7 +164,7 @@ def _none_known(part: Records, named: Format | None) -> RecordProblem:
     return RecordProblem(0, "unknown_format", message, part.raw[0].as_py().encode()[:RAW_BYTES])
 
 
-def recognising(record: dict, first: Format) -> Format | None:
+def recognised_format(record: dict, first: Format) -> Format | None:
     """The format that recognises a record: `first` if it does, else the first format that does, else None."""
     return next((form for form in (first, *FORMATS.values()) if form.recognises(record)), None)
 
@@ -174,7 +174,7 @@ def by_format(part: Records, first: Format) -> Iterator[tuple[Format | None, Rec
     owners: list[Format | None] = []
     for text in part.raw.to_pylist():
         record = record_of(text)
-        owners.append(first if record is None else recognising(record, first))
+        owners.append(first if record is None else recognised_format(record, first))
     for own in dict.fromkeys(owners):
         held = pa.array(np.array([owner is own for owner in owners], dtype=bool))
         sample = part.sample if own is first else []
@@ -195,4 +195,4 @@ def format_of_faulty(text: str, form: Format, named: bool) -> Format | None:
     record = record_of(text)
     if named:
         return form if record is None or form.accepts(record) else None
-    return form if record is None else recognising(record, form)
+    return form if record is None else recognised_format(record, form)

@@ -73,7 +73,7 @@ class UnreadKey(BaseModel):
         return cls(path=path, field=field, records=records)
 
 
-def summed(keys: Iterable[UnreadKey]) -> list[UnreadKey]:
+def sum_keys(keys: Iterable[UnreadKey]) -> list[UnreadKey]:
     """One entry a path: first those that a field would read, then those that most records have."""
     by_path: dict[str, UnreadKey] = {}
     for key in keys:
@@ -115,4 +115,4 @@ def unread_in(tables: Tables) -> dict[tuple[str, str], list[UnreadKey]]:
     for row in table.to_pyarrow_table(columns=["workload", "source", "unread_keys"]).to_pylist():
         if row["unread_keys"]:
             keys_of.setdefault((row["workload"], row["source"]), []).extend(map(UnreadKey.of, json.loads(row["unread_keys"])))
-    return {place: summed(keys) for place, keys in keys_of.items()}
+    return {place: sum_keys(keys) for place, keys in keys_of.items()}

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from duckdb.func import SPECIAL
 
-from model_ops.chat_apis import finish_reason_of, json_text, mended, responses_api
+from model_ops.chat_apis import finish_reason_of, json_text, mend_json, responses_api
 from resources.digests import hash_key, user_of
 from resources.lake import run, sql_text
 from resources.records.edits import edit_of
@@ -289,7 +289,7 @@ class Extraction:
     def _repair_surrogates(self, form: Format) -> list[ReroutedLine]:
         run(self._connection, "reading/extraction/lines_without_record")
         lines = run(self._connection, "reading/extraction/surrogate_lines").fetchall()
-        repaired = [ReroutedLine(index, row, whole, form) for index, row, text in lines if (whole := mended(text)) is not None]
+        repaired = [ReroutedLine(index, row, whole, form) for index, row, text in lines if (whole := mend_json(text))]
         self._delete(repaired, "lines_without_record")
         return repaired
 

@@ -1,7 +1,7 @@
 """A release on disk: target and drafter (or an adapter on a base) by path and digest, the gates that it met, what it drafts
 with, and its serving files. `write_release` writes one, `read_release` reads and checks one, `find_release` finds one by the
-beginning of its version. settings.py holds the recipe's `release` section. Gates are computed in releasing/, aliases and
-approvals are in endpoints/. Start with release.py."""
+beginning of its version. Start with release.py, which also holds the recipe's `release` section; settings.py holds its gates
+and watch. Gates are computed in releasing/, aliases and approvals are in endpoints/."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from resources.releases import closed_times
     from resources.releases.adapter_form import FOLDER, adapter_problems
     from resources.releases.drafting_decision import ReportSection, decide_drafting, drafting_sections, form_of, read_choice
-    from resources.releases.gate_result import ERASED_ROWS, GateResult, GateVerdict, missed
+    from resources.releases.gate_result import ERASED_ROWS, GateResult, GateVerdict, gate_problem
     from resources.releases.release import (
         SHORTEST_SURE,
         NamedRelease,

@@ -87,7 +87,7 @@ class GateResult(BaseModel):
     def state(self) -> Literal["holds", "missed", "too few to tell", "nothing to compare"]:
         if self.nothing_to_compare:
             return "nothing to compare"
-        return "missed" if missed(self) else "too few to tell" if self.has_too_few else "holds"
+        return "missed" if gate_problem(self) else "too few to tell" if self.has_too_few else "holds"
 
     @property
     def judged(self) -> float | None:
@@ -138,7 +138,7 @@ class GateResult(BaseModel):
         return f"; about {round(self.rows * ((self.high - self.low) / 2 / TELLS) ** 2, -1):,.0f} would"
 
 
-def missed(gate: GateResult) -> str | None:
+def gate_problem(gate: GateResult) -> str | None:
     """Why a gate is missed; None if it is not. The bounds are applied again, because release.json may have been edited."""
     if gate.nothing_to_compare or (gate.has_too_few and gate.passed):
         return None

@@ -27,7 +27,7 @@ from resources.manifests import Manifest, ManifestError, read_manifest
 from resources.releases import closed_times
 from resources.releases.adapter_form import AdapterPart, NoAdapterError, adapter_base, lay_adapter
 from resources.releases.drafting_decision import write_choice
-from resources.releases.gate_result import GateResult, missed
+from resources.releases.gate_result import GateResult, gate_problem
 from resources.releases.serving_scripts import ServingPlan, write_serving_files
 from resources.releases.settings import DraftingSettings, Gates, ServingSettings, WatchSettings
 
@@ -166,7 +166,7 @@ class Release(BaseModel):
 
     @property
     def passed(self) -> bool:
-        return not any(map(missed, self.gates))
+        return not any(map(gate_problem, self.gates))
 
 
 class ReleaseRef(BaseModel):
@@ -174,8 +174,7 @@ class ReleaseRef(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    release: str
-    """Its version."""
+    version: str
     digest: str = ""
     """The digest of its files."""
     gates: list[GateResult] = Field(default_factory=list)
@@ -185,7 +184,7 @@ class ReleaseRef(BaseModel):
     def of(cls, directory: Path) -> ReleaseRef:
         """Raises ReleaseError or ManifestError if the directory is not a finished release."""
         gates = read_release(directory).gates
-        return cls(release=directory.name, digest=read_manifest(directory).digest, gates=gates)
+        return cls(version=directory.name, digest=read_manifest(directory).digest, gates=gates)
 
 
 def write_release(

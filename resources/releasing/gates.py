@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from model_ops.evaluation import Measurement, find, in_a_server, measurement, measurements_of
-from resources.releases import ERASED_ROWS, GateResult, Gates, missed
+from resources.releases import ERASED_ROWS, GateResult, Gates, gate_problem
 from resources.releasing.champion import Champion
 from resources.releasing.worth import gains, reaches
 from resources.stages import STAGES, stage
@@ -323,6 +323,6 @@ def _gate(
 
 
 def _judged(gate: GateResult) -> GateResult:
-    problem = missed(gate)
+    problem = gate_problem(gate)
     why = problem.removeprefix(f"gate {gate.name}: ") if problem else gate.held
     return gate.model_copy(update={"passed": problem is None, "why": why})

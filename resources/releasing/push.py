@@ -1,9 +1,8 @@
 """Pushes a release to a bucket or to the Hugging Face Hub: weights first, the release's manifest last.
 
-What is pushed is a package (resources/releasing/push.py): release, target and drafter at their paths in a lake, with the
-signatures where there are any, so that its scripts work and verify.py verifies it. Whoever finds the manifest finds all of it.
-Files that are there already with the same content are not sent again, so a push that was stopped continues, and a second push
-sends nothing.
+What is pushed is a package: release, target and drafter at their paths in a lake, with the signatures where there are any, so
+that its scripts work and verify.py verifies it. Whoever finds the manifest finds all of it. Files that are there already with
+the same content are not sent again, so a push that was stopped continues, and a second push sends nothing.
 
 In a bucket (settings and errors of stores/s3.py) a file is there if its object has the same size and the ETag that this file
 gets: the MD5 of its content, or, of a file in several parts, of their MD5s. Stores that compute other ETags (encryption with

@@ -16,7 +16,7 @@ from resources.lake import SCHEMAS, LakeLayout, Tables, attach_slice, rows, work
 from resources.launching import RunRecord, runs, seconds_of_steps
 from resources.manifests import Manifest, ManifestError, read_manifest
 from resources.reading import CHATS_SOURCE as RATED
-from resources.releases import GateResult, ReleaseError, ReleaseRef, missed, read_release
+from resources.releases import GateResult, ReleaseError, ReleaseRef, gate_problem, read_release
 from resources.stages import STAGES, artefact_stages
 
 DAYS = 90
@@ -142,9 +142,9 @@ def _releases(lake: LakeLayout, facts: Facts) -> Iterator[ReleaseRow]:
         except ReleaseError as error:
             facts.problems.append(str(error))
             continue
-        decided = standing(facts.log, ReleaseRef(release=manifest.version, digest=manifest.digest)) or ""
+        decided = standing(facts.log, ReleaseRef(version=manifest.version, digest=manifest.digest)) or ""
         gates = {gate.name: gate for gate in release.gates}
-        problems = [problem for gate in release.gates if (problem := missed(gate))]
+        problems = [problem for gate in release.gates if (problem := gate_problem(gate))]
         aliases = [alias for alias, version in facts.aliases.all().items() if version == manifest.version]
         aliases = ["not offered" if alias == "candidate" and problems else alias for alias in aliases]
         about = (gates, problems, decided, aliases, directory / "report.html", release.worth)

@@ -9,7 +9,7 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from resources.serving.chat.page import ChatExchange, NotRatableError, chat_page, keep_rating, ratable_in
-    from resources.serving.chat.talking import Message, Question, Talking, find_speaker, talking
+    from resources.serving.chat.talking import Message, Question, Talking, find_speaker, start_talking
     from resources.serving.endpoint_server import TrafficSettings, require_servable, serve
     from resources.serving.programs import find_program
     from resources.serving.release_server import ServeSettings

@@ -17,7 +17,7 @@ from typing import Any
 
 import urllib3
 
-from model_ops.answering import OpenAiApi
+from model_ops.completions import OpenAiApi
 from model_ops.drafting import Drafting
 from model_ops.evaluation import SmokeResult, TriedServer
 from model_ops.files import template_files

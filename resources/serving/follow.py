@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from model_ops.evaluation import failed
+from model_ops.evaluation import failures
 from model_ops.machine import Backoff
 from resources.endpoints import Endpoint, EndpointError, EndpointLogError
 from resources.gateway import Front, Route
@@ -217,7 +217,7 @@ class Follower:
         if self.host.settings.smoke:
             try:
                 findings = loaded.smoke(self._lake, self.host.settings, self._stop_idle)
-                if problems := failed(findings):
+                if problems := failures(findings):
                     server = loaded.server
                     ended = "its server ended while it was tried" if server.ended else "; ".join(problems)
                     raise ServeError(f"release {directory.name} did not pass the smoke set: {ended} (log: {server.log})")

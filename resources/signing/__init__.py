@@ -24,9 +24,9 @@ if TYPE_CHECKING:
         check_signature,
         is_signed,
         lay_out,
-        opened,
+        open_envelope,
         release_files,
-        sealed,
+        seal_envelope,
         sign_release,
     )
 

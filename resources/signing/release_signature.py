@@ -19,7 +19,7 @@ from typing import Any
 
 from cryptography.exceptions import InvalidSignature
 
-from model_ops.files import replaced, write_text
+from model_ops.files import replacement, write_text
 from model_ops.jobs import CheckFailed, Misuse
 from resources.lake import LakeLayout
 from resources.manifests import BESIDE, SCRATCH, SIGNATURE, SIGNED_PROVENANCE, erased
@@ -45,7 +45,7 @@ class SigningMissingError(Misuse):
 def sign_files(files: Mapping[str, Path], signature: Path, key: SigningKey, beside: Path) -> None:
     """Signs files, by their paths in the set, and replaces an earlier signature. beside: a folder of their file system."""
     signing, _, hashing = _library()
-    with _laid_out(files, beside) as tree, replaced(signature) as temporary:
+    with _laid_out(files, beside) as tree, replacement(signature) as temporary:
         config = hashing.Config().use_file_serialization(hashing_algorithm="sha256")
         signer = signing.Config().use_elliptic_key_signer(private_key=key.path, password=key.password)
         signer.set_hashing_config(config.set_ignored_paths(paths=[], ignore_git_paths=False)).sign(tree, temporary)
@@ -132,7 +132,7 @@ class EnvelopeError(Exception):
     """An envelope is damaged, or no trusted key signed it."""
 
 
-def sealed(statement: Mapping[str, Any], payload_type: str, key: SigningKey) -> str:
+def seal_envelope(statement: Mapping[str, Any], payload_type: str, key: SigningKey) -> str:
     """The envelope as JSON text."""
     body = json.dumps(statement, sort_keys=True, separators=(",", ":")).encode()
     signature = key.sign(_signed_bytes(payload_type, body))
@@ -144,7 +144,7 @@ def sealed(statement: Mapping[str, Any], payload_type: str, key: SigningKey) -> 
     return json.dumps(envelope) + "\n"
 
 
-def opened(text: str, payload_type: str, trusted: TrustedKeys, today: date) -> tuple[dict[str, Any], TrustedKey]:
+def open_envelope(text: str, payload_type: str, trusted: TrustedKeys, today: date) -> tuple[dict[str, Any], TrustedKey]:
     """The statement, and the trusted key that signed it. Raises EnvelopeError."""
     try:
         envelope = json.loads(text)
@@ -182,7 +182,7 @@ PROVENANCE = "provenance.json"
 def sign_release(lake: LakeLayout, directory: Path, key: SigningKey) -> None:
     """Signs a release and its provenance; earlier signatures are replaced."""
     statement = json.loads((directory / PROVENANCE).read_text(encoding="utf-8"))
-    write_text(directory / SIGNED_PROVENANCE, sealed(statement, IN_TOTO, key))
+    write_text(directory / SIGNED_PROVENANCE, seal_envelope(statement, IN_TOTO, key))
     sign_files(release_files(lake, directory), directory / SIGNATURE, key, lake.root)
 
 
@@ -206,7 +206,7 @@ def is_signed(directory: Path) -> bool:
 def _check_provenance(directory: Path, trusted: TrustedKeys, today: date) -> None:
     """Raises SignatureRefusedError unless the signed provenance is that of the release."""
     try:
-        statement, _ = opened((directory / SIGNED_PROVENANCE).read_text(encoding="utf-8"), IN_TOTO, trusted, today)
+        statement, _ = open_envelope((directory / SIGNED_PROVENANCE).read_text(encoding="utf-8"), IN_TOTO, trusted, today)
         why = "it is not that of this release" if statement != json.loads((directory / PROVENANCE).read_bytes()) else ""
     except OSError:
         why = "it is missing"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from resources.sources.ledger import DigestReader, Ledger, LedgerEntry, Opened, prefetched
+    from resources.sources.ledger import DigestReader, Ledger, LedgerEntry, Opened, prefetch
     from resources.sources.listing import LogObject, RemoteError, SourceError
     from resources.sources.sources import (
         SourceSettings,

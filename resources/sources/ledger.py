@@ -44,7 +44,7 @@ Item = TypeVar("Item", bound=ObjectVersion)
 Opened = Callable[[], AbstractContextManager[BinaryIO]]
 
 
-def prefetched(items: Iterable[Item]) -> Iterator[tuple[Item, Opened]]:
+def prefetch(items: Iterable[Item]) -> Iterator[tuple[Item, Opened]]:
     """Every item with a function that opens its content, in order."""
     source = iter(items)
     waiting: deque[tuple[Item, Future[bytes] | None]] = deque()
@@ -355,7 +355,7 @@ def find_moved(connection: duckdb.DuckDBPyConnection, source: str) -> pa.Table:
 def digests(objects: list[dict]) -> Iterator[dict[str, str]]:
     """sha256 of the objects' bytes. Unreadable objects are left out: the ingest reports them."""
     items = (LogObject(**{**item, "modified": item["modified"].astimezone(UTC)}) for item in objects)
-    for item, opened in prefetched(items):
+    for item, opened in prefetch(items):
         try:
             with opened() as file:
                 reader = DigestReader(file)

@@ -61,7 +61,7 @@ class Bucket:
             async with answer["Body"] as body:
                 return await body.read(), _etag(answer)
 
-        return s3.asked(ask, self.uri(path))
+        return s3.ask_store(ask, self.uri(path))
 
     def put(self, path: str, content: bytes, was: str | None) -> str:
         """Writes a small object if its etag is `was`; None: if there is none. Returns its etag. Raises Conflict. A write whose
@@ -73,7 +73,7 @@ class Bucket:
             return _etag(answer)
 
         try:
-            return s3.asked(ask, self.uri(path), "write")
+            return s3.ask_store(ask, self.uri(path), "write")
         except (s3.PreconditionError, s3.GoneError) as error:
             there = self.get(path)
             if there is None or there[0] != content:
@@ -139,7 +139,7 @@ class Bucket:
             except FileNotFoundError:
                 return None
 
-        return s3.asked(ask, self.uri(path))
+        return s3.ask_store(ask, self.uri(path))
 
     def _named(self, path: str) -> dict[str, str]:
         bucket, key = s3.parts(self.uri(path))

@@ -8,7 +8,7 @@ from hashlib import sha256
 from os import stat_result
 from pathlib import Path, PurePosixPath
 
-from model_ops.files import is_at, lock, locked, replaced
+from model_ops.files import file_lock, is_at, lock, replacement
 from stores.in_use import InUse, taken
 from stores.mirror.bucket import Bucket, Conflict
 from stores.mirror.known import MirrorIndex, Object
@@ -41,7 +41,7 @@ class PaidAnswers:
             mine, seen = path.read_bytes(), self._seen(name)
             content = joined(mine, seen, others)
             if not content.startswith(mine):
-                with replaced(path) as temporary:
+                with replacement(path) as temporary:
                     temporary.write_bytes(content)
             elif len(content) > len(mine):  # processes may have read the places of the lines before
                 with path.open("ab") as file:
@@ -88,7 +88,7 @@ class PaidAnswers:
         gone = set(lines)
         with locked_log(path):
             left = [line for line in path.read_bytes().splitlines(keepends=True) if line not in gone]
-            with replaced(path) as temporary:
+            with replacement(path) as temporary:
                 temporary.write_bytes(b"".join(left))
 
     def drop(self, name: str, path: Path) -> None:
@@ -96,7 +96,7 @@ class PaidAnswers:
         with suppress(FileNotFoundError), locked_log(path):
             left = joined(path.read_bytes(), self._seen(name), b"")
             if left:
-                with replaced(path) as temporary:
+                with replacement(path) as temporary:
                     temporary.write_bytes(left)
             else:
                 path.unlink()
@@ -171,7 +171,7 @@ class MirrorReader:
         unless = known.etag if known is not None and path.exists() else ""
         there = self.bucket.get(name, unless)
         if there is not None:
-            with replaced(path) as temporary:
+            with replacement(path) as temporary:
                 temporary.write_bytes(there[0])
             self.known.note(name, there[1], len(there[0]), path.stat())
         elif known is not None and self.bucket.modified(name) is None:
@@ -320,5 +320,5 @@ class MirrorReader:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """One process of a machine at a time changes its mirror."""
-        with locked(self.root / HOME / "lock"):
+        with file_lock(self.root / HOME / "lock"):
             yield

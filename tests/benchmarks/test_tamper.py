@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks import tamper
 from benchmarks.signed_release import make_keys, signed_copy
-from resources.endpoints.approvals import approve
+from resources.endpoints.approvals import record_approval
 from resources.endpoints.endpoint_log import Actor
 from resources.lake.lake import LakeLayout
 from resources.signing.keys import SIGNING_KEY, TRUSTED_KEYS
@@ -17,7 +17,7 @@ def test_every_change_in_a_lake_is_refused_whoever_approved_before(tmp_path, mak
     source = LakeLayout.open(tmp_path / "source")
     made = make_release(source, 1, drafts=True)
     for name in {"nobody": (), "bob": ("bob",)}.get(before, ("bob", "cid")):
-        approve(source, made, Actor(name, "MILLRACE_USER"))
+        record_approval(source, made, Actor(name, "MILLRACE_USER"))
     keys = make_keys(tmp_path)
     monkeypatch.setenv(SIGNING_KEY, str(keys / "ann.pem"))
     monkeypatch.setenv(TRUSTED_KEYS, str(keys / "trusted"))

@@ -1,4 +1,4 @@
-"""Files that docstrings of the product name are there, and so is what programs in strings of tests import."""
+"""Files that docstrings of the product name are there and are other files, and so is what programs in strings of tests import."""
 
 import ast
 import re
@@ -22,6 +22,7 @@ INVENTED = {"test_docstrings.py", "test_import_graph.py", "test_source_digest.py
 FILES = [path.as_posix() for top in (*PRODUCT, "sql", "tests", "benchmarks") for path in (PROJECT / top).rglob("*.*")]
 PATH_ENDS = {path[at + 1 :] for path in FILES for at in range(len(str(PROJECT)), len(path)) if path[at] == "/"}
 
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 OF_USERS = {"rewards.py", "envs.py", "agent.py", "FILE.py"}
 
 
@@ -49,6 +50,23 @@ def missing_imports(text: str) -> Iterator[str]:
             for node in ast.walk(ast.parse(string.value)) if is_program else ():
                 if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PRODUCT):
                     yield from (f"{node.module}.{one.name}" for one in node.names if one.name not in names(node.module))
+
+
+def names_itself(file: str, text: str) -> bool:
+    """Whether a docstring sends its reader to its own file, but for a command that runs it, or an import."""
+    own = "|".join(map(re.escape, (file, file.removesuffix(".py").replace("/", "."), file.rpartition("/")[2])))
+    name = re.compile(rf"((?:python|PYTHON|torchrun|from)[\w .-]*\s)?(?<![\w./])({own})(?![\w.]\w)")
+    docs = [ast.get_docstring(node) or "" for node in ast.walk(ast.parse(text)) if isinstance(node, DOCUMENTED)]
+    return any(not command for doc in docs for command, _ in name.findall(doc))
+
+
+def test_no_docstring_sends_its_reader_to_its_own_file():
+    """But for the one whose copies are read elsewhere."""
+    assert names_itself("a/loss.py", '"""See a.loss."""') and names_itself("a/loss.py", '"""See loss.py"""')
+    assert not names_itself("a/loss.py", '"""python -m a.loss X; b/loss.py"""')
+    paths = [path for folder in PRODUCT for path in (PROJECT / folder).rglob("*.py")]
+    files = {path.relative_to(PROJECT).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+    assert [file for file, text in files.items() if names_itself(file, text)] == ["resources/releasing/verify_package.py"]
 
 
 def dead(missing, *folders: str) -> dict[str, list[str]]:

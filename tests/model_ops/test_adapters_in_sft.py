@@ -15,7 +15,7 @@ from model_ops.documents import held_out_loss, mean_loss, read_documents
 from model_ops.jobs import Job, ModelError, Progress, Stopped
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.operations import SftSettings, sft
-from model_ops.tensors import rounded
+from model_ops.tensors import round_weight
 from model_ops.training.step_meter import matrix_work
 from model_ops.verify import verify
 from tests.model_ops.models.saved_adapters import load_adapter
@@ -90,7 +90,7 @@ def test_peft_makes_the_same_of_base_and_adapter(tiny_model, adapted):
     differing = entries = 0
     for name, weight in merged.named_parameters():  # float32: what is stored is their sum, rounded once
         torch.testing.assert_close(stored[name].float(), weight, rtol=2**-7 * 1.01, atol=1e-6)
-        differing += int((stored[name] != rounded(weight.detach(), torch.bfloat16, name)).sum())
+        differing += int((stored[name] != round_weight(weight.detach(), torch.bfloat16, name)).sum())
         entries += weight.numel()
     assert differing < 1e-3 * entries  # sums in another order that lie between two values
 

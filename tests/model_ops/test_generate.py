@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 from tiny_models import write_dataset, write_target
 
-from model_ops.answering import answerers
-from model_ops.answering.answerers import CompletionTokens
-from model_ops.answering.served_answers import COLUMNS
-from model_ops.answering.turns import _said
+from model_ops.completions import answerers
+from model_ops.completions.answerers import CompletionTokens
+from model_ops.completions.served_answers import COLUMNS
+from model_ops.completions.turns import _said
 from model_ops.decoding.decode_loop import decode
 from model_ops.decoding.target import load_runner
 from model_ops.files.digests import target_digest, vocabulary_digest

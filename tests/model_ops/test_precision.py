@@ -11,7 +11,7 @@ import torch
 
 from model_ops.decoding.runner import SMALL_PARAMETERS, decoding_dtype
 from model_ops.machine import precision as module
-from model_ops.machine.precision import Speeds, cpu_speeds, decided, measured, products_in
+from model_ops.machine.precision import Speeds, concrete_precision, cpu_speeds, measured, products_in
 from model_ops.models.tiny_families import tiny_config
 from model_ops.operations.quantize import calibration_dtype
 from model_ops.operations.sft_settings import SftSettings
@@ -51,7 +51,7 @@ def rates(monkeypatch):
 )  # fmt: skip
 def test_auto_is_bfloat16_only_where_its_products_are_clearly_faster(rates, float32, bfloat16, chosen):
     rates(float32, bfloat16)
-    assert decided("auto", CPU) == chosen
+    assert concrete_precision("auto", CPU) == chosen
     with products_in("auto", CPU):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == getattr(torch, chosen)
     assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
@@ -59,7 +59,7 @@ def test_auto_is_bfloat16_only_where_its_products_are_clearly_faster(rates, floa
 
 def test_a_given_precision_is_taken_as_it_is_and_measures_nothing(rates):
     calls = rates(12.0, 0.5)
-    assert [decided(given, CPU) for given in ("bfloat16", "float32")] == ["bfloat16", "float32"]
+    assert [concrete_precision(given, CPU) for given in ("bfloat16", "float32")] == ["bfloat16", "float32"]
     with products_in("bfloat16", CPU):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
     assert not calls
@@ -69,8 +69,8 @@ def test_a_given_precision_is_taken_as_it_is_and_measures_nothing(rates):
 def test_a_gpu_without_bfloat16_units_computes_in_float32(monkeypatch, rates, units, chosen):
     calls = rates(1.0, 100.0)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or units)
-    assert decided("auto", torch.device("cuda", 0)) == chosen
-    assert decided("auto", torch.device("mps")) == "float32"
+    assert concrete_precision("auto", torch.device("cuda", 0)) == chosen
+    assert concrete_precision("auto", torch.device("mps")) == "float32"
     assert not calls
 
 

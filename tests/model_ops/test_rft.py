@@ -29,7 +29,8 @@ from model_ops.reinforcement.policy_loss import PolicyLoss, SampledTokens, grpo
 from model_ops.reinforcement.rft_settings import RftSettings
 from model_ops.reinforcement.rollout_batches import LearntRollout, group_documents, nothing_learnt, rollout_batches
 from model_ops.reinforcement.rollout_groups import chunk_groups, learnt_groups, penalised_grade, round_numbers, scale_and_share
-from model_ops.reinforcement.rollout_plan import RolloutPlan, teach_nothing
+from model_ops.reinforcement.rollout_plan import RolloutPlan
+from model_ops.reinforcement.rollout_watch import teach_nothing
 from model_ops.reinforcement.round_asker import PromptPool
 
 SETTINGS = {"grader": "verifier", "steps": 12, "learning_rate": 3e-3, "prompts_per_step": 4, "answers": 8, "max_new_tokens": 5,

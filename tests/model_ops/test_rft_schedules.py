@@ -18,7 +18,8 @@ from model_ops.models.model_directory import load_model
 from model_ops.reinforcement.policy_loss import PolicyLoss
 from model_ops.reinforcement.rft_settings import RftSettings
 from model_ops.reinforcement.rollout_batches import LearntRollout, group_documents, nll_weight, rollout_batches
-from model_ops.reinforcement.rollout_plan import RolloutWatch, variance_shares
+from model_ops.reinforcement.rollout_plan import variance_shares
+from model_ops.reinforcement.rollout_watch import RolloutWatch
 from tests.model_ops.test_rft import Told, rollout, run, start  # noqa: F401
 
 

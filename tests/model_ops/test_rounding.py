@@ -7,7 +7,7 @@ import torch
 from model_ops.jobs import Progress
 from model_ops.models import load_model, save_model
 from model_ops.parallel import World
-from model_ops.tensors import rounded, saved_update
+from model_ops.tensors import round_weight, saved_update
 from model_ops.training import TuningSettings, save_tuned, validated_as_saved
 from model_ops.training.trainer import TrainingResult
 
@@ -17,25 +17,25 @@ def test_rounding_is_exact_on_average_and_takes_a_neighbour():
     for value in (1.0, -3.0, 2.5e-5):
         spacing = float(torch.nextafter(torch.tensor(value).bfloat16().abs(), torch.tensor(torch.inf).bfloat16()) - abs(value))
         exact = (value + steps * spacing).float()
-        draws = torch.stack([rounded(exact, torch.bfloat16, f"draw {number}") for number in range(4_000)]).double()
+        draws = torch.stack([round_weight(exact, torch.bfloat16, f"draw {number}") for number in range(4_000)]).double()
         assert (draws - exact.double()).abs().max() < spacing
         np.testing.assert_allclose(draws.mean(0).numpy(), exact.double().numpy(), atol=5 * spacing / 2 / 4_000**0.5)
 
 
 def test_what_bfloat16_holds_stays_and_the_name_decides_the_draw():
     held = torch.randn(1_000).bfloat16()
-    assert torch.equal(rounded(held.float(), torch.bfloat16, "a"), held)
+    assert torch.equal(round_weight(held.float(), torch.bfloat16, "a"), held)
     weight = torch.randn(1_000)
-    assert torch.equal(rounded(weight, torch.bfloat16, "a"), rounded(weight.clone(), torch.bfloat16, "a"))
-    assert not torch.equal(rounded(weight, torch.bfloat16, "a"), rounded(weight, torch.bfloat16, "b"))
-    assert rounded(weight, torch.float32, "a") is weight
+    assert torch.equal(round_weight(weight, torch.bfloat16, "a"), round_weight(weight.clone(), torch.bfloat16, "a"))
+    assert not torch.equal(round_weight(weight, torch.bfloat16, "a"), round_weight(weight, torch.bfloat16, "b"))
+    assert round_weight(weight, torch.float32, "a") is weight
 
 
 def test_errors_of_one_training_after_another_do_not_add_up():
     """Ten updates of a tenth of the spacing, saved each time: about a third of the weights never move, and none moves ten times."""
     spacing, weight = 2**-7, torch.ones(20_000)
     for _ in range(10):
-        weight = rounded(weight + 0.1 * spacing, torch.bfloat16, "a").float()
+        weight = round_weight(weight + 0.1 * spacing, torch.bfloat16, "a").float()
     moved = (weight - 1) / spacing
     assert moved.mean() == pytest.approx(1, abs=0.05) and moved.std() == pytest.approx(0.95, abs=0.1)
 
@@ -43,9 +43,9 @@ def test_errors_of_one_training_after_another_do_not_add_up():
 @pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan, 3.4028234e38, -3.4028234e38, 0.0])
 def test_values_at_the_ends_are_rounded_as_torch_rounds_them(value):
     weight = torch.full((64,), value)
-    torch.testing.assert_close(rounded(weight, torch.bfloat16, "a"), weight.bfloat16(), equal_nan=True)
+    torch.testing.assert_close(round_weight(weight, torch.bfloat16, "a"), weight.bfloat16(), equal_nan=True)
     bits = torch.tensor([0x7FFFFFFF], dtype=torch.int32).view(torch.float32)  # a NaN whose bits would run over
-    assert rounded(bits, torch.bfloat16, "a").isnan().all()
+    assert round_weight(bits, torch.bfloat16, "a").isnan().all()
 
 
 def test_a_training_of_small_steps_is_in_the_file(tiny_model, tiny_tokenizer, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tiny_models import write_dataset, write_target
 
-from model_ops.answering.served_answers import COLUMNS
+from model_ops.completions.served_answers import COLUMNS
 from model_ops.decoding.penalties import Penalties
 from model_ops.decoding.prompts import Prompt, read_prompts
 from model_ops.decoding.sampling import Truncation

@@ -11,7 +11,7 @@ import urllib3
 
 from benchmarks.stand_in_vllm import stand_in_vllm
 from model_ops.evaluation.smoke.answers import SmokePrompt
-from model_ops.evaluation.smoke.smoke_set import TriedServer, failed, run_smoke_set
+from model_ops.evaluation.smoke.smoke_set import TriedServer, failures, run_smoke_set
 from model_ops.jobs import ModelError
 
 ROW = SmokePrompt(
@@ -50,7 +50,7 @@ def found_in(folder, scores=lambda answers: AGREES, rows=(ROW,), **behaviour):
 def test_a_good_server_passes_every_check(tmp_path):
     asked = []
     found = found_in(tmp_path, lambda answers: asked.extend(answers) or AGREES)
-    assert failed(found) == [] and all(finding.passed for finding in found)
+    assert failures(found) == [] and all(finding.passed for finding in found)
     assert [finding.name for finding in found] == [
         "answers",
         "stream",
@@ -93,12 +93,12 @@ def test_a_good_server_passes_every_check(tmp_path):
     ],
 )
 def test_what_a_server_does_wrong_is_named(tmp_path, behaviour, said):
-    assert failed(found_in(tmp_path, **behaviour)) == said
+    assert failures(found_in(tmp_path, **behaviour)) == said
 
 
 def test_a_server_that_says_something_else_than_its_model_is_found_out(tmp_path):
     nonsense = {"tokens": 100, "agreed": 7, "nll": 900.0, "prompts": 2, "same_prompts": 1}
-    assert failed(found_in(tmp_path, lambda answers: nonsense)) == [
+    assert failures(found_in(tmp_path, lambda answers: nonsense)) == [
         "template: 1 of 2 prompts have the tokens that the target was trained with",
         "text: 7.0% of 100 greedy tokens equal those of the target's own layers, perplexity 8103.08: at least 80% have to agree",
     ]
@@ -132,14 +132,14 @@ def test_a_target_that_is_too_large_is_compared_with_the_server_s_own_reading(tm
 def test_a_server_without_a_parser_of_tool_calls_is_told_apart(tmp_path):
     found = {finding.name: finding for finding in found_in(tmp_path, without_parser=True)}
     assert found["tool call"].passed is None and "without --tool-call-parser" in found["tool call"].said
-    assert failed(list(found.values())) == []
+    assert failures(list(found.values())) == []
 
 
 def test_prompts_that_do_not_fit_the_server_s_context_are_left_out(tmp_path):
     long, short = (SmokePrompt(f"row-{size}", [{"role": "user", "content": "x" * size}]) for size in (900, 9))
     with server(tmp_path) as tried:
         found = run_smoke_set(tried, [long, *[short] * 8], [SmokePrompt("row-900", long.messages, request=ROW.request)], None)
-    assert failed(found) == [] and found[0].said == "5 prompts; 1 more did not fit its context"
+    assert failures(found) == [] and found[0].said == "5 prompts; 1 more did not fit its context"
     assert [finding.passed for finding in found if finding.name == "schema rows"] == [None]
 
 
@@ -160,11 +160,11 @@ def test_a_server_without_constraints_is_asked_only_what_it_takes(tmp_path):
 def test_sglang_is_asked_for_what_it_shares_with_vllm(tmp_path):
     with server(tmp_path, ignores=["regex", "grammar", "tools"]) as tried:
         found = run_smoke_set(TriedServer(tried.url, "served", "sglang"), [], [ROW], None)
-    assert failed(found) == [] and [finding.name for finding in found if finding.passed is None] == [
+    assert failures(found) == [] and [finding.name for finding in found if finding.passed is None] == [
         "tool call, regex, grammar"
     ]
 
 
 def test_a_server_that_is_gone_fails_at_once(tmp_path):
     found = run_smoke_set(TriedServer("http://127.0.0.1:9", "served", timeout_s=2), [], [], None)
-    assert failed(found) == ["answers: row built-in: it did not answer /v1/chat/completions (NewConnectionError)"]
+    assert failures(found) == ["answers: row built-in: it did not answer /v1/chat/completions (NewConnectionError)"]

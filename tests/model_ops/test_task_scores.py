@@ -10,8 +10,8 @@ import pytest
 from judge_server import completion, judge_server
 from tiny_models import write_target
 
-from model_ops.answering.endpoint import read_chat
 from model_ops.answers import AnswerLog
+from model_ops.completions.endpoint import read_chat
 from model_ops.evaluation import task_scores as scores
 from model_ops.evaluation.measurement import find
 from model_ops.evaluation.own_answers import OwnModel, answer_items

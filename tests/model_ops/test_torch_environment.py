@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from model_ops.files.atomic_files import is_at, locked, try_lock, unlock
+from model_ops.files.atomic_files import file_lock, is_at, try_lock, unlock
 from model_ops.machine import Backoff, pause_after
 from model_ops.machine import compilation as compiled
 
@@ -33,7 +33,7 @@ def test_a_pause_is_of_any_length_and_does_not_overflow():
 
 def test_a_lock_is_exclusive_or_shared(tmp_path):
     path = tmp_path / "lock"
-    with locked(path), path.open() as other:
+    with file_lock(path), path.open() as other:
         assert not try_lock(other) and not try_lock(other, shared=True)
     with path.open() as first, path.open() as second:
         assert try_lock(first, shared=True) and try_lock(second, shared=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.vllm_environment import vllm_python
-from resources.endpoints.approvals import approve
+from resources.endpoints.approvals import record_approval
 from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
@@ -78,6 +78,6 @@ def promoted(toy, tmp_path, monkeypatch):
     lake = LakeLayout.open(tmp_path / "lake")
     [release] = (path.parent for path in lake.root.glob("releases/*/*/manifest.json"))
     ann = Actor("ann", "MILLRACE_USER")
-    approve(lake, release, ann)
+    record_approval(lake, release, ann)
     Endpoint(lake, toy.workload).promote(ReleaseRef.of(release), ann)
     return lake, release

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from benchmarks.vllm_server import vllm_server
-from model_ops.answering.served import measure_served
+from model_ops.completions.served import measure_served
 from model_ops.decoding.decode_loop import decode
 from model_ops.decoding.target import load_runner
 from model_ops.models.model_directory import end_of_text_ids

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 from benchmarks.random_adapter import random_adapter
 from model_ops.evaluation.measurement import TIE_NATS
 from resources.artefacts.registry import Registry
-from resources.endpoints.approvals import approve, roll_back
+from resources.endpoints.approvals import record_approval, roll_back
 from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
 from resources.gateway.front import Front
@@ -35,7 +35,7 @@ NEW_TOKENS = 24
 
 def champion(lake, base, workload, seed):
     directory = random_adapter(lake, base, workload, seed)
-    approve(lake, directory, BY)
+    record_approval(lake, directory, BY)
     Endpoint(lake, workload).promote(ReleaseRef.of(directory), BY)
     return directory
 

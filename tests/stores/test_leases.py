@@ -94,7 +94,7 @@ BY = Actor("ann", "test", "")
 
 def test_a_machine_that_read_a_shorter_log_does_not_write_the_file_back(machine, monkeypatch):
     a, b = machine("a"), machine("b")
-    first, second, third = (ReleaseRef(release=f"release-{number}", digest="d") for number in (1, 2, 3))
+    first, second, third = (ReleaseRef(version=f"release-{number}", digest="d") for number in (1, 2, 3))
     Endpoint(a, "tutor").promote(first, BY)
     with monkeypatch.context() as patched:  # a process is killed after its entry and before the file
         patched.setattr(Endpoint, "_write_file", lambda self, aliases: aliases)
@@ -109,7 +109,7 @@ def test_a_machine_that_read_a_shorter_log_does_not_write_the_file_back(machine,
 
     monkeypatch.setattr(Endpoint, "_repaired", overtaken)
     with pytest.raises(EndpointLogError, match="another machine changed the endpoint meanwhile"):
-        slow.promote(ReleaseRef(release="release-4", digest="d"), BY)
+        slow.promote(ReleaseRef(version="release-4", digest="d"), BY)
     c = machine("c")
     served = Endpoint(c, "tutor").read()
     assert (served.champion, served.previous, served.generation) == ("release-3", "release-2", 3)

@@ -141,7 +141,7 @@ def test_of_changes_of_one_endpoint_on_several_machines_none_is_lost(machine, se
         for number in range(4):
             while True:
                 try:
-                    Endpoint(lake, "tutor").promote(ReleaseRef(release=f"{name}{number}", digest="d"), BY)
+                    Endpoint(lake, "tutor").promote(ReleaseRef(version=f"{name}{number}", digest="d"), BY)
                     break
                 except EndpointLogError as error:
                     assert "another machine changed the endpoint meanwhile; try again" in str(error)

@@ -9,7 +9,7 @@ from typing import Any
 
 import urllib3
 
-from model_ops.answering import NEUTRAL, OpenAiApi
+from model_ops.completions import NEUTRAL, OpenAiApi
 from model_ops.jobs import counted
 
 

@@ -1,7 +1,7 @@
 """Everything that a server is asked before it takes traffic: a few dozen short requests. Imports no torch.
 
 findings = run_smoke_set(server, prompts, schema_rows, scores)
-failed(findings)                    # one sentence each; a check that could not be made is no failure"""
+failures(findings)                  # one sentence each; a check that could not be made is no failure"""
 
 import json
 import math
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from model_ops.answering import ServedModel
+from model_ops.completions import ServedModel
 from model_ops.evaluation.measurement import TIE_NATS
 from model_ops.evaluation.smoke.answers import (
     NoAnswerError,
@@ -299,7 +299,7 @@ def run_smoke_set(
         asking.close()
 
 
-def failed(findings: Sequence[SmokeResult]) -> list[str]:
+def failures(findings: Sequence[SmokeResult]) -> list[str]:
     """One sentence per failed check."""
     return [f"{finding.name}: {finding.said}" for finding in findings if finding.passed is False]
 

@@ -1,6 +1,6 @@
 """The recorded result of trying every operation on every family (`python -m benchmarks.families`), and the tables made of it.
 
-recorded().families["gemma2"]["int8"]          # None: works; else why not"""
+read_trial_record().families["gemma2"]["int8"]          # None: works; else why not"""
 
 import importlib.metadata
 import json
@@ -31,19 +31,19 @@ class TrialRecord(BaseModel):
         return [name for name, results in self.families.items() if not any(results.values())]
 
 
-def recorded() -> TrialRecord:
+def read_trial_record() -> TrialRecord:
     """The record in the package."""
     return TrialRecord.model_validate_json(FILE.read_text())
 
 
 def record(families: dict[str, dict[str, str | None]]) -> TrialRecord:
     """Writes the record of a run with the installed versions."""
-    trials = TrialRecord(versions=installed(), families=families)
+    trials = TrialRecord(versions=installed_versions(), families=families)
     FILE.write_text(json.dumps(trials.model_dump(), indent=1) + "\n")
     return trials
 
 
-def installed() -> dict[str, str]:
+def installed_versions() -> dict[str, str]:
     """Versions of PACKAGES, without local parts (torch's +cpu)."""
     return {name: importlib.metadata.version(name).split("+")[0] for name in PACKAGES}
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from model_ops.answering import Budget, BudgetError, Endpoint, RateLimiter
+from model_ops.completions import Budget, BudgetError, Endpoint, RateLimiter
 from model_ops.jobs import CheckFailed
 from resources.composing.teachers.answer_store import AnswerRequest, AnswerStore, StoredAnswer, answer_requests
 from resources.composing.teachers.settings import TeacherSettings

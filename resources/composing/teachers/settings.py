@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from model_ops.answering import GENERATED_WITH, EndpointSettings, PriceSettings, plain_address, variable_name
+from model_ops.completions import GENERATED_WITH, EndpointSettings, PriceSettings, plain_address, variable_name
 from model_ops.files import LocalPath, template_files
 from model_ops.jobs import ModelError, Settings
 from model_ops.operations import TRAINED

@@ -13,11 +13,11 @@ from typing import Any
 
 from model_ops.jobs import counted
 from resources.deciding import NEVER_ENOUGH, UNKNOWN_COST
-from resources.endpoints import Aliases, Endpoint, EndpointError, EndpointLogEntry, EndpointLogError, approvals_of, superseded
+from resources.endpoints import Aliases, Endpoint, EndpointError, EndpointLogEntry, EndpointLogError, approvals_of, stale_parts
 from resources.lake import SCHEMAS, LakeLayout, Tables, attach_slice, rows, workbench
 from resources.manifests import APPROVAL_PAGE, ManifestError, read_manifest
 from resources.monitoring.alerts.settings import Alert
-from resources.releases import GateVerdict, ReleaseError, missed, read_release
+from resources.releases import GateVerdict, ReleaseError, gate_problem, read_release
 
 WATCH = "millrace watch"
 """Who the watch after a promotion says that it is, in the endpoint's log."""
@@ -37,14 +37,14 @@ def _of_the_candidate(lake: LakeLayout, workload: str, entries: list[EndpointLog
     try:
         release, manifest = read_release(directory), read_manifest(directory)
         approvals = approvals_of(lake, directory)
-        outdated = superseded(lake, directory)
+        outdated = stale_parts(lake, directory)
     except (ReleaseError, ManifestError, EndpointError, EndpointLogError):
         return  # `millrace status` and the next run name it
     digest = manifest.digest
     at = max((entry.at for entry in entries if entry.release == aliases.candidate), default=manifest.created_at)
     facts: dict[str, str | int | float] = {"release": aliases.candidate, "digest": digest[:12]}
     facts["champion"] = aliases.champion or "none"
-    problems = [problem for gate in release.gates if (problem := missed(gate))]
+    problems = [problem for gate in release.gates if (problem := gate_problem(gate))]
     if problems:
         yield Alert(
             kind="gates",

@@ -10,7 +10,7 @@ from email.utils import parsedate_to_datetime
 
 import urllib3
 
-from model_ops.answering import MissingKeyError, OpenAiApi, key_in, plain_address
+from model_ops.completions import MissingKeyError, OpenAiApi, key_in, plain_address
 from model_ops.jobs import Misuse
 from resources.monitoring.metrics.servers import Reading, reading_of, samples_of
 

@@ -12,13 +12,13 @@ from model_ops.chat_apis import (
     dialogue,
     finish_reason,
     function_tool,
-    given,
     inline_url,
     json_text,
     mapping,
     media,
     objects,
     plus,
+    without_none,
 )
 from resources.records.providers.streams import METRICS
 
@@ -118,7 +118,7 @@ def _texts(content: Any, between: str) -> str:
 def params_of(request: dict[str, Any]) -> dict[str, Any]:
     config, more = mapping(request.get("inferenceConfig")), mapping(request.get("additionalModelRequestFields"))
     choice = mapping(mapping(request.get("toolConfig")).get("toolChoice"))
-    return given(
+    return without_none(
         max_tokens=config.get("maxTokens", config.get("max_new_tokens")),
         temperature=config.get("temperature"),
         top_p=config.get("topP", config.get("top_p")),

@@ -14,13 +14,13 @@ from model_ops.chat_apis import (
     dialogue,
     finish_reason,
     function_tool,
-    given,
     inline_url,
     json_text,
     mapping,
     media,
     objects,
     plus,
+    without_none,
 )
 
 LEFT_OUT = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
@@ -150,7 +150,7 @@ def params_of(generation: dict[str, Any], choosing: dict[str, Any]) -> dict[str,
     schema = generation.get("responseJsonSchema") or _json_schema(generation.get("responseSchema"))
     form = {"type": "json_object"} if generation.get("responseMimeType") == "application/json" else None
     allowed = choosing.get("allowedFunctionNames")
-    return given(
+    return without_none(
         temperature=generation.get("temperature"),
         top_p=generation.get("topP"),
         top_k=generation.get("topK"),

@@ -250,7 +250,7 @@ class Talking:
 
 
 @contextmanager
-def talking(speaker: Speaker) -> Iterator[Talking]:
+def start_talking(speaker: Speaker) -> Iterator[Talking]:
     """A process that loads the model, for as long as the block runs. It is in a session of its own: Ctrl-C stops an answer, and
     not the model. Its standard error is not read, because a library's message may quote what was said."""
     process = subprocess.Popen(

@@ -15,11 +15,11 @@ from model_ops.answers import (
     RolloutLog,
     Sampled,
     SampledPrompt,
-    packed,
+    pack_array,
     rollout_log,
-    unpacked,
+    unpack_array,
 )
-from model_ops.files import replaced
+from model_ops.files import replacement
 from model_ops.graders import Grade, GradedAnswer
 from model_ops.jobs import ModelError, Progress
 from tests.conftest import PROJECT
@@ -38,11 +38,11 @@ for number in range(10_000):
 def test_a_record_is_found_by_its_key_and_the_first_one_stays(tmp_path):
     values = np.array([0.1, np.nan, -0.0], np.float32)
     with AnswerLog(tmp_path / "work" / "answers.jsonl", note=lambda record: record["tokens"]) as log:
-        log.add_all([{"key": "a", "tokens": 3, "values": packed(values)}, {"key": "b", "tokens": 4}])
+        log.add_all([{"key": "a", "tokens": 3, "values": pack_array(values)}, {"key": "b", "tokens": 4}])
         log.add({"key": "a", "tokens": 9})
         assert log.notes == {"a": 3, "b": 4} and "b" in log and log.find("c") is None
     with AnswerLog(tmp_path / "work" / "answers.jsonl") as again:
-        assert unpacked(again.find("a")["values"], np.float32).tobytes() == values.tobytes()
+        assert unpack_array(again.find("a")["values"], np.float32).tobytes() == values.tobytes()
         assert list(again.notes) == ["a", "b"]
 
 
@@ -76,7 +76,7 @@ def test_a_file_that_was_replaced_or_removed_is_opened_again_by_the_next_writer(
     path = tmp_path / "answers.jsonl"
     with AnswerLog(path) as log:
         log.add_all([{"key": "a"}, {"key": "b"}])
-        with replaced(path) as temporary:  # as an erasure leaves it
+        with replacement(path) as temporary:  # as an erasure leaves it
             temporary.write_bytes(b'{"key": "b"}\n')
         log.add({"key": "c"})
         assert list(log.notes) == ["b", "c"] and log.find("b") == {"key": "b"} and log.find("a") is None

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import tiny_model
 
-from model_ops.answering.served import ServedModel, measure_served, read_counters
+from model_ops.completions.served import ServedModel, measure_served, read_counters
 from model_ops.decoding import Proposal, Truncation
 from model_ops.decoding.decode_loop import batches, cost_of_rounds, decode
 from model_ops.decoding.incremental import IncrementalModel

@@ -8,7 +8,7 @@ import model_ops.operations.trials.every_operation as trials
 from model_ops.families.table import FAMILIES
 from model_ops.models.tiny_families import OWN
 from model_ops.operations.trials.every_operation import TRIALS, try_operations, write_material
-from model_ops.operations.trials.recorded import as_markdown, reasons, recorded
+from model_ops.operations.trials.recorded import as_markdown, read_trial_record, reasons
 from model_ops.verify import verify
 from tests.thorough_cases import thorough_except
 
@@ -23,17 +23,17 @@ def material(tmp_path_factory):
 
 
 def test_the_record_holds_every_family_and_operation():
-    assert list(recorded().families) == list(FAMILIES) == list(OWN)
-    assert all(tuple(found) == TRIALS for found in recorded().families.values())
+    assert list(read_trial_record().families) == list(FAMILIES) == list(OWN)
+    assert all(tuple(found) == TRIALS for found in read_trial_record().families.values())
 
 
 def test_the_documentation_shows_the_record():
-    assert as_markdown(recorded().families) in DOCS.read_text(), "paste the output of: millrace models --markdown"
+    assert as_markdown(read_trial_record().families) in DOCS.read_text(), "paste the output of: millrace models --markdown"
 
 
 @pytest.mark.parametrize("name", thorough_except(["qwen3"], FAMILIES))
 def test_the_record_says_what_running_the_operations_says(name, tmp_path, material):
-    assert try_operations(name, tmp_path / name, material, verify) == recorded().families[name]
+    assert try_operations(name, tmp_path / name, material, verify) == read_trial_record().families[name]
 
 
 def test_an_operation_that_fails_is_named_and_the_others_still_run(tmp_path, material, monkeypatch):

@@ -8,7 +8,7 @@ import torch
 from forked_script import forked_script
 
 from model_ops.jobs import Progress
-from model_ops.machine.precision import decided, products_in
+from model_ops.machine.precision import concrete_precision, products_in
 from model_ops.parallel import run_precision
 from model_ops.parallel import world as module
 from model_ops.training.settings import TrainingSettings
@@ -28,8 +28,8 @@ def precision_of(work, ask=True):
     said = io.StringIO()
     with run_precision(work, Progress(said)) as used:
         for _ in range(2 if ask else 0):
-            assert decided("auto", CPU) == decided("auto", torch.device("meta")) == used["precision"]
-            assert [decided(given, CPU) for given in ("bfloat16", "float32")] == ["bfloat16", "float32"]
+            assert concrete_precision("auto", CPU) == concrete_precision("auto", torch.device("meta")) == used["precision"]
+            assert [concrete_precision(given, CPU) for given in ("bfloat16", "float32")] == ["bfloat16", "float32"]
             with products_in("auto", CPU):
                 assert str((torch.ones(1, 1) @ torch.ones(1, 1)).dtype) == f"torch.{used['precision']}"
     return used, [json.loads(line)["message"] for line in said.getvalue().splitlines()]
@@ -111,7 +111,7 @@ from pathlib import Path
 import torch, torch.distributed as dist
 from benchmarks.parallel import on_processes
 from model_ops.parallel import world as module
-from model_ops.machine.precision import decided
+from model_ops.machine.precision import concrete_precision
 from model_ops.jobs import Progress
 
 root = Path(sys.argv[1])
@@ -124,7 +124,7 @@ for number, (kept, *faster) in enumerate(json.loads(sys.argv[2])):
             (folder / "precision.json").write_text(json.dumps({"precision": kept}))
         module.faster_on = lambda device: faster[rank]
         with module.run_precision(folder, Progress(said if rank == 0 else None)):
-            found = decided("auto", torch.device("cpu")), "are not alike" in said.getvalue(), (folder / "precision.json").exists()
+            found = concrete_precision("auto", torch.device("cpu")), "are not alike" in said.getvalue(), (folder / "precision.json").exists()
         (root / f"{number}-{rank}.json").write_text(json.dumps(found))
 
     on_processes(2, work)

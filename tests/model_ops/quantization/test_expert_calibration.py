@@ -26,7 +26,7 @@ from model_ops.models.tiny_families import tiny_model as tiny_family
 from model_ops.models.verify_model import verify_weights
 from model_ops.objectives import TeacherCache, mean_divergence, row_divergences
 from model_ops.operations import quantize
-from model_ops.quantization import SCHEMES, block_layers, fused_layers, load_quantized, quantization_of, separated
+from model_ops.quantization import SCHEMES, block_layers, fused_layers, load_quantized, quantization_of, unfuse
 from tests.thorough_cases import thorough_except
 
 IDS = torch.arange(5, 40)[None]
@@ -102,7 +102,7 @@ def mixture_like(model):
 def test_separate_experts_are_the_fused_ones_and_share_their_weights(family):
     model = mixture(family)
     layers, wanted = block_layers(model), model(IDS).logits
-    with separated(model, layers.experts) as mixtures:
+    with unfuse(model, layers.experts) as mixtures:
         torch.testing.assert_close(model(IDS).logits, wanted, rtol=1e-4, atol=1e-4)
         for layer, module in layers.modules.items():
             assert tuple(model.get_submodule(module).weight.shape) == layers.matrices[layer]
@@ -266,7 +266,7 @@ def test_experts_with_a_scheme_of_their_own_are_read_as_they_were_written(place,
     by_layer = {layer: SCHEMES["w8a16_channel"] for parts in second for layer in parts}  # those of the first layer stay float
     told = quantize.quantize_directory(source, tmp_path / "by_layer", Progress(), by_layer)
     assert told["tensors_quantized"] == 3 * len(second) and 0.4 < told["float_share"] < 1
-    with separated(model, layers.experts):
+    with unfuse(model, layers.experts):
         for layer in by_layer:
             weight, kind = model.get_submodule(layers.modules[layer]).weight, SCHEMES["w8a16_channel"].load_layer()
             weight.data.copy_(kind.decode(kind.encode(weight)))

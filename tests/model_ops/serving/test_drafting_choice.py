@@ -10,7 +10,7 @@ from model_ops.drafting.drafting_choice import (
     break_even,
     choose_by_replay,
     choose_in_server,
-    varying,
+    varying_drafting,
 )
 from model_ops.drafting.drafts import NO_DRAFTING, Drafting, with_drafter
 
@@ -74,19 +74,19 @@ def test_a_choice_needs_a_server_without_drafting_and_measured_concurrencies():
 
 
 def test_k_by_batch_size_takes_the_best_of_each_concurrency():
-    found = varying([PLAIN, HEAD, LOOKUP], lambda drafting: True)
+    found = varying_drafting([PLAIN, HEAD, LOOKUP], lambda drafting: True)
     assert found == Drafting(method="drafter", num_speculative_tokens=5, by_batch_size=((1, 1, 5), (2, 8, 0)))
-    assert varying([PLAIN, HEAD, LOOKUP], lambda drafting: drafting.method == "ngram").method == "ngram"
-    assert varying([PLAIN, HEAD, LOOKUP], lambda drafting: False) is None
+    assert varying_drafting([PLAIN, HEAD, LOOKUP], lambda drafting: drafting.method == "ngram").method == "ngram"
+    assert varying_drafting([PLAIN, HEAD, LOOKUP], lambda drafting: False) is None
     two = measured(with_drafter(2), c1=120, c2=190, c4=300, c8=380)
     five = measured(with_drafter(5), c1=140, c2=190.5, c4=260, c8=316)
     plain = measured(NO_DRAFTING, c1=100, c2=160, c4=250, c8=400)
-    assert varying([plain, two, five], lambda drafting: True).by_batch_size == ((1, 2, 5), (3, 4, 2), (5, 8, 0))
+    assert varying_drafting([plain, two, five], lambda drafting: True).by_batch_size == ((1, 2, 5), (3, 4, 2), (5, 8, 0))
 
 
 def test_k_by_batch_size_is_not_proposed_where_one_k_is_as_good():
-    assert varying([PLAIN, measured(with_drafter(5), c1=133, c8=420)], lambda drafting: True) is None
-    assert varying([PLAIN, measured(with_drafter(5), c1=133, c8=399)], lambda drafting: True) is None
+    assert varying_drafting([PLAIN, measured(with_drafter(5), c1=133, c8=420)], lambda drafting: True) is None
+    assert varying_drafting([PLAIN, measured(with_drafter(5), c1=133, c8=399)], lambda drafting: True) is None
 
 
 @pytest.mark.parametrize(

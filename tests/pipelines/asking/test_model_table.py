@@ -20,7 +20,7 @@ def test_every_family_is_a_row():
 
 
 def test_one_family_and_the_versions_that_were_tried(monkeypatch):
-    monkeypatch.setattr(table, "installed", lambda: {**table.recorded().versions, "transformers": "99.1"})
+    monkeypatch.setattr(table, "installed_versions", lambda: {**table.read_trial_record().versions, "transformers": "99.1"})
     said = RUNNER.invoke(app, ["models", "--family", "lfm2"]).output
     assert "LFM2" in said and "Llama" not in said
     assert "installed here: transformers 99.1" in said and "--again" in said

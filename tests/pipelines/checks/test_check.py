@@ -235,9 +235,9 @@ def test_places_that_are_no_lake(tmp_path, make):
 
 
 def test_another_process_that_reads_into_the_lake(tmp_path):
-    from resources.reading.ingestion import ingesting
+    from resources.reading.ingestion import ingest_lock
 
-    with ingesting(LakeLayout.open(tmp_path / "lake")):
+    with ingest_lock(LakeLayout.open(tmp_path / "lake")):
         told = found(tmp_path)
     assert f"process {os.getpid()}" in bad(told, "warning")["lake"]
 

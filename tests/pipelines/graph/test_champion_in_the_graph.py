@@ -116,7 +116,7 @@ def test_a_drafter_that_accepts_less_than_the_champions_refuses_the_release(tmp_
             workload="tutor", target=parts["sft_model"], speculator=parts["speculator"], num_speculative_tokens=3, gates=[]
         ).model_dump_json()
     )
-    Endpoint(lake, "tutor").promote(ReleaseRef(release=folder.name, digest="d"), Actor("ana", "test", ""))
+    Endpoint(lake, "tutor").promote(ReleaseRef(version=folder.name, digest="d"), Actor("ana", "test", ""))
     model(registry, "speculator", "another")
     for name in ("sft_dataset", "speculator_dataset", "served_answers"):
         dataset(registry, name)
@@ -160,7 +160,7 @@ def test_a_better_champion_refuses_the_release(tmp_path, monkeypatch, worse, ref
             workload="tutor", target=part_of(served_now), speculator=None, num_speculative_tokens=3, gates=[]
         ).model_dump_json()
     )
-    Endpoint(lake, "tutor").promote(ReleaseRef(release=folder.name, digest="d"), Actor("ana", "test", ""))
+    Endpoint(lake, "tutor").promote(ReleaseRef(version=folder.name, digest="d"), Actor("ana", "test", ""))
     for name in ("base_model", "sft_model"):
         model(registry, name, "new")
     for name in ("sft_dataset", "served_answers"):

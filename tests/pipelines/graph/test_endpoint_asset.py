@@ -6,7 +6,7 @@ import pytest
 from assets.release import endpoint
 from resources.artefacts.registry import Registry
 from resources.catalog.catalog import query
-from resources.endpoints.approvals import approve, roll_back, withdraw
+from resources.endpoints.approvals import record_approval, roll_back, withdraw
 from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
@@ -33,7 +33,7 @@ def run(lake, approval):
 def test_a_candidate_waits_for_a_person_whose_reason_goes_with_the_move(lake, make_release):
     release = make_release(lake, 1)
     assert run(lake, "person") is None
-    approve(lake, release, ANA)
+    record_approval(lake, release, ANA)
     assert run(lake, "person") == release.name
     expected = [{"action": action, "who": "ana", "reason": "read 20 answers"} for action in ("approved", "promoted")]
     assert query(lake, "select action, who, reason from approvals").to_pylist() == expected
@@ -57,13 +57,13 @@ def test_automatic_approval_leaves_to_a_person_what_too_few_items_cannot_tell(la
     gate = GateResult(name="accuracy_kept", wanted=0.99, measured=0.76, low=0.48, high=1.04, passed=True, judged_by="high")
     release = make_release(lake, 1, gates=[gate])
     assert run(lake, "automatic") is None
-    approve(lake, release, ANA)
+    record_approval(lake, release, ANA)
     assert run(lake, "automatic") == release.name
 
 
 def test_an_approved_release_whose_file_was_changed_is_not_served(lake, make_release):
     release = make_release(lake, 1)
-    approve(lake, release, ANA)
+    record_approval(lake, release, ANA)
     (release / "serve-vllm.sh").write_text("echo other weights\n")
     with pytest.raises(ReleaseError, match="not those the release was made from"):
         run(lake, "person")

@@ -8,7 +8,7 @@ import numpy as np
 from benchmarks.served_series import windows
 from pipelines.contract.recipe import load_recipe
 from pipelines.graph.sensors import release_watch
-from resources.endpoints.approvals import approve
+from resources.endpoints.approvals import record_approval
 from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
@@ -42,7 +42,7 @@ def test_a_tick_rolls_back_and_reports_the_endpoint(tmp_path, make_release, monk
     lake = LakeLayout.open(tmp_path / "lake")
     old, new = make_release(lake, 1), make_release(lake, 2)
     for directory in (old, new):
-        approve(lake, directory, ANN)
+        record_approval(lake, directory, ANN)
         aliases = Endpoint(lake, "tutor").promote(ReleaseRef.of(directory), ANN)
     at, rng = aliases.changed_at, np.random.default_rng(0)
     serve(lake, old.name, week(rng, at))

@@ -20,7 +20,7 @@ from pipelines.keeping.daemon_lock import DaemonLock
 from pipelines.keeping.dagster_servers import UiError, code_locations, serve, ui_lake
 from pipelines.keeping.supervisor import QUERY
 from pipelines.running.instance import dagster_home
-from pipelines.storage.locations import remember, remembered
+from pipelines.storage.locations import remember, remembered_recipes
 from resources.lake.lake import LakeError, LakeLayout
 
 pytestmark = pytest.mark.xdist_group("ui")
@@ -203,9 +203,9 @@ def test_the_recipes_last_run_on_a_lake_are_remembered(folder):
     remember(lake, "shop", folder / "first.yaml")
     remember(lake, "shop", folder / "second.yaml")
     remember(lake, "club", folder / "first.yaml")
-    assert remembered(lake) == [folder / "first.yaml", folder / "second.yaml"]  # by workload: club, shop
+    assert remembered_recipes(lake) == [folder / "first.yaml", folder / "second.yaml"]  # by workload: club, shop
     (lake.root / "recipes" / "junk.json").write_text("{")
-    assert len(remembered(lake)) == 2
+    assert len(remembered_recipes(lake)) == 2
 
 
 def test_a_lake_without_a_recipe_asks_for_one(folder):

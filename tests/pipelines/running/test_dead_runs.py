@@ -18,7 +18,7 @@ from pipelines.running.instance import open_instance
 from pipelines.running.submission import Run, others_running, runs_of
 from pipelines.status.lake_status import status_of
 from resources.lake.lake import LakeLayout
-from resources.launching.run_history import running
+from resources.launching.run_history import runs_in_progress
 from tests.conftest import PROJECT
 
 AT_WORK = """
@@ -105,13 +105,13 @@ def test_a_run_of_the_lake_that_was_copied_is_not_waited_for_in_the_copy(at_work
     lake, process = at_work
     shutil.copytree(lake.root, tmp_path / "copy", symlinks=True)
     copy = LakeLayout.open(tmp_path / "copy")
-    [of_lake], [of_copy] = running(lake), running(copy)
+    [of_lake], [of_copy] = runs_in_progress(lake), runs_in_progress(copy)
     assert (of_lake.is_alive, of_copy.is_alive) == (True, False)
     assert status_of(copy).running[0].is_copied and not status_of(lake).running[0].is_copied
     assert (Run.open(lake, "one").state, Run.open(copy, "one").state) == ("running", "killed")
     assert len(others_running(runs_of(lake) / "x")) == 1 and others_running(runs_of(copy) / "x") == []
     assert "is no longer at work on this lake" in second(copy, monkeypatch)[-1]
-    assert process.poll() is None and [run.status for run in running(lake)] == ["STARTED"]
+    assert process.poll() is None and [run.status for run in runs_in_progress(lake)] == ["STARTED"]
 
 
 @pytest.mark.timeout(180)

@@ -12,7 +12,7 @@ from pipelines.running.instance import dagster_home, fail_dead_runs, open_instan
 from resources.lake.lake import LakeLayout
 from resources.launching import postgres
 from resources.launching.postgres import PostgresError
-from resources.launching.run_history import HOST_TAG, PROCESS_TAG, running, runs, seconds_of_steps
+from resources.launching.run_history import HOST_TAG, PROCESS_TAG, runs, runs_in_progress, seconds_of_steps
 
 URL = "postgresql://millrace:SECRET@db.example:5433/millrace?sslmode=require"
 
@@ -99,7 +99,7 @@ def test_a_real_server_holds_the_history_and_one_daemon_at_a_time(server, tmp_pa
         dead = instance.create_run_for_job(work, tags={PROCESS_TAG: "999999@5.00"}, status=dg.DagsterRunStatus.STARTED)
         tags = {PROCESS_TAG: "999999@5.00", HOST_TAG: "another"}
         elsewhere = instance.create_run_for_job(work, tags=tags, status=dg.DagsterRunStatus.STARTED)
-        assert {run.run_id: run.is_alive for run in running(lake)} == {dead.run_id: False, elsewhere.run_id: None}
+        assert {run.run_id: run.is_alive for run in runs_in_progress(lake)} == {dead.run_id: False, elsewhere.run_id: None}
         assert fail_dead_runs(instance) == [dead.run_id]
         server.restart(kill=True)
         assert instance.get_run_by_id(dead.run_id).status == dg.DagsterRunStatus.FAILURE

@@ -19,7 +19,7 @@ from pipelines.status.planned_versions import planned_versions
 from pipelines.status.status_text import print_status
 from pipelines.storage.locations import remember
 from resources.artefacts.registry import Registry
-from resources.endpoints.approvals import approve, withdraw
+from resources.endpoints.approvals import record_approval, withdraw
 from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
@@ -161,7 +161,7 @@ def test_who_is_waited_for(lake):
     found = one(lake).endpoint
     assert (found.waiting_for, found.command) == ("a person's approval", f"millrace approve {made.version} --lake {lake.root}")
     assert one(lake).next.endswith(found.command) and f"next: {one(lake).next}" in text(lake, width=400)
-    approve(lake, directory, ANA)
+    record_approval(lake, directory, ANA)
     assert one(lake).endpoint.waiting_for == "the next run of endpoint"
     Endpoint(lake, "helper").promote(ReleaseRef.of(directory), ANA)
     found = one(lake).endpoint
@@ -194,7 +194,7 @@ def test_a_gate_that_was_missed(lake):
 
 
 def test_a_candidate_that_is_gone_and_an_endpoint_that_is_broken(lake):
-    Endpoint(lake, "helper").nominate(ReleaseRef(release="nowhere"))
+    Endpoint(lake, "helper").nominate(ReleaseRef(version="nowhere"))
     assert "cannot be read" in one(lake).endpoint.problem
     lake.endpoint("helper").write_text("{")
     assert "restore it from a copy" in text(lake)

@@ -13,7 +13,7 @@ from pipelines.terminal import shared_options as terminal
 from pipelines.terminal.printing import print_lineage, print_rows
 from pipelines.terminal.shared_options import PlainConsole, say_error
 from pipelines.terminal.shared_options import console as the_console
-from pipelines.terminal.tables import MOST_CHARACTERS, fitted, print_table, shortened, text_table
+from pipelines.terminal.tables import MOST_CHARACTERS, fitted, print_table, shorten, text_table
 from resources.catalog.why import STEPS, RecordHistory
 
 SHA = "9f" * 32
@@ -81,15 +81,15 @@ def test_markup_emoji_and_steering_are_text():
 
 @pytest.mark.parametrize("whole", [SHA, SHA * 2, URI * 2, "/" + "directory/" * 20, "x" * MOST_CHARACTERS])
 def test_ids_and_places_are_shown_whole(whole):
-    assert shortened(whole) == whole
+    assert shorten(whole) == whole
 
 
 def test_a_long_text_says_that_it_goes_on():
-    assert shortened("word " * 50).endswith("word…") and len(shortened("word " * 50)) <= MOST_CHARACTERS
-    assert shortened('{"a":"' + "b" * 500).endswith("b…")
+    assert shorten("word " * 50).endswith("word…") and len(shorten("word " * 50)) <= MOST_CHARACTERS
+    assert shorten('{"a":"' + "b" * 500).endswith("b…")
     listed = str([SHA] * 4)
-    assert shortened(listed) == f"['{SHA}',…"
-    assert shortened("a request of many words " * 9, "request_id") == "a request of many words " * 9
+    assert shorten(listed) == f"['{SHA}',…"
+    assert shorten("a request of many words " * 9, "request_id") == "a request of many words " * 9
 
 
 def test_the_widest_columns_give_way_first():

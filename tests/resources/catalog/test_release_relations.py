@@ -7,7 +7,7 @@ import pytest
 from resources.catalog.build import rebuild
 from resources.catalog.catalog import query
 from resources.catalog.dataset_relations import RELEASE_RELATIONS
-from resources.endpoints.approvals import approve, roll_back, withdraw
+from resources.endpoints.approvals import record_approval, roll_back, withdraw
 from resources.endpoints.endpoint_log import AUTOMATIC, Actor
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
@@ -40,9 +40,9 @@ def test_a_history_of_releases_in_sql(lake, make_release):
     a, b, c = (make_release(lake, number) for number in (1, 2, 3))
     endpoint = Endpoint(lake, "tutor")
     for directory, by in ((a, AUTOMATIC), (b, ANA)):
-        approve(lake, directory, by)
+        record_approval(lake, directory, by)
         endpoint.promote(ReleaseRef.of(directory), by)
-    approve(lake, b, BO)
+    record_approval(lake, b, BO)
     roll_back(lake, a, BO)
     endpoint.nominate(ReleaseRef.of(c))
     found = rows(
@@ -86,7 +86,7 @@ def test_a_history_of_releases_in_sql(lake, make_release):
 def test_who_served_at_a_moment_can_be_asked(lake, make_release):
     a, b = make_release(lake, 1), make_release(lake, 2)
     for directory in (a, b):
-        approve(lake, directory, ANA)
+        record_approval(lake, directory, ANA)
         Endpoint(lake, "tutor").promote(ReleaseRef.of(directory), ANA)
     moment = "(select max(ts) - interval 1 microsecond from approvals where action = 'promoted')"
     asked = f"select release from champions where served_from <= {moment} and ({moment} < served_until or served_until is null)"
@@ -96,7 +96,7 @@ def test_who_served_at_a_moment_can_be_asked(lake, make_release):
 def test_two_workloads_do_not_mix(lake, make_release):
     for workload in ("tutor", "shop"):
         directory = make_release(lake, 1, workload)
-        approve(lake, directory, ANA)
+        record_approval(lake, directory, ANA)
         Endpoint(lake, workload).promote(ReleaseRef.of(directory), ANA)
     withdrawn = make_release(lake, 2, "shop")
     withdraw(lake, withdrawn, BO)
@@ -111,7 +111,7 @@ def test_two_workloads_do_not_mix(lake, make_release):
 def test_a_broken_log_shows_what_is_left_and_where_it_broke(lake, make_release):
     directory = make_release(lake, 1)
     for by in (ANA, BO, ANA):
-        approve(lake, directory, by)
+        record_approval(lake, directory, by)
     folder = lake.root / "endpoints" / "log" / "tutor"
     second = folder / "000002.json"
     second.write_text(json.dumps({**json.loads(second.read_text()), "by": "eve"}))

@@ -24,7 +24,7 @@ from tests.resources.composing.test_teacher_answers import Built, completion, da
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr("model_ops.answering.endpoint.FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("model_ops.completions.endpoint.FIRST_PAUSE_S", 0.001)
 
 
 def sums(name, question, logged, **more):

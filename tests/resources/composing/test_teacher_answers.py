@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("teacher answers")]
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr("model_ops.answering.endpoint.FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("model_ops.completions.endpoint.FIRST_PAUSE_S", 0.001)
 
 
 def completion(text, reason="stop", prompt=10, answer=5, **message):

@@ -9,7 +9,7 @@ from interaction_rows import days_of, interaction, read, store
 from judge_server import completion, judge_server, scores
 from pydantic import ValidationError
 
-from model_ops.answering.endpoint import read_chat
+from model_ops.completions.endpoint import read_chat
 from resources.composing.datasets import DatasetSettings, build_sft_dataset
 from resources.curating import judgements as judging
 from resources.curating.cleaning import clean

@@ -283,5 +283,5 @@ def test_a_lake_that_cannot_be_written_is_compared_all_the_same(tables, monkeypa
     def full(path):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(count_cache, "replaced", full)
+    monkeypatch.setattr(count_cache, "replacement", full)
     assert CountCache(tables, "tutor", [], "digest", lambda day: np.ones((1, 2))).of_day(FIRST).tolist() == [[1, 1]]

@@ -8,12 +8,12 @@ from resources.artefacts.registry import Registry
 from resources.endpoints import approvals
 from resources.endpoints.approvals import (
     approvals_of,
-    approve,
     approved_by,
     disagreements,
+    record_approval,
     roll_back,
     rollback_target,
-    superseded,
+    stale_parts,
     withdraw,
 )
 from resources.endpoints.endpoint_log import AUTOMATIC, Actor
@@ -37,17 +37,17 @@ def release(lake, make_release):
 
 def test_a_withdrawn_approval_stays_withdrawn_until_someone_approves_again(lake, release):
     assert not approvals_of(lake, release).decided
-    approve(lake, release, ANA)
+    record_approval(lake, release, ANA)
     assert not approvals_of(lake, release).missing
     withdraw(lake, release, BO)
     assert approvals_of(lake, release).decided and approvals_of(lake, release).missing
-    approve(lake, release, ANA)
+    record_approval(lake, release, ANA)
     assert not approvals_of(lake, release).missing
     assert [entry.action for entry in Endpoint(lake, "tutor").entries()] == ["approved", "withdrawn", "approved"]
 
 
 def test_a_withdrawal_also_ends_an_approval_that_did_not_count(lake, release, monkeypatch):
-    approve(lake, release, ANA)
+    record_approval(lake, release, ANA)
     monkeypatch.setattr(approvals, "trusted_keys", list)  # keys are trusted from now on, and nobody signed with one
     assert approvals_of(lake, release).refused and not approvals_of(lake, release).withdrawn
     withdraw(lake, release, BO)
@@ -55,7 +55,7 @@ def test_a_withdrawal_also_ends_an_approval_that_did_not_count(lake, release, mo
 
 
 def test_an_entry_holds_who_when_digest_reason_and_gates(lake, release):
-    approve(lake, release, BO)
+    record_approval(lake, release, BO)
     [entry] = Endpoint(lake, "tutor").entries()
     assert (entry.by, entry.identity_from, entry.reason) == ("bo", "system account", "wrong prices")
     assert entry.release == release.name and entry.digest == read_manifest(release).digest
@@ -66,20 +66,20 @@ def test_an_entry_holds_who_when_digest_reason_and_gates(lake, release):
 def test_a_rolled_back_release_is_decided_and_an_automatic_approval_does_not_speak_over_it(lake, release, make_release):
     newer = make_release(lake, 2)
     for directory in (release, newer):
-        approve(lake, directory, AUTOMATIC)
+        record_approval(lake, directory, AUTOMATIC)
         Endpoint(lake, "tutor").promote(ReleaseRef.of(directory), AUTOMATIC)
     Endpoint(lake, "tutor").roll_back(ReleaseRef.of(release), ANA)
     assert approvals_of(lake, newer).decided and approvals_of(lake, newer).missing and not approvals_of(lake, release).missing
 
 
 def test_changed_files_are_not_what_was_approved(lake, release):
-    approve(lake, release, ANA)
+    record_approval(lake, release, ANA)
     manifest = release / "manifest.json"
     manifest.write_text(manifest.read_text().replace(read_manifest(release).digest, "0" * 64))
     assert approvals_of(lake, release).missing and not approvals_of(lake, release).withdrawn
     (release / "serve-vllm.sh").write_text("exit 1")
     with pytest.raises(ReleaseError, match=r"serve-vllm.sh changed: its files are not those"):
-        approve(lake, release, ANA)
+        record_approval(lake, release, ANA)
 
 
 def train_anew(lake):
@@ -90,12 +90,12 @@ def train_anew(lake):
 
 def test_a_superseded_release_gets_no_first_approval_but_the_champion_gets_more(lake, release, make_release):
     serving = make_release(lake, 2)
-    approve(lake, serving, ANA)
+    record_approval(lake, serving, ANA)
     Endpoint(lake, "tutor").promote(ReleaseRef.of(serving), ANA)
     train_anew(lake)
     with pytest.raises(ReleaseError, match=r"cannot be approved: .*sft_model"):
-        approve(lake, release, ANA)
-    approve(lake, serving, BO)
+        record_approval(lake, release, ANA)
+    record_approval(lake, serving, BO)
     assert approved_by(lake, serving) == BO
 
 
@@ -110,12 +110,12 @@ def test_a_release_whose_report_measured_another_target_is_not_approved(lake, re
     content["inputs"] = [{**item, "digest": "0" * 64} for item in content["inputs"]]
     report.write_text(json.dumps(content))
     with pytest.raises(ReleaseError, match="measured another"):
-        approve(lake, release, ANA)
+        record_approval(lake, release, ANA)
     assert not approvals_of(lake, release).decided
 
 
 def test_a_release_that_is_withdrawn_while_it_is_checked_is_not_served(lake, release):
-    approve(lake, release, ANA)
+    record_approval(lake, release, ANA)
     withdraw(lake, release, BO)
     with pytest.raises(EndpointError, match="was withdrawn meanwhile"):
         Endpoint(lake, "tutor").promote(ReleaseRef.of(release), ANA)
@@ -147,7 +147,7 @@ def graph(registry, steps="1", quantized_from=None, reported=None):
 
 def found_wrong(registry, made):
     place = registry.directory(made["release"])
-    return disagreements(registry.lake, place), superseded(registry.lake, place)
+    return disagreements(registry.lake, place), stale_parts(registry.lake, place)
 
 
 def test_a_release_of_one_run_agrees_and_is_current(registry):
@@ -210,7 +210,7 @@ def served(lake, make_release):
 
 
 def serve(lake, directory):
-    approve(lake, directory, ANA)
+    record_approval(lake, directory, ANA)
     Endpoint(lake, "tutor").promote(ReleaseRef.of(directory), ANA)
 
 
@@ -252,7 +252,7 @@ def test_a_withdrawn_release_is_passed_over_and_one_approved_again_is_not(lake, 
     a, b, _ = served
     withdraw(lake, b, ANA)
     assert rollback_target(lake, "tutor") == a.name
-    approve(lake, b, ANA)
+    record_approval(lake, b, ANA)
     assert rollback_target(lake, "tutor") == b.name
 
 

@@ -20,7 +20,7 @@ def log(tmp_path):
     """Three entries."""
     lake = LakeLayout.open(tmp_path / "lake")
     for version in ("r1", "r2", "r3"):
-        Endpoint(lake, "tutor").promote(ReleaseRef(release=version), ANA)
+        Endpoint(lake, "tutor").promote(ReleaseRef(version=version), ANA)
     return EndpointLog(lake, "tutor")
 
 
@@ -58,7 +58,7 @@ def test_damage_is_one_sentence_and_nothing_is_written_after_it(log, tmp_path, d
     assert "\n" not in str(raised.value) and "restore" in str(raised.value)
     files = sorted(log.folder.iterdir())
     with pytest.raises(EndpointLogError):
-        Endpoint(LakeLayout.open(tmp_path / "lake"), "tutor").promote(ReleaseRef(release="r4"), ANA)
+        Endpoint(LakeLayout.open(tmp_path / "lake"), "tutor").promote(ReleaseRef(version="r4"), ANA)
     assert sorted(log.folder.iterdir()) == files
     assert said in Endpoint(LakeLayout.open(tmp_path / "lake"), "tutor").problems()[0]
 
@@ -81,7 +81,7 @@ def test_what_a_killed_write_leaves_beside_the_entries_is_no_entry(log):
 def test_a_log_that_was_moved_away_begins_again_with_what_is_served(log, tmp_path):
     log.folder.rename(tmp_path / "away")
     endpoint = Endpoint(LakeLayout.open(tmp_path / "lake"), "tutor")
-    endpoint.nominate(ReleaseRef(release="r4"))
+    endpoint.nominate(ReleaseRef(version="r4"))
     assert [(entry.action, entry.champion) for entry in endpoint.entries()] == [("found", "r3"), ("nominated", "r3")]
 
 

@@ -20,7 +20,7 @@ ANA, BO = Actor("ana", "MILLRACE_USER"), Actor("bo", "MILLRACE_USER", "answers i
 
 
 def release(version):
-    return ReleaseRef(release=version, digest=version * 2)
+    return ReleaseRef(version=version, digest=version * 2)
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_killed_processes_leave_whole_entries_and_a_log_that_goes_on(tmp_path):
         from resources.releases.release import ReleaseRef
         endpoint, by = Endpoint(LakeLayout.open(sys.argv[1]), "tutor"), Actor("ana", "MILLRACE_USER")
         for number in itertools.count():
-            endpoint.promote(ReleaseRef(release=f"{sys.argv[2]}-{number}"), by)
+            endpoint.promote(ReleaseRef(version=f"{sys.argv[2]}-{number}"), by)
             print("moved", flush=True)
     """)
     endpoint, before = Endpoint(lake, "tutor"), 0

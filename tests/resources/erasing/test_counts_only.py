@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from benchmarks.lake_bytes import places_of
 from resources.artefacts.registry import Registry, current_manifests, up_to_date
-from resources.artefacts.taint import tainted
+from resources.artefacts.taint import find_taints
 from resources.curating.cleaning import clean, stale_days
 from resources.curating.selection import curate
 from resources.digests.slices import all_digests, slice_digest
@@ -56,7 +56,7 @@ def test_no_byte_of_the_texts_stays_and_counts_lineage_and_models_do(lake, whole
     made = registry.current("dataset", "sft_dataset")
     sft = registry.directory(made)
     assert pq.read_metadata(sft / "train.parquet").num_rows == 0 and changed_files(sft, made) == []
-    assert up_to_date(registry, "model", "sft_model") and not tainted(lake), "models are neither stale nor tainted"
+    assert up_to_date(registry, "model", "sft_model") and not find_taints(lake), "models are neither stale nor tainted"
     assert [(row["uri"], row["rows"]) for row in table(lake, "objects")] == read
     assert {row["source_uri"] for row in table(lake, "retired")} == {str(whole[1] / "gateway.jsonl")}
     assert len(table(lake, "quarantine")) == 2 and not any(row["raw"] for row in table(lake, "quarantine"))
@@ -122,7 +122,7 @@ def test_other_sources_keep_their_rows(lake):
 def test_an_erasure_still_finds_the_ids_and_taints_nothing_it_cannot_prove(lake):
     keep_counts_only(lake, "tutor", BOTH)
     plan = forget(lake, ask_for(Tables(lake), "user", "ann"), Actor("tester", "test"))
-    assert plan.interactions == 4 and not plan.files and not tainted(lake)
+    assert plan.interactions == 4 and not plan.files and not find_taints(lake)
     assert len(table(lake, "retired")) == 10 and {row["kind"] for row in table(lake, "erasures")} >= {"user", "interaction"}
 
 

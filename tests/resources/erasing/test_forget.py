@@ -9,7 +9,7 @@ from filled_lake import CURATION, MARK, made, pair, sources
 
 from benchmarks.lake_bytes import places_of
 from resources.artefacts.registry import Registry, up_to_date
-from resources.artefacts.taint import tainted
+from resources.artefacts.taint import find_taints
 from resources.catalog.catalog import query
 from resources.curating.cleaning import clean
 from resources.endpoints.approvals import recheck
@@ -172,7 +172,7 @@ def test_a_kill_anywhere_is_completed_by_the_next_try(lake, monkeypatch, step, a
     assert not list((lake.root / ".erasing").iterdir())
     erased = [row for row in content(lake, "decisions") if row["rule"] == "erased"]
     assert len(erased) == 4
-    assert {taint.name for taint in tainted(lake).values()} == {"tutor/sft_model", "tutor/merged_model", "tutor/release"}
+    assert {taint.name for taint in find_taints(lake).values()} == {"tutor/sft_model", "tutor/merged_model", "tutor/release"}
     for manifest in lake.root.glob("datasets/*/*/*/manifest.json"):
         assert changed_files(manifest.parent, read_manifest(manifest.parent)) == []
 
@@ -191,7 +191,7 @@ def test_models_and_releases_that_learnt_the_rows_are_tainted_and_their_gate_ref
     assert query(lake, "select distinct name from tainted order by 1")["name"].to_pylist() == sorted(found)
     assert query(lake, "select erased_rows from releases")["erased_rows"].to_pylist() == [2]
     shutil.rmtree(lake.root / "datasets")  # the taint stays when the dataset goes
-    assert {taint.name for taint in tainted(lake).values()} == set(found)
+    assert {taint.name for taint in find_taints(lake).values()} == set(found)
 
 
 @pytest.mark.slow
@@ -207,10 +207,10 @@ def test_an_erased_dataset_verifies_has_another_digest_and_is_not_taken_for_the_
         up_to_date(registry, "model", "sft_model")
     work = lambda output: output.mkdir(exist_ok=True) or (output / "w").write_text("new")  # noqa: E731
     again = made(registry, "model", "sft_model", [now.as_input()], work)
-    assert again.version != model.version and f"model:tutor/sft_model@{again.version}" not in tainted(lake)
+    assert again.version != model.version and f"model:tutor/sft_model@{again.version}" not in find_taints(lake)
     forget(lake, asked(lake, "session", "bob-1"), BY)  # the new model learnt these rows, and only these
-    assert tainted(lake)[f"model:tutor/sft_model@{again.version}"].rows == 1
-    assert tainted(lake)[f"model:tutor/sft_model@{model.version}"].rows == 3
+    assert find_taints(lake)[f"model:tutor/sft_model@{again.version}"].rows == 1
+    assert find_taints(lake)[f"model:tutor/sft_model@{model.version}"].rows == 3
     (registry.directory(now) / "train.parquet").write_bytes(b"tampered")
     assert changed_files(registry.directory(now), now) == ["train.parquet"]
 

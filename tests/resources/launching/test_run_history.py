@@ -9,7 +9,7 @@ import pytest
 
 from resources.digests.code import PACKAGES
 from resources.lake.lake import LakeLayout
-from resources.launching.run_history import HOST_TAG, PROCESS_TAG, running, runs, seconds_of_steps, steps_underway
+from resources.launching.run_history import HOST_TAG, PROCESS_TAG, runs, runs_in_progress, seconds_of_steps, steps_underway
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def lake(tmp_path):
 
 def test_runs_in_progress_and_whether_their_process_lives(lake):
     assert [run.run_id for run in runs(lake)] == ["elsewhere", "unsaid", "alive", "dead", "done"]
-    alive = {run.run_id: run.is_alive for run in running(lake)}
+    alive = {run.run_id: run.is_alive for run in runs_in_progress(lake)}
     assert alive == {"unsaid": None, "alive": True, "dead": False, "elsewhere": None}
 
 

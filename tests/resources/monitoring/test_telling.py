@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from resources.deciding.evidence import BudgetSettings
 from resources.deciding.policy import refusal
-from resources.endpoints.approvals import approve, roll_back, withdraw
+from resources.endpoints.approvals import record_approval, roll_back, withdraw
 from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
@@ -287,11 +287,11 @@ def test_a_candidate_waits_until_enough_people_approved_it_or_one_withdrew_it(la
     [first] = release_alerts(lake, "tutor")
     assert first.kind == "approval" and first.title == f"tutor: release {release.name} waits for 2 people"
     assert f"millrace approve {release.name} --lake {lake.place}" in first.todo and "recovery 0.999" in first.text
-    approve(lake, release, ANA)
+    record_approval(lake, release, ANA)
     [second] = release_alerts(lake, "tutor")
     assert second.id != first.id and "Approved so far by 1." in second.text
     assert second.title.endswith("waits for one more person")
-    approve(lake, release, BOB)
+    record_approval(lake, release, BOB)
     assert release_alerts(lake, "tutor") == []
     withdraw(lake, release, ANA)
     Endpoint(lake, "tutor").nominate(ReleaseRef.of(release))
@@ -309,11 +309,11 @@ def test_missed_gates_are_told_with_their_numbers(lake, make_release):
 def test_only_the_rollback_of_the_watch_is_told(lake, make_release):
     first, second = make_release(lake, 1), make_release(lake, 2)
     for release in (first, second):
-        approve(lake, release, ANA)
+        record_approval(lake, release, ANA)
         Endpoint(lake, "tutor").promote(ReleaseRef.of(release), ANA)
     roll_back(lake, first, BOB)
     assert release_alerts(lake, "tutor") == []
-    approve(lake, second, ANA)
+    record_approval(lake, second, ANA)
     Endpoint(lake, "tutor").promote(ReleaseRef.of(second), ANA)
     roll_back(lake, first, WATCH)
     [one] = release_alerts(lake, "tutor")

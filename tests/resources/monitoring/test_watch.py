@@ -10,7 +10,7 @@ import pytest
 from benchmarks.served_series import PROMOTED, sessions, windows
 from pipelines.releasing.release_list import releases_of
 from pipelines.status.lake_status import status_of
-from resources.endpoints.approvals import approve, roll_back
+from resources.endpoints.approvals import record_approval, roll_back
 from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
@@ -48,7 +48,7 @@ def promoted(lake, make_release):
 
 
 def promote(lake, directory):
-    approve(lake, directory, ANN)
+    record_approval(lake, directory, ANN)
     return Endpoint(lake, "tutor").promote(ReleaseRef.of(directory), ANN).changed_at
 
 
@@ -107,7 +107,7 @@ def test_a_fall_of_acceptance_is_rolled_back_once_and_a_person_has_the_last_word
     roll_back(lake, new, ANN)  # a person brings it back by name
     assert "came back by a rollback (ann" in look_after_promotion(lake, "tutor", SETTINGS, at + timedelta(hours=10)).sentence
     roll_back(lake, old, ANN)
-    approve(lake, new, ANN)
+    record_approval(lake, new, ANN)
     Endpoint(lake, "tutor").promote(ReleaseRef.of(new), ANN)
     kept = look_after_promotion(lake, "tutor", SETTINGS, at + timedelta(hours=10))
     assert "a person brought it back: it is not rolled back again" in kept.sentence

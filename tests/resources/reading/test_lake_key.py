@@ -17,7 +17,7 @@ from resources.lake.lake import LakeError, LakeLayout
 from resources.lake.sql_files import workbench
 from resources.lake.tables import SCHEMAS, Tables
 from resources.reading.commit import hash_erased
-from resources.reading.ingestion import ingest, ingesting
+from resources.reading.ingestion import ingest, ingest_lock
 from resources.sources.sources import SourceSettings
 from tests.command import millrace
 from tests.resources.records.test_formats import pair, read
@@ -79,8 +79,8 @@ def test_forget_with_a_missing_key_says_so_and_offers_nothing(tmp_path, monkeypa
 
 
 HOLD = (
-    "import sys, time; from resources.reading.ingestion import ingesting; from resources.lake.lake import LakeLayout\n"
-    "with ingesting(LakeLayout.open(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+    "import sys, time; from resources.reading.ingestion import ingest_lock; from resources.lake.lake import LakeLayout\n"
+    "with ingest_lock(LakeLayout.open(sys.argv[1])): print('held', flush=True); time.sleep(60)"
 )
 
 
@@ -91,7 +91,7 @@ def test_a_second_ingest_waits_for_the_first_and_a_killed_one_gives_way(tmp_path
     entered = threading.Event()
 
     def enter() -> None:
-        with ingesting(lake):
+        with ingest_lock(lake):
             entered.set()
 
     waiting = threading.Thread(target=enter)
@@ -102,7 +102,7 @@ def test_a_second_ingest_waits_for_the_first_and_a_killed_one_gives_way(tmp_path
     holder.wait()
     waiting.join(20)
     assert entered.is_set()
-    with ingesting(lake):  # and again, at once
+    with ingest_lock(lake):  # and again, at once
         pass
 
 

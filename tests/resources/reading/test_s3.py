@@ -104,7 +104,7 @@ def test_content_is_that_of_the_listed_version_or_an_error(server, bucket):
     server.put(bucket, "one.jsonl", b"new")
     with pytest.raises(OSError, match="changed after it was listed"), open_object(item) as file:
         file.read()
-    ((_, opened),) = prefetch.prefetched([item])
+    ((_, opened),) = prefetch.prefetch([item])
     with pytest.raises(OSError, match="changed after it was listed"):
         opened()
 
@@ -362,7 +362,7 @@ def test_bytes_in_flight_are_bounded_and_the_order_is_that_given(server, bucket,
     started, most, whole = [], 0, s3.start_fetch
     monkeypatch.setattr(s3, "start_fetch", lambda uri, etag: (started.append(uri), whole(uri, etag))[1])
     monkeypatch.setattr(prefetch, "AHEAD_BYTES", 5000)
-    for done, (item, opened) in enumerate(prefetch.prefetched(reversed(items))):
+    for done, (item, opened) in enumerate(prefetch.prefetch(reversed(items))):
         assert item is items[-1 - done]
         most = max(most, len(started) - done)
         with opened() as file:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from test_formats import pair, read
 from test_normalised import chunk, events
 
-from model_ops.chat_apis.blocks import json_text, mended
+from model_ops.chat_apis.blocks import json_text, mend_json
 from resources.curating.personal_data.placeholders import Redactor
 from resources.records.extraction import LINES
 from resources.records.formats import FORMATS
@@ -113,16 +113,16 @@ values = st.recursive(
 def test_law_any_value_becomes_text_and_whole_ones_stay_as_they_are(value):
     text, escaped = json_text(value), json.dumps(value)
     assert text.encode().decode() == text
-    assert json_text(json.loads(text)) == text and mended(text) is None
+    assert json_text(json.loads(text)) == text and mend_json(text) is None
     if "\\ud" not in escaped:
-        assert json.loads(text) == value and mended(escaped) is None
-    elif mended(escaped) is not None:
-        assert json.loads(mended(escaped)) == json.loads(text)
+        assert json.loads(text) == value and mend_json(escaped) is None
+    elif mend_json(escaped) is not None:
+        assert json.loads(mend_json(escaped)) == json.loads(text)
 
 
 def test_halves_that_meet_are_one_character_and_others_a_mark():
     assert json_text(["\ud83d" + "\ude00", "a\ud83d", "\ude00b"]) == '["😀","a�","�b"]'
-    assert mended('{"cut": "a\\ud83d') is None and mended('{"a": "\\\\ud83d"}') is None
+    assert mend_json('{"cut": "a\\ud83d') is None and mend_json('{"a": "\\\\ud83d"}') is None
 
 
 def answered(**message):

@@ -7,7 +7,7 @@ import pytest
 from model_ops.evaluation.measurement import NO_JUDGE, Measurement
 from resources.endpoints.approvals import recheck
 from resources.lake.lake import LakeLayout
-from resources.releases.gate_result import GateResult, GateVerdict, missed
+from resources.releases.gate_result import GateResult, GateVerdict, gate_problem
 from resources.releases.settings import Gates, served_bits
 from resources.releasing.champion import Champion
 from resources.releasing.gates import GateInputs, check_gates
@@ -38,7 +38,7 @@ def results(gates, *found, **known):
 
 def gate(gates, *found, **known):
     [result] = check_gates(gates, GateInputs(found, **known))
-    assert result.passed == (missed(result) is None)
+    assert result.passed == (gate_problem(result) is None)
     return result
 
 
@@ -72,7 +72,7 @@ def test_a_served_model_that_is_worse_than_its_base_is_refused():
     """Base 3.260, served 3.414, every gate green."""
     result = gate(Gates(**OFF | {"loss_above_base": 0.02}), measured())
     assert not result.passed
-    assert missed(result) == (
+    assert gate_problem(result) == (
         "gate loss_above_base: 0.154 nats per token (95 % interval 0.1200 to 0.1900; target against base, "
         "held-out sessions, 300 rows), where the upper end of its interval must be at most 0.02"
     )
@@ -95,7 +95,7 @@ def test_a_training_that_shows_no_gain_misses_its_gate(value, low, high, passed)
     found = measured(value=value, low=low, high=high)
     result = gate(only(gain_over_base=0.01), found, trained=True)
     assert result.passed == passed and result.measured == -value and (result.low, result.high) == (-high, -low)
-    assert passed or "the lower end of its interval must be at least 0.01" in missed(result)
+    assert passed or "the lower end of its interval must be at least 0.01" in gate_problem(result)
     assert check_gates(only(gain_over_base=0.01), GateInputs([found])) == [], "nothing was trained"
     assert check_gates(only(), GateInputs([found], trained=True)) == []
 
@@ -163,7 +163,7 @@ def test_what_a_server_says_must_be_what_own_layers_say_with_the_drafter_where_i
     assert not gate(only(served_agreement=0.995), served(), in_server=ALONE).passed
     assert not gate(only(served_agreement=0.99), served(), served(of="target with drafter", value=0.5), in_server=BOTH).passed
     assert gate(only(served_distance=0.3), served(**FAR), in_server=BOTH).passed
-    assert missed(gate(only(served_distance=0.25), served(**FAR), in_server=BOTH)).startswith(
+    assert gate_problem(gate(only(served_distance=0.25), served(**FAR), in_server=BOTH)).startswith(
         "gate served_distance: 0.3 nats per token (95 % interval 0.2800 to 0.3200; target against own layers, held-out "
         "sessions, 24 rows) where at most 0.25 is wanted; server.log in"
     )
@@ -273,12 +273,12 @@ def test_recovery_beyond_1_by_more_than_its_noise_fails(value, low, passed):
     [result] = check_gates(only(recovery=0.99), GateInputs([recovery(value, low, 2 * value - low if low else None)]))
     assert result.passed == passed and (result.low, result.measured) == (low, value)
     assert ("beyond 1 by more than its noise" in result.why and "run the recipe again" in result.why) != passed
-    assert (missed(result) is None) == passed
+    assert (gate_problem(result) is None) == passed
 
 
 def test_a_number_that_is_none_was_not_measured():
     result = GateResult(name="recovery", wanted=0.99, measured=float("nan"), passed=True)
-    assert "not measured" in missed(result)
+    assert "not measured" in gate_problem(result)
     json.dumps(result.model_dump(), allow_nan=False)
 
 
@@ -376,7 +376,7 @@ def test_a_missed_recovery_names_the_block_that_costs_most():
         "against_reference": {"blocks": [{"block": 7, "cost": 0.0612}, {"block": 0, "cost": 0.01}]},
     }
     [result] = check_gates(only(recovery=0.99), GateInputs.of(report))
-    assert missed(result).endswith(
+    assert gate_problem(result).endswith(
         "of the model's blocks, number 7 costs most: with its unquantized weights the divergence is 0.0612 nats per token lower"
     )
 

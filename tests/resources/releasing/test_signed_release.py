@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from benchmarks.small_adapter import small_adapter
-from resources.endpoints.approvals import approvals_of, approve, recheck
+from resources.endpoints.approvals import approvals_of, recheck, record_approval
 from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
@@ -22,7 +22,14 @@ from resources.releases.release import ReleaseError, ReleasePolicy, ReleaseRef
 from resources.releasing.attestations import attest
 from resources.releasing.push import package
 from resources.signing.keys import KeyProblemError, signing_key, trusted_keys
-from resources.signing.release_signature import IN_TOTO, EnvelopeError, SignatureRefusedError, check_signature, opened, sealed
+from resources.signing.release_signature import (
+    IN_TOTO,
+    EnvelopeError,
+    SignatureRefusedError,
+    check_signature,
+    open_envelope,
+    seal_envelope,
+)
 from tests.reports import process_report
 
 ANN, BOB = Actor("ann", "MILLRACE_USER"), Actor("bob", "MILLRACE_USER")
@@ -175,20 +182,20 @@ def test_two_people_have_to_approve_and_one_twice_is_one(lake, make_release, key
     directory = make_release(lake, 1, policy=ReleasePolicy(people=2))
     monkeypatch.setenv("MILLRACE_TRUSTED_KEYS", "")
     for by in (ANN, ANN):
-        approve(lake, directory, by)
+        record_approval(lake, directory, by)
     assert approvals_of(lake, directory).missing == 1 and approvals_of(lake, directory).missing
-    approve(lake, directory, BOB)
+    record_approval(lake, directory, BOB)
     assert not approvals_of(lake, directory).missing
     attest(lake, directory, key("release"))
     monkeypatch.setenv("MILLRACE_TRUSTED_KEYS", str(keys))
     found = approvals_of(lake, directory)
     assert found.missing == 2 and len(found.refused) == 3 and "it has no signature" in found.refused[0]
     key("ann")
-    approve(lake, directory, ANN)
-    approve(lake, directory, BOB)  # another name, the same key
+    record_approval(lake, directory, ANN)
+    record_approval(lake, directory, BOB)  # another name, the same key
     assert approvals_of(lake, directory).missing == 1
     key("bob")
-    approve(lake, directory, BOB)
+    record_approval(lake, directory, BOB)
     found = approvals_of(lake, directory)
     assert not found.missing and found.people == ["bob (key ann)", "bob (key bob)"]
 
@@ -200,18 +207,18 @@ def test_a_key_that_signs_releases_need_not_be_one_that_approves(lake, signed, k
     )
     monkeypatch.setenv("MILLRACE_TRUSTED_KEYS", str(listed))
     key("release")
-    approve(lake, signed, ANN)
+    record_approval(lake, signed, ANN)
     assert "may sign releases, not approve them" in only(approvals_of(lake, signed).refused)
     key("ann")
-    approve(lake, signed, ANN)
+    record_approval(lake, signed, ANN)
     assert not approvals_of(lake, signed).missing
 
 
 def test_the_log_is_verified_where_keys_are_trusted(lake, make_release, keys, key, monkeypatch):
     first, second = make_release(lake, 1), make_release(lake, 2)
-    approve(lake, first, ANN)
+    record_approval(lake, first, ANN)
     key("ann")
-    approve(lake, second, ANN)
+    record_approval(lake, second, ANN)
     endpoint = Endpoint(lake, "tutor")
     assert endpoint.problems() == []
     monkeypatch.setenv("MILLRACE_TRUSTED_KEYS", str(keys / "ann.pub"))
@@ -226,7 +233,7 @@ def test_the_log_is_verified_where_keys_are_trusted(lake, make_release, keys, ke
 def test_no_approval_at_closed_times(lake, make_release, monkeypatch):
     directory = make_release(lake, 1, policy=ReleasePolicy(closed=["* * * * *"]))
     with pytest.raises(ReleaseError, match=r"cannot be approved now: release\.closed of its recipe has"):
-        approve(lake, directory, ANN)
+        record_approval(lake, directory, ANN)
     from resources.releases.closed_times import checked, checked_zone, closed_by
 
     evening = datetime(2026, 11, 25, 17, 30, tzinfo=UTC)
@@ -238,21 +245,21 @@ def test_no_approval_at_closed_times(lake, make_release, monkeypatch):
 
 
 def test_an_envelope_holds_for_its_type_its_content_and_its_key(key, keys):
-    text = sealed({"a": 1}, IN_TOTO, key("ann"))
-    assert opened(text, IN_TOTO, trusted_keys(keys), TODAY)[0] == {"a": 1}
+    text = seal_envelope({"a": 1}, IN_TOTO, key("ann"))
+    assert open_envelope(text, IN_TOTO, trusted_keys(keys), TODAY)[0] == {"a": 1}
     envelope = json.loads(text)
     for change in ({"payload": "eyJhIjoyfQ=="}, {"signatures": []}, {"payloadType": "text/plain"}, {"payload": "?"}):
         with pytest.raises(EnvelopeError):
-            opened(json.dumps(envelope | change), IN_TOTO, trusted_keys(keys), TODAY)
+            open_envelope(json.dumps(envelope | change), IN_TOTO, trusted_keys(keys), TODAY)
     with pytest.raises(EnvelopeError, match="no key in"):
-        opened(text, IN_TOTO, trusted_keys(keys / "bob.pub"), TODAY)
+        open_envelope(text, IN_TOTO, trusted_keys(keys / "bob.pub"), TODAY)
 
 
 @pytest.fixture
 def packed(lake, signed, key, tmp_path):
     key("ann")
     Endpoint(lake, "tutor").nominate(ReleaseRef.of(signed))
-    approve(lake, signed, ANN)
+    record_approval(lake, signed, ANN)
     package(lake, signed, tmp_path / "out", "directory")
     return tmp_path / "out"
 
@@ -319,7 +326,7 @@ def test_a_package_knows_how_many_people_its_release_wants(lake, make_release, k
     directory = make_release(lake, 1, policy=ReleasePolicy(people=2))
     attest(lake, directory, key("release"))
     key("ann")
-    approve(lake, directory, ANN)
+    record_approval(lake, directory, ANN)
     package(lake, directory, tmp_path / "out", "directory")
     code, said = verified(tmp_path / "out")
     assert code == 1 and "asks for 2 approvals: name their keys" in said

@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
 
-from resources.endpoints.approvals import approve, roll_back
+from resources.endpoints.approvals import record_approval, roll_back
 from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.tables import SCHEMAS, Tables
@@ -53,7 +53,7 @@ def fill(lake, make_release, requests=12):
     endpoint = Endpoint(lake, "tutor")
     for release in releases:
         endpoint.nominate(ReleaseRef.of(release))
-        approve(lake, release, ana)
+        record_approval(lake, release, ana)
         endpoint.promote(ReleaseRef.of(release), ana)
     roll_back(lake, releases[1], watch)
     windows, drift = [], []

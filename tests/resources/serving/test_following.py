@@ -14,7 +14,7 @@ import urllib3
 import zstandard
 
 from benchmarks.stand_in_vllm import behave, stand_in_vllm, started
-from resources.endpoints.approvals import approve, roll_back
+from resources.endpoints.approvals import record_approval, roll_back
 from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
 from resources.gateway.capture import CaptureSettings
@@ -56,7 +56,7 @@ def settings(tmp_path):
 
 
 def champion(lake, directory):
-    approve(lake, directory, ANN)
+    record_approval(lake, directory, ANN)
     return Endpoint(lake, "tutor").promote(ReleaseRef.of(directory), ANN)
 
 
@@ -236,7 +236,7 @@ def test_a_candidate_is_served_before_its_approval(lake, settings, make_release)
 def test_a_canary_takes_its_share_of_the_sessions_until_its_alias_is_removed(lake, settings, make_release):
     one, two = make_release(lake, 1), make_release(lake, 2)
     champion(lake, one)
-    approve(lake, two, ANN)
+    record_approval(lake, two, ANN)
     endpoint = Endpoint(lake, "tutor")
     endpoint.name("canary", ReleaseRef.of(two), ANN)
     with looking(lake, settings, [Slot("tutor", "champion"), Slot("tutor", "canary", 0.25)]) as served:

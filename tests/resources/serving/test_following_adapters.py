@@ -16,7 +16,7 @@ from benchmarks.small_adapter import small_adapter
 from benchmarks.small_release import small_release
 from benchmarks.stand_in_vllm import behave, stand_in_vllm, started
 from model_ops.serving.service import fingerprint
-from resources.endpoints.approvals import approve, roll_back
+from resources.endpoints.approvals import record_approval, roll_back
 from resources.endpoints.endpoint_log import Actor
 from resources.endpoints.endpoints import Endpoint
 from resources.gateway.front import Front
@@ -57,7 +57,7 @@ def settings(tmp_path):
 
 
 def champion(lake, directory):
-    approve(lake, directory, ANN)
+    record_approval(lake, directory, ANN)
     Endpoint(lake, directory.parent.name).promote(ReleaseRef.of(directory), ANN)
     return directory
 

@@ -399,7 +399,7 @@ def test_a_run_killed_while_rows_are_renamed_ends_the_same(tables, tmp_path, mon
 def test_many_moved_objects_take_a_look_and_no_reading(tables, monkeypatch):
     from resources.sources.sources import LogObject
 
-    monkeypatch.setattr(moved_module, "prefetched", lambda items: (_ for item in items for _ in (1 / 0,)))
+    monkeypatch.setattr(moved_module, "prefetch", lambda items: (_ for item in items for _ in (1 / 0,)))
 
     def listing(bucket):
         return (

@@ -9,10 +9,10 @@ import pytest
 from loopback import loopback
 from tiny_models import write_dataset, write_target
 
-from model_ops.answering.answerers import CompletionsEndpoint, CompletionTokens
-from model_ops.answering.sampling_parameters import Sampling, sampling_of
-from model_ops.answering.served_answers import EarlierAnswers
-from model_ops.answering.settings import EndpointSettings
+from model_ops.completions.answerers import CompletionsEndpoint, CompletionTokens
+from model_ops.completions.sampling_parameters import Sampling, sampling_of
+from model_ops.completions.served_answers import EarlierAnswers
+from model_ops.completions.settings import EndpointSettings
 from model_ops.decoding.sampling import Truncation
 from model_ops.files.digests import target_digest
 from model_ops.jobs import Job, ModelError, Progress
@@ -122,7 +122,7 @@ def test_a_busy_server_is_asked_again_and_others_are_refused_in_words(server):
 
 
 def test_a_dataset_is_answered_by_the_endpoint_and_continued_where_it_failed(server, tmp_path, monkeypatch):
-    monkeypatch.setattr("model_ops.answering.answerers.CHUNK_BATCHES", 1)
+    monkeypatch.setattr("model_ops.completions.answerers.CHUNK_BATCHES", 1)
     write_target(tmp_path / "target")
     write_dataset(tmp_path / "dataset", rows=9)
     whole = server.behave

@@ -23,8 +23,8 @@ from typing import Any, TypeVar
 
 import urllib3
 
-from model_ops.answering.openai_api import MissingKeyError, OpenAiApi, key_in
-from model_ops.answering.settings import EndpointSettings, PriceSettings
+from model_ops.completions.openai_api import MissingKeyError, OpenAiApi, key_in
+from model_ops.completions.settings import EndpointSettings, PriceSettings
 from model_ops.jobs import ModelError
 from model_ops.machine import pause_after
 

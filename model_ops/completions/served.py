@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import urllib3
 
-from model_ops.answering.openai_api import OpenAiApi
-from model_ops.answering.settings import plain_address
+from model_ops.completions.openai_api import OpenAiApi
+from model_ops.completions.settings import plain_address
 from model_ops.jobs import ModelError
 
 PERCENTILES = (50, 90, 99)

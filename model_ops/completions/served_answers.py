@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from model_ops.answering.answerers import CompletionTokens
-from model_ops.answering.sampling_parameters import Sampling, sampling_of, server_defaults
+from model_ops.completions.answerers import CompletionTokens
+from model_ops.completions.sampling_parameters import Sampling, sampling_of, server_defaults
 from model_ops.files import WeightNames, target_digest
 from model_ops.jobs import ModelError
 

@@ -17,10 +17,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from model_ops.answering.endpoint import Endpoint
-from model_ops.answering.sampling_parameters import Sampling
-from model_ops.answering.settings import EndpointSettings, GenerateSettings
-from model_ops.answering.turns import Dialogue
+from model_ops.completions.endpoint import Endpoint
+from model_ops.completions.sampling_parameters import Sampling
+from model_ops.completions.settings import EndpointSettings, GenerateSettings
+from model_ops.completions.turns import Dialogue
 from model_ops.decoding import Runner, decode, load_runner
 from model_ops.jobs import ModelError
 from model_ops.models import end_of_text_ids, read_config

@@ -10,11 +10,11 @@ import pytest
 from loopback import loopback
 from pydantic import ValidationError
 
-from model_ops.answering import endpoint as module
-from model_ops.answering.endpoint import Budget, BudgetError, Endpoint, RateLimiter, read_chat, retry_after
-from model_ops.answering.openai_api import OpenAiApi
-from model_ops.answering.served import ServedModel
-from model_ops.answering.settings import EndpointSettings, PriceSettings, plain_address
+from model_ops.completions import endpoint as module
+from model_ops.completions.endpoint import Budget, BudgetError, Endpoint, RateLimiter, read_chat, retry_after
+from model_ops.completions.openai_api import OpenAiApi
+from model_ops.completions.served import ServedModel
+from model_ops.completions.settings import EndpointSettings, PriceSettings, plain_address
 from model_ops.jobs import ModelError
 
 
