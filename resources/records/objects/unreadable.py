@@ -37,7 +37,7 @@ _LOOKED_AT = 64 << 10
 _MOST_CONTROLS = 0.02
 """A text has a smaller share of control characters than this."""
 _RUNS = 0.5
-"""In Western text, a smaller share of the non-ASCII bytes than this has another one next to it."""
+"""In Western text, a smaller share of the non-ASCII bytes than this is in runs of three and more; `größer` has one of two."""
 
 
 class FileProblem(NamedTuple):
@@ -107,7 +107,7 @@ def encoding_of(content: bytes) -> tuple[str, str]:
     """The likely encoding of a text that is not UTF-8, and iconv's name for it."""
     octets = content[:_LOOKED_AT]
     beyond = re.findall(rb"[\x80-\xff]+", octets)
-    if sum(len(run) for run in beyond if len(run) > 1) < _RUNS * sum(map(len, beyond)):
+    if sum(len(run) for run in beyond if len(run) > 2) < _RUNS * sum(map(len, beyond)):
         windows = any(0x80 <= octet <= 0x9F for octet in octets)
         return ("Windows-1252 by its looks", "CP1252") if windows else ("Latin-1 by its looks", "LATIN1")
     for name in ("SHIFT_JIS", "EUC-JP"):

@@ -62,7 +62,7 @@ FILES = {
     "u32.jsonl": (LINES.encode("utf-32"), "invalid_utf8", "the file is UTF-32 text; .*iconv -f UTF-32 "),
     "latin.jsonl": (WESTERN.replace("“so”", "so").encode("latin-1"), "invalid_utf8", "Latin-1 by its looks; .*-f LATIN1 "),
     "windows.jsonl": (WESTERN.encode("cp1252"), "invalid_utf8", "Windows-1252 by its looks; .*-f CP1252 "),
-    "latin.csv": ("id,text\n1,Müller\n".encode("latin-1"), "invalid_utf8", "not UTF-8 text, Latin-1 by its looks"),
+    "latin.csv": ("id,text\n1,größer\n".encode("latin-1"), "invalid_utf8", "not UTF-8 text, Latin-1 by its looks"),
     "sjis.jsonl": (JAPANESE.encode("shift_jis"), "invalid_utf8", "Japanese .SHIFT_JIS. by its looks; .*-f SHIFT_JIS "),
     "euc.jsonl": (JAPANESE.encode("euc_jp"), "invalid_utf8", "Japanese .EUC-JP. by its looks; .*-f EUC-JP "),
     "gb.jsonl": (CHINESE.encode("gb18030"), "invalid_utf8", "of an East Asian, .* by its looks; .*GB18030"),
@@ -282,7 +282,7 @@ def test_unnamed_and_single_columns(content, keys):
         (b"These are, the logs.\nThey are, from June.\n", "readme.txt"),
         (b"1,hi\n2,ho\n", "a.csv"),
         (b"a,a\n1,2\n", "a.csv"),
-        ("id,text\n1,Müller\n".encode("latin-1"), "a.csv"),
+        ("id,text\n1,größer\n".encode("latin-1"), "a.csv"),
         (b"<a,b>\n<c,d>\n", "x"),
     ],
 )
