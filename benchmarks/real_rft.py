@@ -12,7 +12,7 @@ gain           end less start
 other_kinds    the same three of OTHER instructions of five kinds that no training prompt has
 trl            TRL's GRPOTrainer on the first seed: the same prompts, weights, answers, steps, rank and rate, its loss dapo, and
                bfloat16 products
-seconds        of the training; peak_mb its largest resident size
+seconds        of the training by the clock, cpu_seconds of all its threads; peak_mb is its largest resident size
 Brackets: mean and 95 % interval over seeds.
 """
 
@@ -102,11 +102,10 @@ class Trial:
 
 def side(start: dict[str, float], end: dict[str, float], run: dict[str, Any]) -> dict[str, Any]:
     """What a training made of the start, and what it took."""
-    seconds = [step["seconds"] for step in run["steps"]]
     return {
         **{f"{name}_end": value for name, value in end.items()},
         **{f"{name}_gain": value - start[name] for name, value in end.items()},
-        "seconds": sum(seconds),
+        **{key: round(sum(step[key] for step in run["steps"])) for key in ("seconds", "cpu_seconds")},
         "peak_mb": run["peak_mb"],
     }
 

@@ -186,10 +186,10 @@ class RftSettings(TuningSettings):
         "likely where few are right (VAPO takes 0.1). 0, as in most frameworks: rewards alone",
     )
     prompts_per_step: int = Field(
-        16,
+        8,
         ge=1,
         le=65_536,
-        description="Prompts that are answered for each step: 128 answers, 8 to each, even out the noise of a gradient",
+        description="Prompts that are answered for each step: 64 answers, 8 to each. More even out the noise of a gradient",
     )
     answers: int = Field(
         8, ge=2, le=1_024, description="Answers to each prompt, which are compared with each other; frameworks take 8 to 16"
@@ -240,9 +240,10 @@ class RftSettings(TuningSettings):
         description="Answers that are sampled at once, and graded before they are kept: what a kill may lose",
     )
     overlong: Literal["mask", "penalty", "none"] = Field(
-        "mask",
-        description="Answers that max_new_tokens cuts: mask leaves them out, because a cut says nothing of their quality; "
-        "penalty lowers the grade of the last overlong_tokens before the limit; none learns them as graded",
+        "none",
+        description="Answers that max_new_tokens cuts: none learns them as graded, so that answers come to fit; mask leaves "
+        "them out, where the limit says nothing of their quality; penalty lowers the grade of the last overlong_tokens "
+        "before the limit",
     )
     overlong_tokens: int | None = Field(
         None,
