@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         adapted_names,
         adapted_parameters,
         add_adapters,
+        frozen_parameter,
         merge_adapters,
         merged_weights,
     )

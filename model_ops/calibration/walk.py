@@ -58,7 +58,7 @@ HELD_SHARE = 0.25
 class BatchPass:
     """One batch on its way: its hidden states, and what each block is called with besides."""
 
-    hidden: Float[Tensor, "1 tokens hidden"]
+    hidden: Float[Tensor, "rows tokens hidden"]
     rest: list[dict[str, object]]
     place: int = 0
     """Number of the batch among all batches."""
@@ -134,7 +134,7 @@ class WalkBlock:
         layer = self.layers[name]
         layer.weight.data.copy_(weight)
 
-    def output(self, run: BatchPass) -> Float[Tensor, "1 tokens hidden"]:
+    def output(self, run: BatchPass) -> Float[Tensor, "rows tokens hidden"]:
         """What the block makes of a batch with its present weights."""
         output = self.module(run.hidden.to(self.device), **_moved(run.rest[self.index], self.device, {}))
         return output[0] if isinstance(output, tuple) else output

@@ -101,7 +101,7 @@ class RaggedCache:
         self,
         layer: int,
         key: Float[Tensor, "rows tokens kv_heads head_dim"],
-        value: Float[Tensor, "rows tokens kv_heads head_dim"],
+        value: Float[Tensor, "rows tokens kv_heads value_dim"],
         positions: Int[Tensor, "rows tokens"],
     ) -> None:
         """Writes keys and values at these positions; call `reserve` first."""

@@ -37,11 +37,11 @@ class Context:
         module: nn.Module,
         query: Float[Tensor, "1 heads share head_dim"],
         key: Float[Tensor, "1 kv_heads share head_dim"],
-        value: Float[Tensor, "1 kv_heads share head_dim"],
+        value: Float[Tensor, "1 kv_heads share value_dim"],
         *arguments: Any,
         s_aux: Tensor | None = None,
         **options: Any,
-    ) -> tuple[Float[Tensor, "1 share heads head_dim"], None]:
+    ) -> tuple[Float[Tensor, "1 share heads value_dim"], None]:
         """`attention` over all tokens of this process's heads. s_aux: per-head sinks, sharded like the heads."""
         repeated = self.size // math.gcd(self.size, key.shape[1])
         if repeated > 1:

@@ -8,13 +8,16 @@ from pathlib import Path
 
 import torch
 from safetensors import safe_open
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from model_ops.adapters import (
     adapted_parameters,
     add_adapters,
+    frozen_parameter,
     merge_adapters,
+    merged_weights,
     nf4_layers,
     quantization_error,
     quantized_parameters,
@@ -122,9 +125,12 @@ def validated_as_saved(
 ) -> dict[str, float]:
     """After the model was saved: rounds its weights in place to what the file holds, and returns the validation of these as
     `saved_validation_loss` and the like. Warns where rounding undid more than MOST_LOST of what the training gained. No numbers
-    without held-out rows, and for adapters that are spread over processes: they were merged in another copy."""
+    without held-out rows, and for QLoRA with several processes: each would hold all merged weights, four times those in nf4."""
+    quantized = quantized_parameters(model) > 0
+    if not quantized:
+        _merge_as_saved(model)
     _round_as_saved(model, torch.float32 if result.precision == "float32" else None)
-    if validate is None or any(isinstance(value, DTensor) for name, value in model.named_parameters() if ".lora_" in name):
+    if validate is None or quantized:
         return {}
     with torch.no_grad():
         saved = world.evaluate(model, validate)
@@ -132,6 +138,24 @@ def validated_as_saved(
     if trained < before and after - trained > MOST_LOST * (before - trained):
         progress.event("warning", message=f"{phase}: {LOST.format(before=before, trained=trained, after=after)}")
     return {f"saved_{name}": value for name, value in saved.items()}
+
+
+@torch.no_grad()
+def _merge_as_saved(model: PreTrainedModel) -> None:
+    """Merges adapters that are left, those of several processes, into the frozen weights, of which each has a part, as the
+    first process merged them for the file. The adapters stay and change nothing."""
+    for name, exact in merged_weights(model):
+        _put(frozen_parameter(model, name), round_weight(exact, torch.bfloat16, name))
+    for name, parameter in model.named_parameters():
+        if name.endswith(".lora_B"):
+            local_part(parameter).zero_()
+
+
+def _put(parameter: nn.Parameter, whole: Tensor) -> None:
+    """Writes this process's part of a whole tensor into a parameter."""
+    if isinstance(parameter, DTensor):
+        whole = local_part(distribute_tensor(whole.to(parameter.dtype), parameter.device_mesh, parameter.placements))
+    local_part(parameter).copy_(whole)
 
 
 @torch.no_grad()
@@ -143,8 +167,7 @@ def _round_as_saved(model: PreTrainedModel, held: torch.dtype | None) -> None:
         if mine is parameter:
             parameter.data = round_weight(parameter.data, wanted, name).to(held or parameter.dtype)
         elif ".lora_" not in name:
-            saved = round_weight(whole_tensor(parameter.detach()), wanted, name).to(parameter.dtype)
-            mine.copy_(local_part(distribute_tensor(saved, parameter.device_mesh, parameter.placements)))
+            _put(parameter, round_weight(whole_tensor(parameter.detach()), wanted, name))
 
 
 def _saved_update(model: PreTrainedModel, base: Path, output: Path) -> float:
@@ -161,7 +184,7 @@ def _saved_update(model: PreTrainedModel, base: Path, output: Path) -> float:
     return held / wanted if wanted else 1.0
 
 
-def _tensors(directory: Path) -> dict[str, Callable[[str], torch.Tensor]]:
+def _tensors(directory: Path) -> dict[str, Callable[[str], Tensor]]:
     """Name of each tensor of a directory -> what reads it."""
     files = [safe_open(path, framework="pt") for path in sorted(directory.glob("*.safetensors"))]
     return {name: file.get_tensor for file in files for name in file.keys()}  # noqa: SIM118 (not a dict)

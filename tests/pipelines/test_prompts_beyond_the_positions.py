@@ -18,7 +18,7 @@ def test_the_run_ends_before_the_training_and_says_why_for_each_stage(shared, cl
     recipe = tmp_path / "airline.yaml"
     recipe.write_text(RECIPE.format(shared=shared))
     checked = cli("check", recipe, "--lake", tmp_path / "lake", "--no-plan", check=None).stdout
-    assert "first records are longer than the base model's 2,048 positions" in checked
+    assert "rows are longer than the base model's 2,048 positions" in checked
     said = cli("run", recipe, "--lake", tmp_path / "lake", check=1).stderr
     for sentence in (
         r"sft: \d+ of \d+ train rows have more tokens than the model's 2,048 positions, and sft.max_length is 4,096",

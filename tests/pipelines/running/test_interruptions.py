@@ -95,7 +95,7 @@ def test_a_run_that_is_killed_and_then_stopped_ends_with_the_same_weights(recipe
     process.send_signal(signal.SIGINT)
     output = process.communicate(timeout=300)[0]
     assert process.returncode == 130, output
-    assert "was killed" in output and "Run again to continue" in output
+    assert "(killed, or copied with it)" in output and "Run again to continue" in output
     assert not [child for child in psutil.process_iter(["cmdline"]) if str(lake) in " ".join(child.info["cmdline"] or [])]
     with pytest.raises(ManifestError):
         weights_digest(lake)

@@ -24,7 +24,14 @@ from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables
 
 GERMAN = "und das ist die ganze Geschichte, die der alte Mann in dem Dorf am Abend immer wieder erzählte " * 5
-TELLING = {"error": ["boom"], "finish_reason": ["length"], "status": ["error"], "label": ["down"], "language": ["de"]}
+TELLING = {
+    "error": ["boom"],
+    "finish_reason": ["length"],
+    "status": ["error"],
+    "label": ["down"],
+    "name": ["bug"],
+    "language": ["de"],
+}
 """Values that decide something, by column."""
 
 Rows = dict[str, list[dict[str, Any]]]
@@ -111,7 +118,7 @@ def _others(value: Any) -> list[Any]:
 
 
 def _log_rows(_: Path) -> Rows:
-    return {"interactions": interactions(), "feedback": [thumb(1, interaction_id="i2", source="person", label="up")]}
+    return {"interactions": interactions(), "feedback": [thumb(1, interaction_id="i2", source="person")]}
 
 
 def _clean(rows: Rows, folder: Path) -> dict[str, dict[str, Any]]:
