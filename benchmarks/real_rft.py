@@ -114,7 +114,7 @@ def main() -> None:
     parser = arguments("real_rft", __doc__)
     parser.add_argument("--peers", type=Path, help="a virtual environment with TRL 1.16; made afresh where left out")
     given = parser.parse_args()
-    model, runs, trl = model_of(given.models, SMALL), [], {}
+    model, runs = model_of(given.models, SMALL), []
     torch.set_num_threads(THREADS)
     with tempfile.TemporaryDirectory(prefix="millrace-real-rft-") as name:
         for seed in SEEDS[:1] if given.quick else SEEDS:
@@ -123,11 +123,10 @@ def main() -> None:
             run, output = trial.ours()
             runs.append({**{f"{part}_start": value for part, value in start.items()}, **side(start, trial.passed(output), run)})
             print(json.dumps({"seed": seed, **runs[-1]}), flush=True)
-            if seed == SEEDS[0]:
-                python = environment(given.peers or Path(name) / "peers", "trl")
-                run, output = trial.trl(python)
-                trl = side(start, trial.passed(output), run)
-                print(json.dumps({"trl": trl}), flush=True)
+        trial = Trial(model, Path(name), SEEDS[0], given.quick)
+        run, output = trial.trl(environment(given.peers or Path(name) / "peers", "trl"))
+        start = {part: runs[0][f"{part}_start"] for part in trial.held_out}
+        trl = side(start, trial.passed(output), run)
     figures = {key: interval([run[key] for run in runs]) for key in runs[0]}
     figures |= {"by_seed": runs, "trl": trl, "settings": {**SETTINGS, "learning_rate": OURS.learning_rate}}
     record("real_rft", figures, keep=not given.quick)
