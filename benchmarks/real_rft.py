@@ -124,7 +124,7 @@ def main() -> None:
             runs.append({**{f"{part}_start": value for part, value in start.items()}, **side(start, trial.passed(output), run)})
             print(json.dumps({"seed": seed, **runs[-1]}), flush=True)
         trial = Trial(model, Path(name), SEEDS[0], given.quick)
-        run, output = trial.trl(environment(given.peers or Path(name) / "peers", "trl"))
+        run, output = trial.trl(environment((given.peers or Path(name) / "peers").resolve(), "trl"))
         start = {part: runs[0][f"{part}_start"] for part in trial.held_out}
         trl = side(start, trial.passed(output), run)
     figures = {key: interval([run[key] for run in runs]) for key in runs[0]}

@@ -157,7 +157,7 @@ def main() -> None:
                     figures[f"loss_{method}"], figures[f"speed_{method}"] = seen, speed(learnt)
                     tokens_per_step = tokens / len(learnt["log"])
             if seed == SEEDS[0]:
-                python = environment(given.peers or folder / "peers", "trl")
+                python = environment((given.peers or folder / "peers").resolve(), "trl")
                 figures["speed_trl"] = trl(python, folder, model, mail, tokens_per_step)
             runs.append({**run, "shots": shots})
             print(json.dumps({"seed": seed, **runs[-1]}), flush=True)

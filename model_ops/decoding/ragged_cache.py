@@ -155,6 +155,11 @@ def _grouped(
     """Attention of few queries over a long past: query heads of one kv head share a product, without repeating keys."""
     rows, tokens, heads, head_dim = query.shape
     kv_heads = keys.shape[1]
+    if query.dtype == torch.bfloat16 and query.device.type == "cpu":  # 1.2 to 4 times as fast as products
+        output = F.scaled_dot_product_attention(
+            query.transpose(1, 2), keys, values, attn_mask=visible[:, None], enable_gqa=heads != kv_heads
+        )
+        return output.transpose(1, 2).flatten(2)
     group = heads // kv_heads
     query = query.view(rows, tokens, kv_heads, group, head_dim).permute(0, 2, 3, 1, 4)
     scores = query.reshape(rows, kv_heads, group * tokens, head_dim) @ keys.transpose(2, 3)
