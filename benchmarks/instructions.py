@@ -10,8 +10,11 @@ training prompt has one (a test counts). The verifiers are those of the product 
 import json
 import random
 import sys
+from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
+from benchmarks.real_models import answers, asked
 from model_ops.tasks import ITEMS, SCORERS
 
 Prompt = dict[str, Any]
@@ -39,6 +42,7 @@ PHRASES = ("That is all.", "Ask me for more.", "I hope this helps.", "See you so
 WORDS = ("people", "world", "time", "small", "often", "light", "water", "long", "old", "work")
 AVOIDED = ("and", "is", "are", "of", "in", "it")
 LETTERS = "bcfgkpvwy"
+MAX_NEW_TOKENS = 64
 
 
 def _forms(drawn: random.Random) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -126,6 +130,12 @@ def grade(verifier: dict[str, Any], text: str) -> float:
     """1 where the answer follows the instruction, else 0."""
     kind = verifier["kind"]
     return SCORERS[kind](ITEMS[kind](suite="instructions", item_id="", messages=[], **verifier), text)
+
+
+def followed(model: Path, prompts: list[Prompt]) -> float:
+    """Share of greedy answers that follow their instruction."""
+    texts = answers(model, [asked(each["question"]) for each in prompts], MAX_NEW_TOKENS)
+    return fmean(grade(each["verifier"], text) for each, text in zip(prompts, texts, strict=True))
 
 
 def main() -> None:

@@ -90,16 +90,20 @@ def process(command: list[str], output: Path, job: dict[str, Any], where: Path, 
     return json.loads(result.read_text())
 
 
-def answers(
+def answers(model: Path, prompts: Sequence[list[Message]], max_new_tokens: int, batch_size: int = 64) -> list[str]:
+    """The text of the greedy answer to each prompt."""
+    return [text for text, _ in sample(model, prompts, max_new_tokens, 0.0, batch_size)]
+
+
+def sample(
     model: Path,
     prompts: Sequence[list[Message]],
     max_new_tokens: int,
-    *,
-    temperature: float = 0.0,
+    temperature: float = 1.0,
     batch_size: int = 64,
     seed: int = 0,
-) -> list[str]:
-    """The text of one answer to each prompt, greedy unless a temperature is given."""
+) -> list[tuple[str, bool]]:
+    """The text of one answer to each prompt, and whether it ended by itself."""
     tokenizer, ends = load_tokenizer(model), end_of_text_ids(model)
     found = decode(
         load_runner(model),
@@ -111,4 +115,5 @@ def answers(
         batch_size=batch_size,
         seed=seed,
     )
-    return [tokenizer.decode([token for token in each.tokens if token not in ends]) for each in found]
+    texts = [tokenizer.decode([token for token in each.tokens if token not in ends]) for each in found]
+    return [(text, each.finish_reason == "stop") for text, each in zip(texts, found, strict=True)]

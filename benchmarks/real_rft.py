@@ -20,21 +20,20 @@ import json
 import sys
 import tempfile
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
 
-from benchmarks.instructions import Drawn, draw, grade
+from benchmarks.instructions import MAX_NEW_TOKENS, Drawn, draw, followed
 from benchmarks.peer_environment import environment
-from benchmarks.real_models import PROJECT, SMALL, THREADS, answers, arguments, asked, interval, model_of, process, train, write
+from benchmarks.real_models import PROJECT, SMALL, THREADS, arguments, asked, interval, model_of, process, train, write
 from benchmarks.record import record
 from benchmarks.trainer_vs_trl import OURS as SAME_ALLOCATOR
 from model_ops.reinforcement import RftSettings
 
 SEEDS, SEARCH_SEED = (0, 1, 2), 100
 """Rates and the size of a step were chosen on SEARCH_SEED."""
-PROMPTS, HELD_OUT, OTHER, STEPS, MAX_NEW_TOKENS = 320, 240, 100, 40, 64
+PROMPTS, HELD_OUT, OTHER, STEPS = 320, 240, 100, 40
 SETTINGS: dict[str, Any] = {"grader": "verifier", "method": "lora", "steps": STEPS, "max_new_tokens": MAX_NEW_TOKENS}
 OURS = RftSettings.model_validate(SETTINGS).resolved()
 ANSWERS, ADAPTERS = OURS.answers, {"r": OURS.lora.rank, "lora_alpha": OURS.lora.alpha} if OURS.lora else {}
@@ -58,11 +57,7 @@ class Trial:
 
     def passed(self, model: Path) -> dict[str, float]:
         """Share of greedy answers that follow their instruction, of each part."""
-        found = {}
-        for name, prompts in self.held_out.items():
-            texts = answers(model, [asked(each["question"]) for each in prompts], MAX_NEW_TOKENS)
-            found[name] = fmean(grade(each["verifier"], text) for each, text in zip(prompts, texts, strict=True))
-        return found
+        return {name: followed(model, prompts) for name, prompts in self.held_out.items()}
 
     def ours(self) -> tuple[dict[str, Any], Path]:
         keys = [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import counting_task, real_rft, real_sft, reward_pairs, sft_material
+from benchmarks import counting_task, real_preference, real_rft, real_sft, reward_pairs, sft_material
 from benchmarks.held_out import drawn_items
 from benchmarks.house import House, held_out
 from benchmarks.instructions import TOPICS
@@ -84,6 +84,10 @@ def of_pairs(pairs):
 HELD_OUT = {
     **{f"async_rl: seed {seed}": lambda _, seed=seed: of_drawn(counting_task.items_of(seed)) for seed in counting_task.SEEDS},
     **{f"real_rft: seed {seed}": lambda _, seed=seed: of_instructions(real_rft.drawn_for(seed)) for seed in real_rft.SEEDS},
+    **{
+        f"real_preference: seed {seed}": lambda _, seed=seed: of_instructions(real_preference.drawn_for(seed))
+        for seed in real_preference.SEEDS
+    },
     **{f"real_sft: seed {seed}": lambda _, seed=seed: of_mail(real_sft.Mail(seed)) for seed in real_sft.SEEDS},
     "GSM8K": of_gsm8k,
     "house prompts": of_house_prompts,
