@@ -14,8 +14,8 @@ from resources.stages import trained_sections
 PROMPTS, ANSWERS = 16, 4
 MOST_BYTES_READ = 3e11
 """Bytes of weights that sampling may read, once for each token of the longest answer: half a minute on two cores."""
-NOT_YET = frozenset({"judge", "rubric", "ranking", "reward_model"})
-"""Parts of a grader that are asked for money, or are not trained yet."""
+NOT_ASKED = frozenset({"judge", "rubric", "ranking", "reward_model"})
+"""Parts of a grader that are paid for, or not trained yet. Nor is a function of the user's called, which may be either."""
 
 
 def check_sampled_start(recipe: Recipe, folder: Path) -> Iterator[CheckFinding]:
@@ -26,8 +26,9 @@ def check_sampled_start(recipe: Recipe, folder: Path) -> Iterator[CheckFinding]:
             continue
         name = trained_sections()[section].name
         dataset = folder / recipe.policy.rows_of(name)
-        asked = {part.by for part in settings.grader.parts.values()} & NOT_YET
-        if asked or recipe.policy.source_of(name) != "base_model" or not (dataset / "train.parquet").exists():
+        graders = [part.by for part in settings.grader.parts.values()]
+        asked = not any(by in NOT_ASKED or by.endswith(".json") or ":" in by for by in graders)
+        if not asked or recipe.policy.source_of(name) != "base_model" or not (dataset / "train.parquet").exists():
             continue
         try:
             base = local_base(recipe)
@@ -42,4 +43,4 @@ def check_sampled_start(recipe: Recipe, folder: Path) -> Iterator[CheckFinding]:
             continue  # reported with the base model, or by the run: a grader's own fault
         found = [warning(section, said, remedy) for said, remedy in doubts(numbers, settings)]
         rate, cut = numbers["validation_pass_rate"], numbers["validation_cut"]
-        yield from found or [ok(section, f"{rate:.0%} of {ANSWERS} answers to {PROMPTS} prompts pass, {cut:.0%} are cut")]
+        yield from found or [ok(section, f"of sampled answers of the base model {rate:.0%} pass, and {cut:.0%} are cut")]

@@ -184,3 +184,7 @@ def test_a_rate_far_from_the_default_and_a_start_that_is_never_right_are_warned_
     assert never.state == "warning" and "choose easier prompts" in never.remedy
     tuned_first = findings(tmp_path, datasets=prompts, rft={**given, "learning_rate": 2e-5})
     assert [line.state for line in tuned_first["rft"]] == ["ok"], "the run looks at a start that is trained first"
+    (tmp_path / "rewards.py").write_text("def grade(answer):\n    open(__file__ + '.asked', 'w')\n    return 0.0\n")
+    given |= {"grader": "rewards.py:grade", "learning_rate": 2e-5}
+    own = findings(tmp_path, datasets=prompts, sft={"enabled": False}, rft=given, student={"enabled": False})
+    assert [line.state for line in own["rft"]] == ["ok"] and not (tmp_path / "rewards.py.asked").exists()
