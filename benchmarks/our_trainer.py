@@ -30,7 +30,7 @@ class StepClock(Progress):
 
     def report(self, phase: str, done: float, total: float, unit: str, **numbers: float) -> None:
         now = time.perf_counter(), time.process_time()
-        if phase in ("sft", "preference", "rft") and unit == "steps":
+        if phase in ("sft", "preference", "rft") and unit == "steps" and done > len(self.ends):  # not for a part of a step
             self.ends.append(now)
             self.peak_mb = peak_mb()
         elif phase.startswith("reference"):
