@@ -79,7 +79,7 @@ class RolloutPlan:
         self._start = StartWeights(model) if settings.kl else None
         self._held: tuple[int, list[LearntGroup], Numbers] = (-1, [], {})
         self._pending: list[int] = []
-        self._watch = RolloutWatch(progress)
+        self._watch = RolloutWatch(progress, settings.overlong == "mask")
 
     def __len__(self) -> int:
         return self._steps

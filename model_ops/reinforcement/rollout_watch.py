@@ -22,10 +22,10 @@ def teach_nothing(taught: int, groups: int) -> bool:
 
 
 class RolloutWatch:
-    """Its state is part of the plan's."""
+    """cuts_are_masked: whether cut answers are left out. Its state is part of the plan's."""
 
-    def __init__(self, progress: Progress):
-        self._progress = progress
+    def __init__(self, progress: Progress, cuts_are_masked: bool):
+        self._progress, self._cuts_are_masked = progress, cuts_are_masked
         self._silent, self._first_entropy, self._has_warned = 0, math.nan, False
 
     def state(self) -> dict[str, Any]:
@@ -48,7 +48,7 @@ class RolloutWatch:
             cut = sum(not rollout.ended for rollout in each) / max(1, len(each))
             why = (
                 f"{cut:z.0%} of answers are cut: raise max_new_tokens, or set overlong: penalty"
-                if cut > MOSTLY
+                if cut > MOSTLY and self._cuts_are_masked
                 else "the answers to a prompt are all as good: choose prompts that the model solves sometimes, raise answers "
                 "or temperature, or end the training"
             )

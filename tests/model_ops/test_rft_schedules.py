@@ -88,12 +88,12 @@ def test_a_run_samples_and_learns_each_round_at_its_own_temperature_and_length(s
 
 def told_of(*entropies, resume_after=None):
     told = Told()
-    watch = RolloutWatch(told)
+    watch = RolloutWatch(told, cuts_are_masked=True)
     for number, entropy in enumerate(entropies):
         made = [rollout([5], [6, 7, 8, 9], logs=[-entropy, -entropy, 0.0, -9.0], sampled=[1, 1, 0, 0])]
         watch.see([made, made], taught=2)
         if number == resume_after:
-            state, watch = watch.state(), RolloutWatch(told)
+            state, watch = watch.state(), RolloutWatch(told, cuts_are_masked=True)
             watch.resume(state)
     return [said.partition(":")[2].split(" nats")[0].strip() for said in told.said]
 
@@ -114,7 +114,7 @@ def test_an_entropy_that_falls_to_nothing_or_grows_threefold_is_told_once(entrop
 
 def test_a_round_without_known_log_probabilities_says_nothing():
     told = Told()
-    RolloutWatch(told).see([[rollout([5], [6], logs=[float("nan")])], []], taught=2)
+    RolloutWatch(told, True).see([[rollout([5], [6], logs=[float("nan")])], []], taught=2)
     assert told.said == []
 
 
