@@ -1,6 +1,6 @@
 """What preferences make of SmolLM2-135M-Instruct: pairs of its own answers by a verifier, beside fine-tuning on what is chosen.
 
-    python -m benchmarks.real_preference --models DIR            # an hour on 2 idle cores
+    python -m benchmarks.real_preference --models DIR
     python -m benchmarks.real_preference --models DIR --quick    # one seed and two steps; nothing is recorded
 
 Task: benchmarks.instructions. The model answers PROMPTS prompts ANSWERS times at temperature 1; the best answer that ended

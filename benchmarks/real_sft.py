@@ -1,8 +1,8 @@
 """What fine-tuning makes of SmolLM2-135M-Instruct on a shop's mail, beside the best prompt with examples, and TRL's speed.
 
-    python -m benchmarks.real_sft --models DIR                # 50 minutes on 2 idle cores
-    python -m benchmarks.real_sft --models DIR --quick        # one seed and two steps; nothing is recorded
-    python -m benchmarks.real_sft --models DIR --peers VENV   # an environment that holds TRL 1.16 already
+    python -m benchmarks.real_sft --models DIR                # without TRL
+    python -m benchmarks.real_sft --models DIR --peers VENV   # with TRL 1.16 in VENV
+    python -m benchmarks.real_sft --models DIR --quick        # one seed and two steps, without TRL; nothing is recorded
 
 Task: the demo's (pipelines.demo): a mail in, the line of JSON out under which the shop files it. Training: ROWS mails with the
 documented defaults, full and with adapters. Held-out mails ask for other things in other words. A seed draws mails and order.
@@ -135,7 +135,7 @@ def trl(python: Path, folder: Path, model: Path, mail: Mail, tokens_per_step: fl
 
 def main() -> None:
     parser = arguments("real_sft", __doc__)
-    parser.add_argument("--peers", type=Path, help="a virtual environment with TRL 1.16; made afresh where left out")
+    parser.add_argument("--peers", type=Path, help="a virtual environment with TRL 1.16; left out: TRL is skipped")
     given = parser.parse_args()
     model, runs, figures = model_of(given.models, SMALL), [], dict[str, Any]()
     torch.set_num_threads(THREADS)
@@ -143,6 +143,8 @@ def main() -> None:
         folder = Path(name)
         for seed in SEEDS[:1] if given.quick else SEEDS:
             mail = Mail(seed)
+            if given.quick:
+                mail.chosen_on = mail.chosen_on[:8]
             held_out = mail.held_out[:20] if given.quick else mail.held_out
             shots = max(SHOTS[:1] if given.quick else SHOTS, key=lambda n: success(model, mail.chosen_on, mail.train[:n]))
             run = {"base": success(model, held_out), "prompt": success(model, held_out, mail.train[:shots])}
@@ -156,8 +158,8 @@ def main() -> None:
                         seen += [[tokens, round(line["validation_loss"], 4)]] if "validation_loss" in line else []
                     figures[f"loss_{method}"], figures[f"speed_{method}"] = seen, speed(learnt)
                     tokens_per_step = tokens / len(learnt["log"])
-            if seed == SEEDS[0]:
-                python = environment((given.peers or folder / "peers").resolve(), "trl")
+            if seed == SEEDS[0] and given.peers is not None and not given.quick:
+                python = environment(given.peers.resolve(), "trl")
                 figures["speed_trl"] = trl(python, folder, model, mail, tokens_per_step)
             runs.append({**run, "shots": shots})
             print(json.dumps({"seed": seed, **runs[-1]}), flush=True)

@@ -53,17 +53,17 @@ def doubts(numbers: Mapping[str, float], settings: RftSettings) -> Iterator[tupl
     limit = f"max_new_tokens {settings.max_new_tokens}"
     if settings.overlong == "mask" and cut > MANY_CUT:
         yield (
-            f"before the first step {cut:.0%} of the answers are cut at {limit}, and overlong: mask learns nothing of these",
+            f"before the first step {cut:z.0%} of the answers are cut at {limit}, and overlong: mask learns nothing of these",
             "raise rft.max_new_tokens, or set rft.overlong to none where an answer may be graded without its end",
         )
     if rate < RARE:
-        raised = f"raise rft.max_new_tokens, which cuts {cut:.0%} of them, " if cut > MANY_CUT else ""
+        raised = f"raise rft.max_new_tokens, which cuts {cut:z.0%} of them, " if cut > MANY_CUT else ""
         yield (
-            f"before the first step {rate:.0%} of the answers pass: answers that are all wrong teach nothing",
+            f"before the first step {rate:z.0%} of the answers pass: answers that are all wrong teach nothing",
             f"{raised}choose easier prompts, fine-tune on right answers first (sft), or take a grader that grades in parts",
         )
     if rate > 1 - RARE:
-        yield f"before the first step {rate:.0%} of the answers pass: there is little to learn", "choose harder prompts"
+        yield f"before the first step {rate:z.0%} of the answers pass: there is little to learn", "choose harder prompts"
 
 
 def _mean(values: Sequence[float]) -> float:

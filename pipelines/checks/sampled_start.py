@@ -41,6 +41,6 @@ def check_sampled_start(recipe: Recipe, folder: Path) -> Iterator[CheckFinding]:
             numbers = measure_start(Path(base.name), dataset, settings.resolved().model_copy(update=few))
         except (BaseModelError, ModelError):
             continue  # reported with the base model, or by the run: a grader's own fault
-        found = [warning(section, said, remedy) for said, remedy in doubts(numbers, settings)]
+        warnings = [warning(section, said, remedy) for said, remedy in doubts(numbers, settings)]
         rate, cut = numbers["validation_pass_rate"], numbers["validation_cut"]
-        yield from found or [ok(section, f"of sampled answers of the base model {rate:.0%} pass, and {cut:.0%} are cut")]
+        yield from warnings or [ok(section, f"of sampled answers of the base model {rate:z.0%} pass, and {cut:z.0%} are cut")]

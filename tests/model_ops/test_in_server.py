@@ -144,7 +144,7 @@ def test_a_server_that_computes_as_own_layers_agrees_in_every_form(place, says, 
 def test_the_served_model_is_measured_with_each_drafting(place, says, tmp_path, monkeypatch):
     """The lookups at their own lengths, the drafter with fewer tokens; greedy answers that differ are told."""
     # a busy machine's noise would promise more from a K that varies: the next test has it
-    monkeypatch.setattr("model_ops.evaluation.in_server.varying", lambda measured, can_vary: None)
+    monkeypatch.setattr("model_ops.evaluation.in_server.varying_drafting", lambda measured, can_vary: None)
     python = stand_in(tmp_path, **says)
     found = asked(place, tmp_path / "report", python, "speculator", drafting={"methods": ["drafter", "ngram", "suffix"]})
     names = [
@@ -177,7 +177,7 @@ def test_the_served_model_is_measured_with_each_drafting(place, says, tmp_path, 
 def test_k_by_batch_size_is_measured_where_it_promises_more(place, says, tmp_path, monkeypatch):
     python = stand_in(tmp_path, **says)
     proposed = Drafting(method="ngram", num_speculative_tokens=4, by_batch_size=((1, 1, 4), (2, 4, 0)))
-    monkeypatch.setattr("model_ops.evaluation.in_server.varying", lambda measured, can_vary: proposed)
+    monkeypatch.setattr("model_ops.evaluation.in_server.varying_drafting", lambda measured, can_vary: proposed)
     found = asked(place, tmp_path / "report", python)
     assert list(found.summary["forms"]) == ["target", f"target with {proposed.label}"]
     config = json.loads(started(tmp_path)[1][started(tmp_path)[1].index("--speculative-config") + 1])

@@ -23,7 +23,7 @@ SETTINGS = {"steps": 6, "learning_rate": 3e-3, "tokens_per_step": 1_024, "max_le
 @pytest.fixture(autouse=True)
 def exact_products(monkeypatch):
     """A grader computes in the faster precision of the machine; what is compared here is float32."""
-    monkeypatch.setattr("model_ops.rewards.reward_model.decided", lambda precision, device: "float32")
+    monkeypatch.setattr("model_ops.rewards.reward_model.concrete_precision", lambda precision, device: "float32")
 
 
 def rows(first, count, source="edited", days=0):

@@ -27,7 +27,7 @@ ANSWERS = [chat(i, "return " + "a + b " * (1 + 2 * i)) for i in range(4)] + [cha
 @pytest.fixture(autouse=True)
 def exact_products(monkeypatch):
     """A grader computes in the faster precision of the machine; what is compared here is float32."""
-    monkeypatch.setattr("model_ops.rewards.reward_model.decided", lambda precision, device: "float32")
+    monkeypatch.setattr("model_ops.rewards.reward_model.concrete_precision", lambda precision, device: "float32")
 
 
 def write_reward_model(folder, record=GOOD, **target):

@@ -41,7 +41,7 @@ REWARDED = {**BARE, "datasets": {"rl_prompts": {}}, "rft": {"grader": "verifier"
             "records are for an environment or an agent, and have no score",
         ),
         ({"rft": {"grader": "verifier", "cap": 3}}, "cap is given, and only cispo reads it"),
-        ({"rft": {"grader": "verifier", "overlong_tokens": 3}}, "overlong_tokens is given, and overlong is mask"),
+        ({"rft": {"grader": "verifier", "overlong_tokens": 3}}, "overlong_tokens is given, and overlong is none"),
         ({"rft": {"grader": "verifier", "mesh": {"cp": 2}}}, "mesh.cp splits rows"),
         ({"rft": {"grader": "verifier", "mesh": {"tp": 2}, "max_staleness": 1}}, "leave mesh or max_staleness out"),
         ({"merge": {"models": ["sft", "base"]}}, "rft is missing, so the model trained on rewards would not be used"),
