@@ -39,6 +39,7 @@ class Trial:
     def __init__(self, house: Path, folder: Path, seed: int):
         self.house, self.folder, self.seed = house, folder, seed
         self.start_rows, self.prompts, self.held_out = items_of(seed)
+        folder.mkdir(parents=True, exist_ok=True)
 
     def tuned_start(self) -> Path:
         """The house model after fine-tuning on right answers."""

@@ -1,6 +1,6 @@
 """What the benchmarks on real models share: their arguments, a training in a process of its own, answers, intervals.
 
-models = arguments("real_rft", __doc__)          # --models DIR: what `real.py all DIR` made
+given = arguments("real_rft", __doc__).parse_args()      # --models DIR: a folder with the models
 run = train("rft", {"model": ..., "prompts": ...}, folder / "out", {"grader": "verifier"})
 texts = answers(folder / "out", [asked(question)], max_new_tokens=64)
 """

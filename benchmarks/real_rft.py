@@ -25,7 +25,6 @@ from typing import Any
 import torch
 
 from benchmarks.instructions import MAX_NEW_TOKENS, Drawn, draw, followed
-from benchmarks.peer_environment import environment
 from benchmarks.real_models import PROJECT, SMALL, THREADS, arguments, asked, interval, model_of, process, train, write
 from benchmarks.record import record
 from benchmarks.trainer_vs_trl import OURS as SAME_ALLOCATOR
@@ -121,7 +120,7 @@ def main() -> None:
         trl = None
         if given.peers is not None:
             trial = Trial(model, Path(name), SEEDS[0], given.quick)
-            run, output = trial.trl(environment(given.peers.resolve(), "trl"))
+            run, output = trial.trl(given.peers.absolute() / "bin/python")
             start = {part: runs[0][f"{part}_start"] for part in trial.held_out}
             trl = side(start, trial.passed(output), run)
     figures = {key: interval([run[key] for run in runs]) for key in runs[0]}

@@ -27,7 +27,6 @@ from typing import Any
 
 import torch
 
-from benchmarks.peer_environment import environment
 from benchmarks.real_models import (
     PROJECT,
     SMALL,
@@ -159,8 +158,7 @@ def main() -> None:
                     figures[f"loss_{method}"], figures[f"speed_{method}"] = seen, speed(learnt)
                     tokens_per_step = tokens / len(learnt["log"])
             if seed == SEEDS[0] and given.peers is not None and not given.quick:
-                python = environment(given.peers.resolve(), "trl")
-                figures["speed_trl"] = trl(python, folder, model, mail, tokens_per_step)
+                figures["speed_trl"] = trl(given.peers.absolute() / "bin/python", folder, model, mail, tokens_per_step)
             runs.append({**run, "shots": shots})
             print(json.dumps({"seed": seed, **runs[-1]}), flush=True)
     better = [max(run["base"], run["prompt"]) for run in runs]

@@ -188,7 +188,7 @@ def _steps(recipe: Recipe, rehearsal: Rehearsal, tokens: float) -> Iterator[Chec
         remedy = settings.more_steps(steps, section)
         if recipe.base_model != TINY and (usual := _far_rate(given)) is not None:
             words = f"leave {section}.learning_rate out, which takes {usual:.2g}"
-            yield warning(section, f"{said}: the rate is far from what this method learns with on real models", words)
+            yield warning(section, f"{said}: the rate is far from this method's default", words)
         if remedy is None or recipe.base_model == TINY:
             yield ok(section, said)
             continue

@@ -178,7 +178,7 @@ def test_a_rate_far_from_the_default_and_a_start_that_is_never_right_are_warned_
     given = {"grader": "verifier", "max_new_tokens": 4, "learning_rate": 2e-4}
     told = findings(tmp_path, datasets=prompts, sft={"enabled": False}, rft=given, student={"enabled": False})
     said = {line.message: line for line in told["rft"]}
-    [far] = [line for words, line in said.items() if "far from what" in words]
+    [far] = [line for words, line in said.items() if "far from this method's default" in words]
     assert far.state == "warning" and far.remedy == "leave rft.learning_rate out, which takes 5e-06"
     [never] = [line for words, line in said.items() if "answers that are all wrong teach nothing" in words]
     assert never.state == "warning" and "choose easier prompts" in never.remedy
