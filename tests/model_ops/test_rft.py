@@ -100,16 +100,14 @@ def test_a_training_says_steps_prompts_and_grades(start, tmp_path):
     ("rate", "cut", "settings", "said"),
     [
         (0.5, 0.4, {}, []),
-        (0.0, 0.6, {"overlong": "none"}, ["0% of the answers pass: answers that are all wrong"]),
+        (0.0, 0.6, {"overlong": "none"}, ["0% of the answers pass"]),
         (0.3, 0.6, {"overlong": "mask"}, ["60% of the answers are cut at max_new_tokens 5"]),
-        (0.99, 0.0, {}, ["99% of the answers pass: there is little to learn"]),
+        (0.99, 0.0, {}, ["99% of the answers pass"]),
     ],
 )
 def test_a_start_from_which_little_is_learnt_is_doubted(rate, cut, settings, said):
     found = doubts({"validation_pass_rate": rate, "validation_cut": cut}, RftSettings.model_validate({**SETTINGS, **settings}))
-    assert [
-        words.removeprefix("before the first step ").startswith(each) for (words, _), each in zip(found, said, strict=True)
-    ] == [True] * len(said)
+    assert [words.removeprefix("before the first step ").partition(",")[0].partition(":")[0] for words, _ in found] == said
 
 
 def test_a_run_and_a_check_say_of_one_start_the_same(start, tmp_path):

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from pipelines.checks import worth
+from pipelines.checks.sampled_start import _prompts_in_time
 from pipelines.checks.worth import _alike, check_worth
 from pipelines.contract.recipe import load_recipe
 from pipelines.storage.locations import RECIPES
@@ -182,6 +183,7 @@ def test_a_rate_far_from_the_default_and_a_start_that_is_never_right_are_warned_
     assert far.state == "warning" and far.remedy == "leave rft.learning_rate out, which takes 5e-06"
     [never] = [line for words, line in said.items() if "answers that are all wrong teach nothing" in words]
     assert never.state == "warning" and "choose easier prompts" in never.remedy
+    assert [_prompts_in_time(size, 256) for size in (None, 10**6, 10**12)] == [0, 16, 0]
     tuned_first = findings(tmp_path, datasets=prompts, rft={**given, "learning_rate": 2e-5})
     assert [line.state for line in tuned_first["rft"]] == ["ok"], "the run looks at a start that is trained first"
     (tmp_path / "rewards.py").write_text("def grade(answer):\n    open(__file__ + '.asked', 'w')\n    return 0.0\n")
