@@ -62,7 +62,7 @@ def counted(answer, columns):
 class Race(Trial):
     """One seed of the task, learnt both ways from one start."""
 
-    def __init__(self, house: Path, folder: Path, seed: int, quick: bool):
+    def __init__(self, house: Path, folder: Path, seed: int):
         super().__init__(house, folder, seed)
         (folder / "rewards.py").write_text(GRADES)
         self.start = self.tuned_start()
@@ -71,7 +71,7 @@ class Race(Trial):
     def once(self, staleness: int, threads: int = THREADS, **settings: Any) -> dict[str, Any]:
         """Seconds, share of right answers, staleness, and seconds of a step's sampling and learning (without the first)."""
         torch.set_num_threads(threads)
-        given = {"max_length": 256, "seed": self.seed, **self.rewards_settings(), "steps": self.steps, **settings}
+        given = {"max_length": 256, "seed": self.seed, **self.rewards_settings(), **settings}
         inputs, output = {"model": self.start, "prompts": self.prompts_folder}, self.folder / "rft"
         job = Job(
             operation="rft", inputs=inputs, output=output, settings={**given, "max_staleness": staleness}, threads=threads
@@ -216,7 +216,7 @@ def main() -> None:
     given = parser.parse_args()
     house, figures, quick = given.shared.resolve() / "models/house", dict[str, Any](), given.quick
     with tempfile.TemporaryDirectory(prefix="millrace-async-rl-") as name:
-        races = [Race(house, Path(name) / f"count-{seed}", seed, False) for seed in (SEEDS[:1] if quick else SEEDS)]
+        races = [Race(house, Path(name) / f"count-{seed}", seed) for seed in (SEEDS[:1] if quick else SEEDS)]
         steps = 4 if quick else STEPS
         if "speed" in given.parts:
             runs = []
