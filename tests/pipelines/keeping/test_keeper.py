@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import psutil
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from pipelines.keeping import keeper
 from pipelines.keeping.keeper import Keeper, Server
 from pipelines.keeping.managed_process import KEPT, ManagedProcess, RotatedLog
+from resources.launching.processes import has_run_since
 from tests.reports import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("keeper")]
@@ -57,7 +59,7 @@ class Run:
 
 
 def gone(pid):
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    return not has_run_since(pid, time.time())
 
 
 def test_a_server_that_was_killed_is_started_again_and_told_once(tmp_path, monkeypatch):
