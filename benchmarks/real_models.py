@@ -27,7 +27,8 @@ from model_ops.rendering import Row
 PROJECT = Path(__file__).parents[1]
 SMALL, LARGE = "smollm2-135m", "qwen2.5-coder-0.5b"
 """SmolLM2-135M-Instruct and Qwen2.5-Coder-0.5B-Instruct, as their GGUF files hold them."""
-THREADS = 2
+THREADS = int(os.environ.get("OMP_NUM_THREADS", 2))
+"""Of each process; OMP_NUM_THREADS gives another number."""
 Message = dict[str, Any]
 
 

@@ -102,7 +102,7 @@ def main() -> None:
                     figures[method] = {"steps": len(learnt["steps"]), **took}
             runs.append({**run, "pairs": pairs})
             print(json.dumps({"seed": seed, **runs[-1]}), flush=True)
-    figures = {"start": interval([run["start"] for run in runs]), "training": figures, "by_seed": runs}
+    figures = {"start": interval([run["start"] for run in runs]), "training": figures, "by_seed": runs, "threads": THREADS}
     figures["success"] = {method: interval([run[method] for run in runs]) for method in methods}
     figures["over_sft"] = {
         method: interval([run[method] - run["sft"] for run in runs]) for method in methods if method != "sft"

@@ -124,7 +124,7 @@ def main() -> None:
             start = {part: runs[0][f"{part}_start"] for part in trial.held_out}
             trl = side(start, trial.passed(output), run)
     figures = {key: interval([run[key] for run in runs]) for key in runs[0]}
-    figures |= {"by_seed": runs, "trl": trl, "settings": {**SETTINGS, "learning_rate": OURS.learning_rate}}
+    figures |= {"by_seed": runs, "trl": trl, "threads": THREADS, "settings": {**SETTINGS, "learning_rate": OURS.learning_rate}}
     record("real_rft", figures, keep=not given.quick)
 
 
