@@ -11,9 +11,9 @@ success   share of HELD_OUT greedy answers that are the right JSON, of base (no 
           SHOTS training mails before it as do best on CHOSEN_ON mails that count nowhere else), full and lora
 gain      of full and lora over the better of base and prompt
 loss      nats a token of the answers to VALIDATION mails like those in training, [tokens seen, loss] on the way, first seed
-speed     tokens a second by the clock and of processor time, without the first step, and peak_mb; of TRL's SFTTrainer, full fine-tuning of the same
-          rows in as many tokens a step, at the faster of TRL_LAYOUTS (what was fastest for models of 10M and 103M in
-          benchmarks.trainer_vs_trl), SPEED_STEPS steps, first seed
+speed     tokens a second by the clock and of processor time, without the first step, and peak_mb; of TRL's SFTTrainer, full
+          fine-tuning of the same rows in as many tokens a step, at the better of TRL_LAYOUTS (what was fastest for models of
+          10M and 103M in benchmarks.trainer_vs_trl), SPEED_STEPS steps, first seed
 Brackets: mean and 95 % interval over seeds.
 """
 
