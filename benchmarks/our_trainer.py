@@ -2,7 +2,7 @@
 
     python -m benchmarks.our_trainer JOB.json RESULT.json
 
-JOB: a job of operation sft, preference or rft (model_ops.jobs.job.Job). RESULT: peak_mb (largest resident size before weights
+JOB: a job of a training operation (model_ops.jobs.job.Job). RESULT: peak_mb (largest resident size before weights
 are saved), and of every step seconds (clock), cpu_seconds (of all threads), tokens (no padding), targets (predicted tokens) and
 loss. reference: the same seconds of the computation of a reference, from its first micro-batch to its last.
 """
@@ -17,6 +17,8 @@ from model_ops.jobs import Progress
 from model_ops.machine.process import keep_freed_memory, set_torch_environment
 from model_ops.worker import carry_out
 
+TRAININGS = ("sft", "preference", "rft", "reward_model", "distill")
+
 
 class StepClock(Progress):
     """Reads clock, processor seconds and memory after each training step."""
@@ -30,7 +32,7 @@ class StepClock(Progress):
 
     def report(self, phase: str, done: float, total: float, unit: str, **numbers: float) -> None:
         now = time.perf_counter(), time.process_time()
-        if phase in ("sft", "preference", "rft") and unit == "steps" and done > len(self.ends):  # not for a part of a step
+        if phase in TRAININGS and unit == "steps" and done > len(self.ends):  # not for a part of a step
             self.ends.append(now)
             self.peak_mb = peak_mb()
         elif phase.startswith("reference"):

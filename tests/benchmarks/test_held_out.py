@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import counting_task, real_preference, real_rft, real_sft, reward_pairs, sft_material
+from benchmarks import counting_task, real_preference, real_reward_model, real_rft, real_sft, real_student, sft_material
 from benchmarks.held_out import drawn_items
 from benchmarks.house import House, held_out
 from benchmarks.instructions import TOPICS
@@ -42,11 +42,11 @@ def of_mail(mail):
     def parts(turns):
         return [text for turn in turns for text in (turn.question, json.loads(turn.answer)["item"])]
 
-    return [parts([*mail.train, *mail.validation, *mail.chosen_on]), parts(mail.held_out)]
+    return [parts([*mail.train, *mail.validation, *getattr(mail, "chosen_on", [])]), parts(mail.held_out)]
 
 
 def of_gsm8k(_):
-    """trainer_vs_trl, student, auto_scheme, quantize_peers: test questions after training questions."""
+    """trainer_vs_trl, auto_scheme, quantize_peers: test questions after training questions."""
     return [
         [re.sub(r"\W+", " ", row.messages[0]["content"].lower()) for row in sft_material.gsm8k(SHARED, split)]
         for split in ("train", "test")
@@ -68,17 +68,10 @@ def of_house_answers(folder):
     return [[tuple(row.ids[: -row.window]) for row in rows] for rows in (house.rows(), house.held_out_rows(10_000))]
 
 
-def of_pairs(pairs):
-    """reward_model: prompts by split."""
-
-    def prompts(folder):
-        import pyarrow.parquet as pq
-
-        reward_pairs.write_pairs(pairs(SHARED), folder, seed=0)
-        splits = {name: pq.read_table(folder / f"{name}.parquet")["prompt"].to_pylist() for name in ("train", "test")}
-        return [splits["train"], splits["test"]]
-
-    return prompts
+def of_pairs(seed):
+    """Trees and prompts of training pairs, and of the others."""
+    parts = real_reward_model.parts(real_reward_model.ranked_pairs(SHARED), seed)
+    return [[each[key] for each in parts[split] for key in ("session_id", "prompt")] for split in ("train", "test")]
 
 
 HELD_OUT = {
@@ -92,10 +85,10 @@ HELD_OUT = {
     "GSM8K": of_gsm8k,
     "house prompts": of_house_prompts,
     "house answers": of_house_answers,
-    "reward_model: oasst": of_pairs(reward_pairs.ranked_pairs),
-    "reward_model: airline": of_pairs(reward_pairs.outcome_pairs),
+    **{f"real_reward_model: seed {seed}": lambda _, seed=seed: of_pairs(seed) for seed in real_reward_model.SEEDS},
+    "real_student": lambda folder: of_mail(real_student.Task(folder)),
 }
-OF_SHARED = {"GSM8K", "house prompts", "house answers", "reward_model: oasst", "reward_model: airline"}
+OF_SHARED = {"GSM8K", "house prompts", "house answers", *(name for name in HELD_OUT if "reward" in name)}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[needs_shared] if name in OF_SHARED else []) for name in HELD_OUT])
