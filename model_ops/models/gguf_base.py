@@ -94,8 +94,9 @@ def _convert(file: Path, output: Path) -> None:
     # The loader's config names the GGUF file as its quantization: a new model of the same values names none.
     left = ("quantization_config", "_name_or_path", "_model_name_or_path")
     values = {name: value for name, value in read.config.to_dict().items() if name not in left}
-    model = type(read)(type(read.config)(**values)).to(torch.bfloat16)
-    model.load_state_dict(read.state_dict())
+    with torch.device("meta"):  # values drawn for it would cost more than the reading
+        model = type(read)(type(read.config)(**values))
+    model.load_state_dict(read.state_dict(), assign=True)
     model.config.dtype = torch.bfloat16
     end = tokenizer.eos_token_id
     model.generation_config = GenerationConfig(eos_token_id=end, pad_token_id=end, bos_token_id=tokenizer.bos_token_id)
