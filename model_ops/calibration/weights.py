@@ -306,8 +306,8 @@ def _errors(block: WalkBlock, module: str, kind: type[QuantizedLinear], done: _D
         raise ValueError(f"{module} was watched without second moments")
     of_output = mean_square(weight, read.moment).clamp(min=1e-20)
     nearest, chosen = (
-        float((mean_square(found.to(weight.device) - weight, read.moment) / of_output).clamp(min=0))
-        for found in (kind.decode(kind.encode(weight)), stored)
+        float((mean_square(each.to(weight.device) - weight, read.moment) / of_output).clamp(min=0))
+        for each in (kind.decode(kind.encode(weight)), stored)
     )
     return nearest, chosen
 
