@@ -2,9 +2,10 @@
 
     PEERS/llmcompressor/bin/python benchmarks/llmcompressor_peer.py JOB.json RESULT.json
 
-Knows nothing of this project: benchmarks.quantize_peers starts it. What runs is `oneshot` as its examples call it:
+Knows nothing of this project: benchmarks.real_quantize starts it. What runs is `oneshot` as its examples call it:
 its modifiers with their own defaults, head left out, sequential pipeline.
 
+    rtn                 QuantizationModifier, without rows
     gptq                GPTQModifier (static act-order, damping, blocks)
     awq                 AWQModifier(duo_scaling="both"), then QuantizationModifier
     smoothquant_gptq    SmoothQuantModifier(0.8), then GPTQModifier
@@ -38,23 +39,24 @@ def main() -> None:
     began, computed = time.perf_counter(), time.process_time()
     model = AutoModelForCausalLM.from_pretrained(job["model"], dtype="auto")
     tokenizer = AutoTokenizer.from_pretrained(job["model"])
+    calibrates = job["method"] != "rtn"
     dataset = Dataset.from_dict({"input_ids": rows, "attention_mask": [[1] * len(row) for row in rows]})
     if not torch.accelerator.is_available():  # AWQ pins memory, which torch refuses without an accelerator
         IntermediatesCache.pin_memory = lambda self, batch_index, input_names=None: None
     what = {"targets": "Linear", "scheme": job["scheme"], "ignore": ["lm_head"]}
     recipe = {
+        "rtn": lambda: [QuantizationModifier(**what)],
         "gptq": lambda: [GPTQModifier(**what)],
         "awq": lambda: [AWQModifier(duo_scaling="both"), QuantizationModifier(**what)],
         "smoothquant_gptq": lambda: [SmoothQuantModifier(smoothing_strength=0.8), GPTQModifier(**what)],
     }[job["method"]]()
-    oneshot(
-        model=model,
-        dataset=dataset,
-        recipe=recipe,
-        max_seq_length=job["max_length"],
-        num_calibration_samples=len(rows),
-        shuffle_calibration_samples=False,
-    )
+    of_rows = {
+        "dataset": dataset,
+        "max_seq_length": job["max_length"],
+        "num_calibration_samples": len(rows),
+        "shuffle_calibration_samples": False,
+    }
+    oneshot(model=model, recipe=recipe, **(of_rows if calibrates else {}))
     model.save_pretrained(job["output"], save_compressed=True)
     tokenizer.save_pretrained(job["output"])
     taken = {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - computed}

@@ -1,4 +1,4 @@
-"""Our quantization of a model with given calibration rows, in a process of its own: the side of the comparison with peers.
+"""Our quantization of a model with given calibration rows, in a process of its own: our side of benchmarks.real_quantize.
 
     python -m benchmarks.our_quantizer JOB.json RESULT.json
 
@@ -6,9 +6,10 @@ JOB: threads, model, rows (jsonl of token ids), scheme, method, output. RESULT: 
 without imports), peak_mb, output_error and output_error_rounded where rows calibrated.
 """
 
-from model_ops.machine.process import set_torch_environment
+from model_ops.machine.process import keep_freed_memory, set_torch_environment
 
 set_torch_environment()
+keep_freed_memory()
 
 import json  # noqa: E402
 import sys  # noqa: E402

@@ -7,7 +7,7 @@ come in the order of falling diag H ("act-order"); scales are fixed before, so t
 groups")."""
 
 import torch
-from jaxtyping import BFloat16, Float32, Int8
+from jaxtyping import BFloat16, Float32, Int8, Int64
 from torch import Tensor
 
 from model_ops.quantization import int4_linear
@@ -16,6 +16,8 @@ DAMPING = 0.01
 """Share of the mean diagonal that is added to the diagonal, as in the paper's code; ten times it where that is not enough."""
 COLUMNS_AT_ONCE = 128
 """Columns whose errors are spread over all later columns together."""
+SOLVED_AT_ONCE = 512
+"""Rows of a triangular matrix that are inverted by one solve."""
 
 
 def gptq(
@@ -28,37 +30,40 @@ def gptq(
     inputs = weight.shape[1]
     diagonal = second_moment.diagonal()
     order = diagonal.argsort(descending=True, stable=True)
-    factor = inverse_factor(second_moment[order][:, order], damping)
-    by_column = scales.float().repeat_interleave(inputs // scales.shape[1], dim=1)[:, order]
-    left = weight[:, order].clone()
-    left[:, diagonal[order] == 0] = 0  # an input that is always 0 says nothing of its column
+    factor = inverse_factor(second_moment, order, damping)
+    by_column = scales.float().T.repeat_interleave(inputs // scales.shape[1], dim=0)[order]
+    left = weight.T[order]  # a column lies in one piece, which its many small steps need
+    left[diagonal[order] == 0] = 0  # an input that is always 0 says nothing of its column
     codes = torch.empty_like(left)
     for first in range(0, inputs, COLUMNS_AT_ONCE):
         stop = min(first + COLUMNS_AT_ONCE, inputs)
-        block, spread = left[:, first:stop], factor[first:stop, first:stop]
-        codes[:, first:stop], errors = round_block(block, spread, by_column[:, first:stop])
-        left[:, stop:] -= errors @ factor[first:stop, stop:]
+        block, spread = left[first:stop], factor[first:stop, first:stop]
+        codes[first:stop], errors = round_block(block, spread, by_column[first:stop])
+        left[stop:].addmm_(factor[first:stop, stop:].T, errors, alpha=-1)
     back = torch.empty_like(order).scatter_(0, order, torch.arange(inputs, device=order.device))
-    return codes[:, back].to(torch.int8)
+    return codes.to(torch.int8)[back].T.contiguous()
 
 
 def round_block(
-    block: Float32[Tensor, "out columns"], spread: Float32[Tensor, "columns columns"], scales: Float32[Tensor, "out columns"]
-) -> tuple[Float32[Tensor, "out columns"], Float32[Tensor, "out columns"]]:
+    block: Float32[Tensor, "columns out"], spread: Float32[Tensor, "columns columns"], scales: Float32[Tensor, "columns out"]
+) -> tuple[Float32[Tensor, "columns out"], Float32[Tensor, "columns out"]]:
     """Codes of neighbouring columns, and their errors over the diagonal of `spread`. The block is overwritten."""
     codes, errors = torch.empty_like(block), torch.empty_like(block)
-    for place in range(block.shape[1]):
-        scale = scales[:, place]
-        code = (block[:, place] / scale).round_().clamp_(int4_linear.LOWEST, int4_linear.HIGHEST)
-        error = (block[:, place] - code * scale).div_(spread[place, place])
-        block[:, place + 1 :] -= error[:, None] * spread[place, place + 1 :]
-        codes[:, place], errors[:, place] = code, error
+    for place, scale in enumerate(scales):
+        code = (block[place] / scale).round_().clamp_(int4_linear.LOWEST, int4_linear.HIGHEST)
+        error = (block[place] - code * scale).div_(spread[place, place])
+        block[place + 1 :].addr_(spread[place, place + 1 :], error, alpha=-1)
+        codes[place], errors[place] = code, error
     return codes, errors
 
 
-def inverse_factor(second_moment: Float32[Tensor, "in in"], damping: float) -> Float32[Tensor, "in in"]:
-    """The upper Cholesky factor of the damped matrix's inverse. Inputs that are always 0 get a diagonal of 1."""
-    damped = second_moment.clone()
+def inverse_factor(
+    second_moment: Float32[Tensor, "in in"], order: Int64[Tensor, " in"], damping: float
+) -> Float32[Tensor, "in in"]:
+    """The upper Cholesky factor of the damped matrix's inverse, with its inputs in `order`. Inputs that are always 0 get a
+    diagonal of 1. With the inputs backwards, the matrix is L L^T, and the factor is L^-1 backwards."""
+    backwards = order.flip(0)
+    damped = second_moment[backwards][:, backwards]
     diagonal = damped.diagonal()
     diagonal[diagonal == 0] = 1
     undamped, mean = diagonal.clone(), diagonal.mean()
@@ -66,11 +71,20 @@ def inverse_factor(second_moment: Float32[Tensor, "in in"], damping: float) -> F
         diagonal.copy_(undamped + damping * mean)
         lower, failed = torch.linalg.cholesky_ex(damped)
         if not failed:
-            inverse = torch.cholesky_inverse(lower)
-            del lower  # a quarter of all memory here
-            upper, failed = torch.linalg.cholesky_ex(inverse, upper=True)
-            if not failed and torch.isfinite(upper).all():
-                return upper
-            del upper, inverse
+            inverse = lower_inverse(lower)
+            if torch.isfinite(inverse).all():
+                del damped, diagonal, lower  # a third of all memory here
+                return inverse.flip(0, 1)
+            del inverse
         damping *= 10
     raise ValueError("the inputs of a layer have no usable second moment: values are not finite, or far too large")
+
+
+def lower_inverse(lower: Float32[Tensor, "n n"]) -> Float32[Tensor, "n n"]:
+    """The inverse of a lower triangular matrix, by halves: products are faster than a triangular solve."""
+    if len(lower) <= SOLVED_AT_ONCE:
+        return torch.linalg.solve_triangular(lower, torch.eye(len(lower), device=lower.device), upper=False)
+    inverse, half = torch.zeros_like(lower), len(lower) // 2
+    inverse[:half, :half], inverse[half:, half:] = lower_inverse(lower[:half, :half]), lower_inverse(lower[half:, half:])
+    torch.mm(inverse[half:, half:] @ lower[half:, :half], inverse[:half, :half], out=inverse[half:, :half]).neg_()
+    return inverse

@@ -304,15 +304,17 @@ def _errors(block: WalkBlock, module: str, kind: type[QuantizedLinear], done: _D
         stored = stored / scales[OUTPUTS][:, None]
     if read.moment is None:
         raise ValueError(f"{module} was watched without second moments")
-    nearest = kind.decode(kind.encode(weight))
-    return _error(nearest.to(weight.device), weight, read.moment), _error(stored.to(weight.device), weight, read.moment)
+    of_output = mean_square(weight, read.moment).clamp(min=1e-20)
+    nearest, chosen = (
+        float((mean_square(each.to(weight.device) - weight, read.moment) / of_output).clamp(min=0))
+        for each in (kind.decode(kind.encode(weight)), stored)
+    )
+    return nearest, chosen
 
 
-def _error(stored: Tensor, wanted: Tensor, moment: Tensor) -> float:
-    """E |(found - wanted) x|^2 / E |wanted x|^2."""
-    change = stored - wanted
-    of_output = ((wanted @ moment) * wanted).sum()
-    return float((((change @ moment) * change).sum() / of_output.clamp(min=1e-20)).clamp(min=0))
+def mean_square(weight: Tensor, moment: Tensor) -> Tensor:
+    """E |weight x|^2."""
+    return ((weight @ moment) * weight).sum()
 
 
 def shares(costs: Sequence[float], processes: int) -> list[int]:

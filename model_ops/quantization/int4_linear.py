@@ -16,6 +16,8 @@ SMALLEST_SCALE = 1e-8
 """Scale of a group that is all zeros: any positive number keeps 0 / scale at 0."""
 SHRUNK = tuple(1 - step / 100 for step in range(0, 40, 2))
 """Shares of a group's full range that are tried as its range."""
+CACHED_VALUES = 1 << 17
+"""Values of a weight that a CPU searches scales for at once: what is computed of them stays in its cache."""
 
 
 def pack_int4(codes: Int8[Tensor, "out in"]) -> Int32[Tensor, "out words"]:
@@ -41,13 +43,18 @@ def group_scales(
     """The scale of each group: of the shares of the full range (absmax / 7) tried, the one with the least squared rounding
     error, each input weighed by `importance` (its mean square; None: all alike). Clipping a few large weights often costs less
     than coarser steps for all others."""
-    groups = weight.unflatten(-1, (-1, group_size))
-    weighed = 1.0 if importance is None else importance.view(-1, group_size)
+    rows = max(1, CACHED_VALUES // weight.shape[1]) if weight.device.type == "cpu" else len(weight)
+    weighed = torch.ones_like(weight[0]) if importance is None else importance.contiguous()  # a diagonal is read slowly
+    return torch.cat([_group_scales(part, group_size, weighed, shares) for part in weight.split(rows)])
+
+
+def _group_scales(weight: Tensor, group_size: int, importance: Tensor, shares: Sequence[float]) -> Tensor:
+    groups, weighed = weight.unflatten(-1, (-1, group_size)), importance.view(-1, group_size)
     full = groups.abs().amax(-1) / HIGHEST
     best, least = None, None
     for share in shares:
         scale = (full * share).clamp(min=SMALLEST_SCALE).bfloat16()
-        error = ((rounded(groups, scale.float()[..., None]) - groups).square_() * weighed).sum(-1)
+        error = rounded(groups, scale.float()[..., None]).sub_(groups).square_().mul_(weighed).sum(-1)
         if best is None:
             best, least = scale, error
         else:
@@ -58,7 +65,7 @@ def group_scales(
 
 def rounded(values: Tensor, scale: Tensor) -> Tensor:
     """The values that their codes stand for."""
-    return (values / scale).round_().clamp_(LOWEST, HIGHEST) * scale
+    return (values / scale).round_().clamp_(LOWEST, HIGHEST).mul_(scale)
 
 
 def round_to_nearest(weight: Float32[Tensor, "out in"], scales: BFloat16[Tensor, "out groups"]) -> Int8[Tensor, "out in"]:

@@ -93,7 +93,7 @@ class Int8Linear(QuantizedLinear):
 
     @staticmethod
     def decode(stored: Mapping[str, Tensor]) -> Float32[Tensor, "out in"]:
-        return stored["weight"].float() * stored["weight_scale"]
+        return stored["weight"].float().mul_(stored["weight_scale"])
 
     def forward(self, hidden: Float[Tensor, "*tokens in"]) -> Float[Tensor, "*tokens out"]:
         flat, scale = quantize_symmetric(hidden.reshape(-1, self.in_features))

@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import counting_task, real_preference, real_reward_model, real_rft, real_sft, real_student, sft_material
+from benchmarks import (
+    counting_task,
+    real_preference,
+    real_quantize,
+    real_reward_model,
+    real_rft,
+    real_sft,
+    real_student,
+    sft_material,
+)
 from benchmarks.held_out import drawn_items
 from benchmarks.house import House, held_out
 from benchmarks.instructions import TOPICS
@@ -46,11 +55,25 @@ def of_mail(mail):
 
 
 def of_gsm8k(_):
-    """trainer_vs_trl, auto_scheme, quantize_peers: test questions after training questions."""
+    """trainer_vs_trl, auto_scheme: test questions after training questions."""
     return [
         [re.sub(r"\W+", " ", row.messages[0]["content"].lower()) for row in sft_material.gsm8k(SHARED, split)]
         for split in ("train", "test")
     ]
+
+
+def of_quantization(folder):
+    """real_quantize: all runs of eight words, and names of functions, of calibration rows; of held-out rows and HumanEval."""
+
+    def parts(texts):
+        words = [re.findall(r"\w+", text.lower()) for text in texts]
+        runs = [" ".join(each[at : at + 8]) for each in words for at in range(len(each) - 7)]
+        return [*runs, *(name for text in texts for name in re.findall(r"^def (\w+)", text, re.MULTILINE))]
+
+    tasks = real_quantize.human_eval(SHARED, folder)
+    calibration, held_out = real_quantize.drawn_rows(SHARED, tasks)
+    learnt, measured = ([each["content"] for row in rows for each in row.messages] for rows in (calibration, held_out))
+    return [parts(learnt), parts([*measured, *(task.code for task in tasks)])]
 
 
 def of_house_prompts(_):
@@ -82,13 +105,14 @@ HELD_OUT = {
         for seed in real_preference.SEEDS
     },
     **{f"real_sft: seed {seed}": lambda _, seed=seed: of_mail(real_sft.Mail(seed)) for seed in real_sft.SEEDS},
+    "real_quantize": of_quantization,
     "GSM8K": of_gsm8k,
     "house prompts": of_house_prompts,
     "house answers": of_house_answers,
     **{f"real_reward_model: seed {seed}": lambda _, seed=seed: of_pairs(seed) for seed in real_reward_model.SEEDS},
     "real_student": lambda folder: of_mail(real_student.Task(folder)),
 }
-OF_SHARED = {"GSM8K", "house prompts", "house answers", *(name for name in HELD_OUT if "reward" in name)}
+OF_SHARED = {"real_quantize", "GSM8K", "house prompts", "house answers", *(name for name in HELD_OUT if "reward" in name)}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[needs_shared] if name in OF_SHARED else []) for name in HELD_OUT])

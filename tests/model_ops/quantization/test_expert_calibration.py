@@ -187,7 +187,9 @@ def test_a_mixture_is_calibrated_and_read_as_servers_read_it(place, tmp_path, fa
         for module, read in expert.inputs().items():
             weight = expert.layers[module].weight.float()
             parts = {part: written[f"{of_module[module]}.{part}"] for part in kind.encode(weight)}
-            ours, plain = (calibrated._error(kind.decode(each), weight, read.moment) for each in (parts, kind.encode(weight)))
+            ours, plain = (
+                calibrated.mean_square(kind.decode(each) - weight, read.moment) for each in (parts, kind.encode(weight))
+            )
             assert ours < plain, module
     read_alike(tmp_path / "out")
 

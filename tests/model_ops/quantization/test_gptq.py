@@ -13,7 +13,7 @@ from tiny_models import run_job, tiny_model, write_target
 from torch import nn
 from transformers import AutoModelForCausalLM
 
-from model_ops.calibration import gptq
+from model_ops.calibration import gptq, gptq_codes
 from model_ops.calibration import weights as calibrated
 from model_ops.calibration.walk import walk
 from model_ops.documents import Document, to_batches
@@ -24,7 +24,7 @@ from model_ops.models.model_directory import load_model
 from model_ops.models.tiny_families import tiny_model as tiny_family
 from model_ops.models.verify_model import verify_weights
 from model_ops.operations import QuantizeSettings, quantize
-from model_ops.quantization import SCHEMES, load_quantized, quantization_of
+from model_ops.quantization import SCHEMES, int4_linear, load_quantized, quantization_of
 from model_ops.quantization.int4_linear import Int4Linear32, group_scales, pack_int4, round_to_nearest, rounded, unpack_int4
 from model_ops.quantization.straight_through import RoundedLinear, share_codes
 from model_ops.training.optimizers import build_optimizer
@@ -133,6 +133,14 @@ def test_a_scale_that_clips_is_taken_where_its_error_is_smaller():
     assert abs(float(rounded(weight[:, 31:], kept.float())) - 6) < 0.03
 
 
+def test_scales_do_not_depend_on_how_many_values_the_cache_holds(monkeypatch):
+    weight, moment = torch.randn(24, 192, generator=torch.Generator().manual_seed(0)), inputs().T @ inputs()
+    whole = group_scales(weight, 32, moment.diagonal())
+    monkeypatch.setattr(int4_linear, "CACHED_VALUES", 7 * 192)
+    assert torch.equal(group_scales(weight, 32, moment.diagonal()), whole)
+    assert not torch.equal(group_scales(weight, 32), whole)
+
+
 def written_out(weight, moment, scales, damping=0.01):
     """GPTQ one column at a time with the explicit inverse, updated by elimination (arXiv 2210.17323, equations 2 and 3)."""
     columns = weight.shape[1]
@@ -168,6 +176,17 @@ def test_gptq_follows_its_definition_and_lowers_the_error_of_outputs():
         return ((decoded - weight) @ x.T).square().mean()
 
     assert error(found) < 0.5 * error(round_to_nearest(weight, scales))
+
+
+@pytest.mark.parametrize("at_once", [512, 7])
+def test_the_factor_is_that_of_the_inverse_whose_inputs_are_in_order(monkeypatch, at_once):
+    monkeypatch.setattr(gptq_codes, "SOLVED_AT_ONCE", at_once)
+    moment = (inputs().T @ inputs()).double() / 400
+    order = moment.diagonal().argsort(descending=True)
+    factor = gptq_codes.inverse_factor(moment.float(), order, 0.01).double()
+    damped = moment[order][:, order] + 0.01 * moment.diagonal().mean() * torch.eye(192)
+    assert torch.equal(factor, factor.triu())
+    torch.testing.assert_close(factor.T @ factor @ damped, torch.eye(192, dtype=torch.float64), rtol=0, atol=2e-3)
 
 
 def test_inputs_that_are_always_zero_and_moments_of_few_rows_do_no_harm():
