@@ -25,7 +25,7 @@ def gguf_directory(file: Path) -> Path:
     directory = cache / f"{file.stem}-{known}"
     if directory.is_dir():
         return directory
-    values = _metadata(file)
+    reader, values = _metadata(file)
     try:
         cache.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -35,7 +35,7 @@ def gguf_directory(file: Path) -> Path:
     with tempfile.TemporaryDirectory(dir=cache) as folder:
         place = Path(folder) / "model"
         try:
-            _convert(file, place)
+            _convert(file, reader, place)
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, NotImplementedError) as error:
             raise ModelError(f"transformers cannot read {file} ({type(error).__name__}); give the model's directory") from error
         write_text(place / "README.md", _card(file, values))
@@ -47,8 +47,8 @@ def gguf_directory(file: Path) -> Path:
     return directory
 
 
-def _metadata(file: Path) -> dict[str, Any]:
-    """The file's general facts, after a look at whether it can be read."""
+def _metadata(file: Path) -> tuple[Any, dict[str, Any]]:
+    """The file's reader and general facts, after a look at whether it can be read."""
     with file.open("rb") as opened:
         magic = opened.read(4)
     if magic != b"GGUF":
@@ -78,10 +78,11 @@ def _metadata(file: Path) -> dict[str, Any]:
         raise ModelError(f"{file} has {what}, which transformers does not read from GGUF; give the model's directory")
     if "tokenizer.chat_template" not in fields:
         raise ModelError(f"{file} has no chat template: it is a base without chat; give the directory of a chat model")
-    return fields
+    return reader, fields
 
 
-def _convert(file: Path, output: Path) -> None:
+def _convert(file: Path, reader: Any, output: Path) -> None:
+    import gguf
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
     from transformers.utils import logging
@@ -89,8 +90,15 @@ def _convert(file: Path, output: Path) -> None:
     level = logging.get_verbosity()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-    read = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.bfloat16)
+    reader_class = gguf.GGUFReader
+    vars(gguf)["GGUFReader"] = lambda _: (
+        reader
+    )  # the loader reads the file three times, and its vocabulary takes most of a minute each
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+        read = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.bfloat16)
+    finally:
+        vars(gguf)["GGUFReader"] = reader_class
     # The loader's config names the GGUF file as its quantization: a new model of the same values names none.
     left = ("quantization_config", "_name_or_path", "_model_name_or_path")
     values = {name: value for name, value in read.config.to_dict().items() if name not in left}
