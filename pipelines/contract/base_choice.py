@@ -80,8 +80,9 @@ def look_at_base(name: str, home: Path | None = None) -> Base:
         try:
             config = json.loads(config_file.read_text())
         except FileNotFoundError:
-            said = f"base model {name}: the directory holds no config.json; give a model in the Hugging Face layout"
-            raise BaseModelError(said) from None
+            files = sorted(path.name for path in directory.glob("*.gguf"))
+            give = f"name its file {files[0]}" if files else "give a model in the Hugging Face layout"
+            raise BaseModelError(f"base model {name}: the directory holds no config.json; {give}") from None
         except (OSError, ValueError) as error:
             said = f"base model {name}: config.json cannot be read as JSON ({type(error).__name__}); copy the model again"
             raise BaseModelError(said) from error
@@ -100,6 +101,8 @@ def look_at_base(name: str, home: Path | None = None) -> Base:
     if not _HUB_ID.match(name):
         said = f"base model {name} is neither a directory nor a Hugging Face id (owner/name); give one of them, or tiny"
         raise BaseModelError(said)
+    if name.lower().endswith("-gguf"):
+        raise BaseModelError(f"base model {name} is a repository of GGUF files; fetch one file (hf download), and name that file")
     return Base(name, "hub", cached_config(name) or known_config(name) or {})
 
 

@@ -75,3 +75,11 @@ def test_what_the_loader_would_lose_is_refused(tmp_path):
     file = write_file(tmp_path, rope_parameters={"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0})
     with pytest.raises(BaseModelError, match="scaled rotary positions"):
         look_at_base(str(file))
+
+
+def test_a_folder_or_a_repository_of_gguf_files_leads_to_a_file(tmp_path):
+    (tmp_path / "chat.gguf").touch()
+    with pytest.raises(BaseModelError, match=r"no config.json; name its file chat\.gguf"):
+        look_at_base(str(tmp_path))
+    with pytest.raises(BaseModelError, match="repository of GGUF files; fetch one file"):
+        look_at_base("Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF")
