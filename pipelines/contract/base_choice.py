@@ -102,7 +102,7 @@ def look_at_base(name: str, home: Path | None = None) -> Base:
         said = f"base model {name} is neither a directory nor a Hugging Face id (owner/name); give one of them, or tiny"
         raise BaseModelError(said)
     if name.lower().endswith("-gguf"):
-        raise BaseModelError(f"base model {name} is a repository of GGUF files; fetch one file (hf download), and name that file")
+        raise BaseModelError(f"base model {name} is a repository of GGUF files; fetch one of them (hf download), and name it")
     return Base(name, "hub", cached_config(name) or known_config(name) or {})
 
 

@@ -81,5 +81,5 @@ def test_a_folder_or_a_repository_of_gguf_files_leads_to_a_file(tmp_path):
     (tmp_path / "chat.gguf").touch()
     with pytest.raises(BaseModelError, match=r"no config.json; name its file chat\.gguf"):
         look_at_base(str(tmp_path))
-    with pytest.raises(BaseModelError, match="repository of GGUF files; fetch one file"):
+    with pytest.raises(BaseModelError, match="repository of GGUF files; fetch one of them"):
         look_at_base("Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF")
