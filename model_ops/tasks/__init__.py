@@ -17,12 +17,14 @@ if TYPE_CHECKING:
         InstructionsItem,
         accepted_calls,
         calls_as_text,
+        is_known_instruction,
         language_of,
         read_items,
     )
     from model_ops.tasks.number_value import final_number, logged_number
     from model_ops.tasks.text_match import (
         CompliesItem,
+        ContainsItem,
         ExactItem,
         JsonItem,
         NumberItem,

@@ -15,11 +15,13 @@ from model_ops.tasks.call_forms import Call, calls_in
 from model_ops.tasks.item import Item, JudgedItem, RecordItem
 from model_ops.tasks.text_match import (
     CompliesItem,
+    ContainsItem,
     ExactItem,
     JsonItem,
     NumberItem,
     RefusesItem,
     RegexItem,
+    score_contains,
     score_exact,
     score_json,
     score_number,
@@ -36,12 +38,16 @@ class FunctionCallItem(Item):
 
     kind: Literal["function_call"] = "function_call"
     accepted: list[dict[str, dict[str, list[Any]]]]
-    """For each expected call {function: {argument: [accepted values]}}, as in BFCL's files of answers."""
+    """For each expected call {function: {argument: [accepted values]}}, as in BFCL's files of answers. []: no call is right."""
+    any_call: bool = False
+    """Whether some call is right, whatever it is, as in BFCL's files of relevance."""
 
 
 def score_call(item: FunctionCallItem, text: str) -> float:
     """1.0 if calls and accepted calls match one to one, in any order, else 0.0."""
     calls = calls_in(text, item.tools)
+    if item.any_call:
+        return float(bool(calls))
     if len(calls) != len(item.accepted):
         return 0.0
     left = list(item.accepted)
@@ -141,6 +147,11 @@ class InstructionsItem(Item):
             except (KeyError, TypeError, ValueError, AttributeError, re.error) as error:
                 raise ValueError(f"has no usable arguments for its instruction {_bare(name)}") from error
         return self
+
+
+def is_known_instruction(name: str) -> bool:
+    """Whether answers can be checked for an instruction of IFEval, in any language's form of its name."""
+    return _bare(name) in CHECKS
 
 
 def score_instructions(item: InstructionsItem, text: str) -> float:
@@ -267,6 +278,7 @@ AnyItem = (
     | JsonItem
     | ExactItem
     | RegexItem
+    | ContainsItem
     | InstructionsItem
     | RefusesItem
     | CompliesItem
@@ -280,7 +292,8 @@ ITEMS: dict[str, type[AnyItem]] = {item.model_fields["kind"].default: item for i
 
 SCORERS: dict[str, Callable[[Any, str], float]] = {
     "number": score_number, "function_call": score_call, "json_schema": score_json, "exact": score_exact,
-    "regex": score_regex, "ifeval": score_instructions, "refuses": score_refusal, "complies": score_refusal,
+    "regex": score_regex, "contains": score_contains, "ifeval": score_instructions, "refuses": score_refusal,
+    "complies": score_refusal,
 }  # fmt: skip
 """Kind -> (item, answer) -> score from 0 to 1."""
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import regex
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from model_ops.tasks.code_fences import json_values
 from model_ops.tasks.item import Item
@@ -45,6 +45,21 @@ def score_exact(item: ExactItem, text: str) -> float:
 def score_regex(item: RegexItem, text: str) -> float:
     """1.0 if the pattern matches somewhere, else 0.0. The search takes a bounded time."""
     return float(matches(item.pattern, text))
+
+
+class ContainsItem(Item):
+    """A question whose answer holds given texts."""
+
+    kind: Literal["contains"] = "contains"
+    answers: list[str] = Field(min_length=1)
+    one_is_enough: bool = False
+    """Whether one of the texts is enough."""
+
+
+def score_contains(item: ContainsItem, text: str) -> float:
+    """The share of the texts that occur in the answer in any case, as in RULER; 1.0 for one of them where that is enough."""
+    said = [each.lower() in text.lower() for each in item.answers]
+    return float(any(said)) if item.one_is_enough else sum(said) / len(said)
 
 
 class NumberItem(Item):

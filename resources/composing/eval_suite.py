@@ -7,8 +7,11 @@ question with several turns (Spec-Bench, MT-bench) becomes one item per turn, si
     humaneval   task_id, prompt, canonical_solution
     spec_bench  question_id, turns, optionally reference
     bfcl        id, question, function; accepted calls in ground_truth or in the file `answers`
+    others      published_suites.py
 """
 
+import csv
+import io
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -33,6 +36,7 @@ from resources.composing.eval_tasks import (
     task_item,
     unread_keys,
 )
+from resources.composing.published_suites import LAYOUTS, layout_of
 from resources.curating import EVAL_ITEMS
 from resources.sources import Uri
 
@@ -55,14 +59,15 @@ class EvalSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     uri: Uri = Field(min_length=1, description="File, or pattern such as ./evals/*.jsonl")
-    format: Literal["auto", "jsonl", "gsm8k", "humaneval", "spec_bench", "bfcl"] = Field(
-        "auto", description="Layout of the records; auto looks at each"
-    )
+    format: Literal[
+        "auto", "jsonl", "gsm8k", "humaneval", "spec_bench", "bfcl", "xstest", "strongreject", "harmbench", "do_not_answer",
+        "advbench", "mbpp", "gsm_plus", "bbq", "ruler", "tensor_trust",
+    ] = Field("auto", description="Layout of the records; auto looks at the first")  # fmt: skip
     task: Task = Field(
         "auto",
-        description="How answers are scored. auto: number for gsm8k, unit_tests for humaneval, function_call for bfcl, "
-        "nothing for other formats. none: the items are only kept out of the training rows. record: an environment or an "
-        "agent gets the whole record; only under datasets.rl_prompts",
+        description="How answers are scored. auto: number for gsm8k, unit_tests for humaneval, function_call for bfcl, as "
+        "published for the other suites that are known, nothing for jsonl. none: the items are only kept out of the training "
+        "rows. record: an environment or an agent gets the whole record; only under datasets.rl_prompts",
     )
     answers: Uri | None = Field(None, description="Second file of format bfcl, with the accepted calls under the same ids")
 
@@ -91,13 +96,15 @@ def build_eval_suite(
         for number, (place, record) in enumerate(records(settings.uri), start=1):
             if kind == "auto":
                 kind = _guess(record)
-            of_record = _items(suite, kind, record, number, place)
+            record, task, part = _as_asked(kind, record, settings.task, place)
+            of_record = _items(suite, "jsonl" if kind in LAYOUTS else kind, record, number, place)
             items.extend(of_record)
             unread.update(unread_keys(record) if kind in ("jsonl", "gsm8k") and settings.task != "record" else ())
             if len(of_record) == 1:  # the later turns of a question need the model's earlier answers
                 keys = {"keys": {key: value for key, value in record.items() if key not in NO_COLUMNS}} if keep_keys else {}
                 try:
-                    asked = _tasks(suite, settings.task, kind, record, of_record[0], place, accepted)
+                    name = f"{suite}-{part}" if part and not keep_keys else suite
+                    asked = _tasks(name, task, kind, record, of_record[0], place, accepted)
                 except EvalTaskError as error:
                     misfits.setdefault(str(error).removeprefix(f"{place}: "), []).append(place)
                     continue
@@ -120,8 +127,24 @@ def build_eval_suite(
     return counts
 
 
+def _as_asked(kind: str, record: dict[str, Any], task: Task, place: str) -> tuple[dict[str, Any], Task, str]:
+    """A record of a published layout as `jsonl` has it, its task and its part; others as they are."""
+    if kind not in LAYOUTS:
+        return record, task, ""
+    layout = LAYOUTS[kind]
+    if not layout.fits(record):
+        lists = f", and lists: {', '.join(sorted(layout.lists))}" if layout.lists else ""
+        wanted = f"{', '.join(sorted(layout.keys))}{lists}"
+        raise EvalSuiteError(f"{place}: format {kind} needs the keys {wanted}; its keys are {', '.join(record) or 'none'}")
+    try:
+        read = layout.read(record)
+    except (ValueError, KeyError, IndexError) as error:
+        raise EvalSuiteError(f"{place}: format {kind} cannot read it ({type(error).__name__})") from error
+    return read.record, read.task if task == "auto" or read.task == "none" else task, read.part
+
+
 def records(uri: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each record of JSON Lines or JSON-array files, with its position for error messages."""
+    """Each record of JSON Lines, JSON-array, CSV or TSV files, with its position for error messages."""
     try:
         files = fsspec.open_files(uri, "rt", compression="infer", encoding="utf-8-sig")
         files.sort(key=lambda file: file.path)
@@ -130,11 +153,18 @@ def records(uri: str) -> Iterator[tuple[str, dict[str, Any]]]:
         for file in files:
             with file as lines:
                 text = lines.read()
-            yield from _records_of(text, file.path)
+            is_table = Path(file.path).name.lower().removesuffix(".gz").endswith((".csv", ".tsv"))
+            yield from (_rows_of if is_table else _records_of)(text, file.path)
     except FileNotFoundError as error:
         raise EvalSuiteError(f"there is no file {uri}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise EvalSuiteError(f"{uri} cannot be read as text: {type(error).__name__}: {error}") from error
+
+
+def _rows_of(text: str, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Of a CSV or TSV file; values are texts."""
+    for number, row in enumerate(csv.DictReader(io.StringIO(text), delimiter="\t" if ".tsv" in path else ","), start=1):
+        yield f"{path} record {number}", {name: value for name, value in row.items() if name and value is not None}
 
 
 def _records_of(text: str, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -180,11 +210,14 @@ def _accepted_calls(uri: str) -> dict[str, Any]:
 
 
 def _guess(record: dict[str, Any]) -> str:
+    if (published := layout_of(record)) is not None:
+        return published
     if "turns" in record:
         return "spec_bench"
     if "canonical_solution" in record:
         return "humaneval"
-    if "function" in record and isinstance(record.get("question"), list):
+    question = record.get("question")
+    if isinstance(question, list) and ("function" in record or any(isinstance(turn, list) for turn in question)):
         return "bfcl"
     if isinstance(record.get("question"), str) and isinstance(record.get("answer"), str) and "####" in record["answer"]:
         return "gsm8k"

@@ -5,6 +5,7 @@ a format is known for, and asks nothing of records without what it needs. A kind
     number         an answer that is one value (model_ops/tasks/number_value.py)
     exact          an answer
     regex          pattern | regex
+    contains, contains_any    answers: texts of which the share, or one, occurs; or an answer
     json_schema    json_schema | schema: an object, or its JSON text
     function_call  function: schemas; accepted calls in ground_truth, or in the file `answers` under the same id (BFCL)
     unit_tests     test | tests: Python source; optionally entry_point, and prompt as the beginning of the code
@@ -14,7 +15,8 @@ a format is known for, and asks nothing of records without what it needs. A kind
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -22,6 +24,7 @@ from pydantic import ValidationError
 from model_ops.jobs import counted
 from model_ops.tasks import (
     CompliesItem,
+    ContainsItem,
     ExactItem,
     FunctionCallItem,
     InstructionsItem,
@@ -140,6 +143,8 @@ Task = Literal[
     "number",
     "exact",
     "regex",
+    "contains",
+    "contains_any",
     "json_schema",
     "function_call",
     "ifeval",
@@ -155,6 +160,9 @@ OF_FORMATS: Mapping[str, Task] = {"gsm8k": "number", "humaneval": "unit_tests", 
 
 SCHEMA_TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": None}
 """BFCL's names of types that JSON schema does not know; None: any type."""
+
+WITHOUT_ANSWERS = ("irrelevance", "relevance")
+"""Beginnings of the ids of BFCL's items of which no call, or any call, is right."""
 
 CODE_REQUEST = (
     "Complete this Python function. Reply with the whole function, with its imports, in one code block and nothing "
@@ -211,6 +219,13 @@ def _regex(shared: dict, record: dict, prompt: str, answer: str | None, accepted
     return RegexItem(**shared, pattern=_text(record, "pattern", "regex"))
 
 
+def _contains(shared: dict, record: dict, prompt: str, answer: str | None, accepted: Any, one_is_enough: bool = False) -> Item:
+    texts = record.get("answers") or ([answer] if answer else [])
+    if not isinstance(texts, list) or not texts or not all(map(_is_text, texts)):
+        raise EvalTaskError("needs `answers`, a list of texts, or an answer")
+    return ContainsItem(**shared, answers=texts, one_is_enough=one_is_enough)
+
+
 def _json_schema(shared: dict, record: dict, prompt: str, answer: str | None, accepted: Any) -> Item:
     schema = record.get("json_schema", record.get("schema"))
     if isinstance(schema, str):
@@ -224,8 +239,12 @@ def _json_schema(shared: dict, record: dict, prompt: str, answer: str | None, ac
 
 
 def _function_call(shared: dict, record: dict, prompt: str, answer: str | None, accepted: Any) -> Item:
-    functions = record.get("function", record.get("tools"))
-    calls = record.get("ground_truth", accepted)
+    functions, calls = record.get("function", record.get("tools")), record.get("ground_truth", accepted)
+    prefix = shared["item_id"].removeprefix("live_").partition("_")[0]
+    if "initial_config" in record:
+        raise EvalTaskError("is one of BFCL's items of several turns, whose simulated services are not run here")
+    if prefix in WITHOUT_ANSWERS and calls is None:  # BFCL publishes none for them
+        calls = []
     functions = [functions] if isinstance(functions, dict) else functions
     if not isinstance(functions, list) or not functions or not all(isinstance(each, dict) for each in functions):
         raise EvalTaskError("needs `function`, the schemas of the functions")
@@ -237,7 +256,7 @@ def _function_call(shared: dict, record: dict, prompt: str, answer: str | None, 
     turns = record.get("question")
     first = turns[0] if isinstance(turns, list) and turns else None
     messages = first if isinstance(first, list) else shared["messages"]
-    return FunctionCallItem(**{**shared, "messages": messages}, tools=tools, accepted=calls)
+    return FunctionCallItem(**{**shared, "messages": messages}, tools=tools, accepted=calls, any_call=prefix == "relevance")
 
 
 def _json_types(schema: Any) -> Any:
@@ -282,10 +301,12 @@ def _text(record: dict, *names: str) -> str:
     return text
 
 
-_BUILDERS = {
+_BUILDERS: dict[str, Callable[..., Item]] = {
     "number": _number,
     "exact": _exact,
     "regex": _regex,
+    "contains": _contains,
+    "contains_any": partial(_contains, one_is_enough=True),
     "json_schema": _json_schema,
     "function_call": _function_call,
     "unit_tests": _unit_tests,
