@@ -30,6 +30,8 @@ What = Literal[
     "accuracy",
     "accuracy_gain",
     "accuracy_kept",
+    "solved",
+    "cut",
     "speed_up_estimate",
     "served_distance",
     "served_agreement",
@@ -79,9 +81,11 @@ class Measurement(BaseModel):
     in nats per token; agreement, the share of tokens at which both have the same likeliest token; acceptance_length in
     tokens per target forward; acceptance_gain, the relative difference of two acceptance lengths; accuracy, a mean score
     from 0 to 1; accuracy_gain, the difference of two, or for a judge the share of wins minus the share of losses;
-    accuracy_kept, their ratio; speed_up_estimate, the estimated ratio of decoding speeds with `of` as the drafter of
-    `against` and without it; served_distance, the mean absolute difference of log-probabilities of answer tokens, in a
-    server and by own layers, in nats per token; served_agreement, the share of a server's greedy tokens that own layers
+    accuracy_kept, their ratio; solved, the share of items of which one answer is wholly right, so pass@k of k samples, where
+    accuracy is avg@k; cut, the share of answers that ended at the limit of their tokens; speed_up_estimate, the estimated
+    ratio of decoding speeds with `of` as the drafter of `against` and without it; served_distance, the mean absolute
+    difference of log-probabilities of answer tokens, in a server and by own layers, in nats per token; served_agreement, the
+    share of a server's greedy tokens that own layers
     rank first, up to ties; of preference training (preference_change.py): preference_accuracy, the share of pairs whose chosen
     answer gained more; win_rate, a tie as half; length_ratio, of the answers' tokens; divergence_from_parent, the mean of
     KL(of || against) in nats per token; rft_gain (reward_change.py), the difference of the shares of prompts whose answer

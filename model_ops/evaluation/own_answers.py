@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from model_ops.answers import AnswerLog
 from model_ops.completions import Sampling, server_defaults
@@ -18,7 +19,15 @@ from model_ops.tasks import Item
 END_OF_THOUGHT = "</think>"
 SAMPLED = "sampled"
 
-Answers = dict[str, dict[str, list[str]]]
+
+class ItemAnswer(NamedTuple):
+    """An answer to an item. is_cut: whether it ended at the limit of its tokens."""
+
+    text: str
+    is_cut: bool = False
+
+
+Answers = dict[str, dict[str, list[ItemAnswer]]]
 """Answers by item and way of sampling."""
 
 
@@ -116,10 +125,14 @@ def answer_items(
             part = names[start : start + batch_size]
             asked = {each: prompts[name] for name, each in part if f"{key} {way} {each}" not in log}
             fresh = model.answers(asked, sampling, settings.max_new_tokens, batch_size, seed) if asked else {}
-            log.add_all({"key": f"{key} {way} {each}", "text": model.text(answer)} for each, answer in fresh.items())
+            log.add_all(
+                {"key": f"{key} {way} {each}", "text": model.text(answer), "is_cut": answer.finish_reason == "length"}
+                for each, answer in fresh.items()
+            )
             for name, each in part:
                 record = log.find(f"{key} {way} {each}") or {}
-                answers[name].setdefault(way, []).append(record["text"].rpartition(END_OF_THOUGHT)[2])
+                text = record["text"].rpartition(END_OF_THOUGHT)[2]
+                answers[name].setdefault(way, []).append(ItemAnswer(text, record.get("is_cut", False)))
             done += len(part)
     progress.report(phase, total, total, "answers")
     return answers

@@ -26,8 +26,11 @@ def finished(job: Job, name: str, measure_it: Callable[[], Any]) -> Any:
 
 
 def part_key(job: Job) -> list[Any]:
-    """What a part depends on, as JSON values: the job's settings and inputs, and the columns of rows of acceptance."""
-    columns = [field.name for field in fields(AcceptanceRow)]  # results of an older version are measured again
+    """What a part depends on, as JSON values: the job's settings and inputs, and the columns of its rows."""
+    columns = [
+        *(field.name for field in fields(AcceptanceRow)),
+        *TASK_ROWS.names,
+    ]  # results of an older version are measured again
     inputs = {name: str(path) for name, path in sorted(job.inputs.items())}
     return json.loads(json.dumps([job.settings, inputs, columns]))
 
@@ -51,6 +54,10 @@ TASK_ROWS = pa.schema(
         column("against", pa.string(), description="the model that a judge compared with; empty for other scores"),
         column("sampling", pa.string(), description="greedy, or sampled: the mean over the samples"),
         column("score", pa.float64(), description="from 0 to 1; of a judge 1 for a win, -1 for a loss"),
+        column("solved", pa.float64(), description="whether one of the answers is wholly right: 1 or 0; empty for a judge"),
+        column(
+            "cut", pa.float64(), description="share of the answers that ended at the limit of their tokens; empty for a judge"
+        ),
     ]
 )
 """task_scores.parquet: a row for each item, model and way of sampling."""

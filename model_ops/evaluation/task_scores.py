@@ -30,6 +30,8 @@ ASKED = ("target", "reference", "base", "champion")
 TEST_MEMORY_MB = 512
 """Most memory of one program of unit tests."""
 RATIO_OVER_ITEMS = "paired Student's t over items; rule of three if all are equal"
+SHARES: tuple[What, ...] = ("solved", "cut")
+"""Columns of TASK_ROWS that are measured beside the score."""
 OVER_ITEMS = "Student's t over items; rule of three if all are equal"
 
 
@@ -125,8 +127,10 @@ def _scored(
         progress.stop_if_requested()
         progress.report(f"scores: {item.suite}", place, len(items), "items")
         for role, given in answers.items():
-            for sampling, texts in given.get(key_of(item), {}).items():
-                rows.append(_row(item, role, "", sampling, float(np.mean([_score(item, text, settings) for text in texts]))))
+            for sampling, answered in given.get(key_of(item), {}).items():
+                scores = [_score(item, answer.text, settings) for answer in answered]
+                counts = {"solved": float(max(scores) == 1), "cut": float(np.mean([answer.is_cut for answer in answered]))}
+                rows.append({**_row(item, role, "", sampling, float(np.mean(scores))), **counts})
     return rows
 
 
@@ -146,10 +150,10 @@ def _judged(
     with PairwiseJudge(settings.judge) as judge:
         for against in (role for role in answers if role != "target"):
             pairs = [
-                (item, sampling, own, other)
+                (item, sampling, own.text, other.text)
                 for item in items
-                for sampling, texts in answers.get("target", {}).get(key_of(item), {}).items()
-                for own, other in zip(texts, answers[against].get(key_of(item), {}).get(sampling, []), strict=False)
+                for sampling, answered in answers.get("target", {}).get(key_of(item), {}).items()
+                for own, other in zip(answered, answers[against].get(key_of(item), {}).get(sampling, []), strict=False)
             ]
             progress.stop_if_requested()
             progress.report(f"judge: {items[0].suite}", 0, len(pairs), "comparisons")
@@ -199,6 +203,10 @@ def _measure(result: TaskScores, suite: str, rows: list[dict[str, Any]], same: s
         ends = mean_interval(values, least, 1.0)
         mean, count = float(np.mean(values)), len(values)
         result.measure(what, mean, ends, count, "items", "share", of=model, against=against, method=OVER_ITEMS, **about)
+        for share in SHARES if not against else ():
+            of_items = [row[share] for row in rows if (row["model"], row["against"], row["sampling"]) == (model, "", sampling)]
+            ends, mean = mean_interval(of_items, 0.0, 1.0), float(np.mean(of_items))
+            result.measure(share, mean, ends, count, "items", "share", of=model, method=OVER_ITEMS, **about)
         own = scores.get(("target", "", sampling), {})
         both = sorted(set(own) & set(by_item))
         if model == "target" or not both:

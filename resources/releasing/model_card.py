@@ -48,6 +48,8 @@ NAMES = {
     "accuracy": "Accuracy",
     "accuracy_gain": "Accuracy gain",
     "accuracy_kept": "Accuracy kept",
+    "solved": "Items with a right answer",
+    "cut": "Answers cut by the limit",
     "speed_up_estimate": "Estimated speed-up",
     "served_distance": "Distance in a server (nats per token)",
     "served_agreement": "Agreement in a server",

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from model_ops.drafting import DraftingChoice
 from model_ops.evaluation import HELD_OUT, REFERENCE, TARGET, Measurement, find, measurements_of
@@ -149,22 +149,28 @@ class Summary:
                 measured.sampling,
                 f"{measured.value:z.3f}",
                 "" if measured.low is None else f"{measured.low:z.3f} to {measured.high:z.3f}",
+                *(self._share_beside(measured, what) for what in ("solved", "cut")),
                 f"{measured.n:,}",
             ]
             for measured in self.measurements
             if measured.what in ("accuracy", "accuracy_gain")
         ]
         rows += [
-            [suite, why, "", "not measured", "", ""]
+            [suite, why, "", "not measured", "", "", "", ""]
             for suite, why in self.evaluation.get("not_measured", {}).items()
             if suite in self.evaluation["tasks"]
         ]
         return ReportSection(
             "Evaluation suites",
-            ["suite", "model", "sampling", "score", "95 % interval", "items"],
+            ["suite", "model", "sampling", "score", "95 % interval", "solved", "cut", "items"],
             rows,
-            "Share of items that are right; a difference of two models is over the items that both answered.",
+            "Score: mean of the answers to an item, mean of the items; a difference of two models is over the items that both "
+            "answered. Solved: items of which one answer is wholly right. Cut: answers that ended at the token limit.",
         )
+
+    def _share_beside(self, score: Measurement, what: Literal["solved", "cut"]) -> str:
+        share = find(self.measurements, what, of=score.of, on=score.on, sampling=score.sampling)
+        return "" if share is None or score.what != "accuracy" else f"{share.value:z.3f}"
 
     def _rows(self) -> ReportSection:
         left = {**self.records.quarantined, **self.records.dropped}

@@ -14,7 +14,7 @@ from model_ops.answers import AnswerLog
 from model_ops.completions.endpoint import read_chat
 from model_ops.evaluation import task_scores as scores
 from model_ops.evaluation.measurement import find
-from model_ops.evaluation.own_answers import OwnModel, answer_items
+from model_ops.evaluation.own_answers import ItemAnswer, OwnModel, answer_items
 from model_ops.evaluation.settings import EvaluateSettings, TaskSettings
 from model_ops.evaluation.task_scores import task_scores
 from model_ops.graders.judge import PairwiseJudge, last_object
@@ -42,7 +42,7 @@ def answering(monkeypatch, by_role):
     """Replaces the models: by_role gives the answer to each item."""
 
     def answer_items(directory, items, *_):
-        return {scores.key_of(each): {"greedy": [by_role[directory.name](each)]} for each in items}
+        return {scores.key_of(each): {"greedy": [ItemAnswer(by_role[directory.name](each))]} for each in items}
 
     monkeypatch.setattr(scores, "answer_items", answer_items)
 
@@ -77,9 +77,22 @@ def test_a_real_model_answers_and_one_that_cannot_be_read_is_named(tmp_path):
     found = task_scores(made, settings, Progress())
     assert list(found.not_measured) == ["tasks of base"] and "holds no tokenizer" in found.not_measured["tasks of base"]
     assert {(each.what, each.of, each.sampling, each.n) for each in found.measurements} == {
-        ("accuracy", "target", "greedy", 4),
-        ("accuracy", "target", "sampled", 4),
+        (what, "target", sampling, 4) for what in ("accuracy", "solved", "cut") for sampling in ("greedy", "sampled")
     }
+    assert find(found.measurements, "cut", sampling="greedy").value > 0.5, "a model of noise does not end within five tokens"
+
+
+def test_samples_give_the_mean_score_and_the_share_of_items_that_one_of_them_solves(tmp_path, monkeypatch):
+    items = [item("gsm8k", n, kind="number", answer=str(n)) for n in range(10)]
+
+    def answer_items(directory, items, *_):
+        said = {str(n): [ItemAnswer(f"#### {n if n < 4 else 99}"), ItemAnswer("#### 99", is_cut=True)] for n in range(10)}
+        return {scores.key_of(each): {"sampled": said[each.item_id]} for each in items}
+
+    monkeypatch.setattr(scores, "answer_items", answer_items)
+    found = task_scores(*job(tmp_path, items), Progress())
+    shares = {what: find(found.measurements, what, of="target").value for what in ("accuracy", "solved", "cut")}
+    assert shares == {"accuracy": 0.2, "solved": 0.4, "cut": 0.5}
 
 
 QUESTION = JudgedItem(suite="s", item_id="1", messages=[{"role": "user", "content": "2 + 2?"}])
