@@ -150,8 +150,9 @@ class InstructionsItem(Item):
 
 
 def is_known_instruction(name: str) -> bool:
-    """Whether answers can be checked for an instruction of IFEval, in any language's form of its name."""
-    return _bare(name) in CHECKS
+    """Whether answers can be checked for an instruction of IFEval, also as M-IFEval names it. Japanese has sentences and words
+    that these checks do not count."""
+    return _bare(name) in CHECKS and not name.startswith("ja:")
 
 
 def score_instructions(item: InstructionsItem, text: str) -> float:

@@ -96,15 +96,15 @@ def build_eval_suite(
         for number, (place, record) in enumerate(records(settings.uri), start=1):
             if kind == "auto":
                 kind = _guess(record)
-            record, task, part = _as_asked(kind, record, settings.task, place)
-            of_record = _items(suite, "jsonl" if kind in LAYOUTS else kind, record, number, place)
+            own, task, part = _as_asked(kind, record, settings.task, place)
+            of_record = _items(suite, "jsonl" if kind in LAYOUTS else kind, own, number, place)
             items.extend(of_record)
             unread.update(unread_keys(record) if kind in ("jsonl", "gsm8k") and settings.task != "record" else ())
             if len(of_record) == 1:  # the later turns of a question need the model's earlier answers
                 keys = {"keys": {key: value for key, value in record.items() if key not in NO_COLUMNS}} if keep_keys else {}
                 try:
                     name = f"{suite}-{part}" if part and not keep_keys else suite
-                    asked = _tasks(name, task, kind, record, of_record[0], place, accepted)
+                    asked = _tasks(name, task, kind, own, of_record[0], place, accepted)
                 except EvalTaskError as error:
                     misfits.setdefault(str(error).removeprefix(f"{place}: "), []).append(place)
                     continue
@@ -129,7 +129,7 @@ def build_eval_suite(
 
 def _as_asked(kind: str, record: dict[str, Any], task: Task, place: str) -> tuple[dict[str, Any], Task, str]:
     """A record of a published layout as `jsonl` has it, its task and its part; others as they are."""
-    if kind not in LAYOUTS:
+    if kind not in LAYOUTS or task == "record":
         return record, task, ""
     layout = LAYOUTS[kind]
     if not layout.fits(record):
@@ -153,7 +153,7 @@ def records(uri: str) -> Iterator[tuple[str, dict[str, Any]]]:
         for file in files:
             with file as lines:
                 text = lines.read()
-            is_table = Path(file.path).name.lower().removesuffix(".gz").endswith((".csv", ".tsv"))
+            is_table = not {".csv", ".tsv"}.isdisjoint(map(str.lower, Path(file.path).suffixes))
             yield from (_rows_of if is_table else _records_of)(text, file.path)
     except FileNotFoundError as error:
         raise EvalSuiteError(f"there is no file {uri}") from error
@@ -163,8 +163,13 @@ def records(uri: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _rows_of(text: str, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Of a CSV or TSV file; values are texts."""
-    for number, row in enumerate(csv.DictReader(io.StringIO(text), delimiter="\t" if ".tsv" in path else ","), start=1):
-        yield f"{path} record {number}", {name: value for name, value in row.items() if name and value is not None}
+    header = text.partition("\n")[0]
+    rows = csv.DictReader(io.StringIO(text), delimiter=max(",;\t", key=header.count))
+    try:
+        for number, row in enumerate(rows, start=1):
+            yield f"{path} record {number}", {name: value for name, value in row.items() if name and value is not None}
+    except csv.Error as error:
+        raise EvalSuiteError(f"{path} cannot be read as CSV after line {rows.line_num}: {error}") from error
 
 
 def _records_of(text: str, path: str) -> Iterator[tuple[str, dict[str, Any]]]:

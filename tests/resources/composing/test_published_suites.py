@@ -95,8 +95,10 @@ def test_a_part_has_a_score_of_its_own_and_what_cannot_be_asked_is_only_kept_out
     assert [(item.suite, item.kind) for item in asked(tmp_path, x=both)] == [("x-safe", "complies"), ("x-unsafe", "refuses")]
     copied = {**RECORDS["harmbench"], "FunctionalCategory": "copyright"}
     unknown = {**RECORDS["gsm_plus"], "answer": "None"}
-    other = {**RECORDS["ifeval"], "instruction_id_list": ["count:keywords_multiple"]}
-    for record in (copied, unknown, other):
+    others = [
+        {**RECORDS["ifeval"], "instruction_id_list": [name]} for name in ("count:keywords_multiple", "ja:punctuation:no_comma")
+    ]
+    for record in (copied, unknown, *others):
         assert asked(tmp_path, x=EvalSettings(uri=written(tmp_path / "x.jsonl", record))) == []
         assert build_eval_suite({"x": EvalSettings(uri=str(tmp_path / "x.jsonl"))}, tmp_path / "out") == {"x": 1}
 
@@ -123,6 +125,25 @@ def test_a_format_that_does_not_fit_and_keys_that_tell_nothing(tmp_path):
     wrong = written(tmp_path / "y.jsonl", {**RECORDS["bbq"], "label": 7})
     with pytest.raises(EvalSuiteError, match=r"line 1: format bbq cannot read it \(IndexError\)"):
         build_eval_suite({"x": EvalSettings(uri=wrong)}, tmp_path / "out")
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_a_table_may_be_parted_by_other_marks_and_one_that_cannot_be_read_is_named(tmp_path, mark):
+    (tmp_path / "x.csv").write_text(
+        mark.join(("category", "source", "forbidden_prompt")) + "\n" + mark.join(("c", "s", "Do harm."))
+    )
+    [item] = asked(tmp_path, x=EvalSettings(uri=str(tmp_path / "x.csv")))
+    assert item.messages[0]["content"] == "Do harm."
+    (tmp_path / "y.csv").write_text("category,forbidden_prompt\nc," + "x" * 200_000)
+    with pytest.raises(EvalSuiteError, match=r"y.csv cannot be read as CSV after line 1: field larger than field limit"):
+        build_eval_suite({"x": EvalSettings(uri=str(tmp_path / "y.csv"))}, tmp_path / "out")
+
+
+def test_an_environment_gets_the_record_as_it_is(tmp_path):
+    uri = written(tmp_path / "x.jsonl", RECORDS["ruler"])
+    build_eval_suite({"x": EvalSettings(uri=uri, task="record")}, tmp_path / "out", keep_keys=True)
+    [task] = map(json.loads, (tmp_path / "out" / "tasks.jsonl").read_text().splitlines())
+    assert task["record"] == RECORDS["ruler"]
 
 
 def test_every_layout_has_a_record_here():
