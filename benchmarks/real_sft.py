@@ -167,7 +167,7 @@ def main() -> None:
         figures[side] = interval([run[side] for run in runs])
     for method in METHODS:
         figures[f"gain_{method}"] = interval([run[method] - most for run, most in zip(runs, better, strict=True)])
-    figures |= {"by_seed": runs, "rows": ROWS, "held_out": HELD_OUT, "trl_steps": SPEED_STEPS, "threads": THREADS}
+    figures |= {"by_seed": runs, "threads": THREADS}
     record("real_sft", figures, keep=not given.quick)
 
 
