@@ -15,6 +15,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -38,6 +39,7 @@ from resources.composing.eval_tasks import (
 )
 from resources.composing.published_suites import LAYOUTS, layout_of
 from resources.curating import EVAL_ITEMS
+from resources.records import dialect_of
 from resources.sources import Uri
 
 NO_COLUMNS = {"messages", "prompt", "tools", "function", "chosen", "rejected", "request", "verifier"}
@@ -163,13 +165,16 @@ def records(uri: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _rows_of(text: str, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Of a CSV or TSV file; values are texts."""
-    header = text.partition("\n")[0]
-    rows = csv.DictReader(io.StringIO(text), delimiter=max(",;\t", key=header.count))
+    dialect = dialect_of(text.encode("utf-8", "surrogateescape"), whole=True, named=True)
+    if dialect is None:
+        raise EvalSuiteError(f"{path} is no table of comma-separated values, which its name says")
+    rows, number = filter(any, islice(dialect.rows(io.StringIO(text, newline="")), dialect.skipped, None)), 0
     try:
+        header = next(rows, [])
         for number, row in enumerate(rows, start=1):
-            yield f"{path} record {number}", {name: value for name, value in row.items() if name and value is not None}
+            yield f"{path} record {number}", dict(zip(header, row, strict=False))
     except csv.Error as error:
-        raise EvalSuiteError(f"{path} cannot be read as CSV after line {rows.line_num}: {error}") from error
+        raise EvalSuiteError(f"{path} record {number + 1} cannot be read as CSV: {error}") from error
 
 
 def _records_of(text: str, path: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from resources.records.formats import BY_NAME, CAPTURE_NOTE_KEY, FORMATS, Format, detect
     from resources.records.mapped_records import by_fields, mapped_format, wrapped_fields
     from resources.records.moments import is_moment
+    from resources.records.objects.csv_reader import dialect_of
     from resources.records.objects.log_reader import LONGEST_BYTES, RAW_BYTES, RecordProblem, Records, record_of
     from resources.records.objects.object_reader import read_object
     from resources.records.plain_text import escaped_json, page_environment, visible

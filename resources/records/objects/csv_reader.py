@@ -40,6 +40,7 @@ class CsvDialect:
 
     def rows(self, lines: Iterable[str]) -> Iterator[list[str]]:
         """The cells of each row. Raises csv.Error for a row that is not written so."""
+        csv.field_size_limit(2 * RECORD_BYTES)  # of the process; readers bound their rows
         return csv.reader(
             lines, delimiter=self.separator, doublequote=not self.escape, escapechar=self.escape or None, strict=True
         )
@@ -114,7 +115,6 @@ def _unbroken(text: str, dialect: CsvDialect) -> tuple[list[list[str]], int]:
 
 
 def read_csv(chunks: Iterator[bytes], dialect: CsvDialect) -> Iterator[Records | RecordProblem]:
-    csv.field_size_limit(2 * RECORD_BYTES)  # of the process; rows are bounded here
     damage: list[DamagedError] = []
     rows = _rows(text_lines(chunks, damage), dialect)
     names: list[str] = []

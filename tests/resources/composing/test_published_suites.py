@@ -134,9 +134,13 @@ def test_a_table_may_be_parted_by_other_marks_and_one_that_cannot_be_read_is_nam
     )
     [item] = asked(tmp_path, x=EvalSettings(uri=str(tmp_path / "x.csv")))
     assert item.messages[0]["content"] == "Do harm."
-    (tmp_path / "y.csv").write_text("category,forbidden_prompt\nc," + "x" * 200_000)
-    with pytest.raises(EvalSuiteError, match=r"y.csv cannot be read as CSV after line 1: field larger than field limit"):
+    (tmp_path / "y.csv").write_text('category,forbidden_prompt\nc,fine\nc,"never ends\n')
+    with pytest.raises(EvalSuiteError, match=r"y.csv record 2 cannot be read as CSV: unexpected end of data"):
         build_eval_suite({"x": EvalSettings(uri=str(tmp_path / "y.csv"))}, tmp_path / "out")
+    long = "x" * 200_000
+    (tmp_path / "z.csv").write_text(f"category,forbidden_prompt\nc,{long}\n")
+    [item] = asked(tmp_path, x=EvalSettings(uri=str(tmp_path / "z.csv")))
+    assert item.messages[0]["content"] == long
 
 
 def test_an_environment_gets_the_record_as_it_is(tmp_path):
