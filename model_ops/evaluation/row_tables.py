@@ -27,10 +27,8 @@ def finished(job: Job, name: str, measure_it: Callable[[], Any]) -> Any:
 
 def part_key(job: Job) -> list[Any]:
     """What a part depends on, as JSON values: the job's settings and inputs, and the columns of its rows."""
-    columns = [
-        *(field.name for field in fields(AcceptanceRow)),
-        *TASK_ROWS.names,
-    ]  # results of an older version are measured again
+    # Results of an older version are measured again.
+    columns = [*(field.name for field in fields(AcceptanceRow)), *TASK_ROWS.names]
     inputs = {name: str(path) for name, path in sorted(job.inputs.items())}
     return json.loads(json.dumps([job.settings, inputs, columns]))
 

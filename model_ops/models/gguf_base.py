@@ -90,10 +90,9 @@ def _convert(file: Path, reader: Any, output: Path) -> None:
     level = logging.get_verbosity()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    # The loader would read the file three more times, and a vocabulary of 150,000 takes 10 seconds each.
     reader_class = gguf.GGUFReader
-    vars(gguf)["GGUFReader"] = lambda _: (
-        reader
-    )  # the loader reads the file three times, and its vocabulary takes most of a minute each
+    vars(gguf)["GGUFReader"] = lambda _: reader
     try:
         tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
         read = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.bfloat16)

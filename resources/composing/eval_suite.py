@@ -170,7 +170,7 @@ def _rows_of(text: str, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
         raise EvalSuiteError(f"{path} is no table of comma-separated values, which its name says")
     rows, number = filter(any, islice(dialect.rows(io.StringIO(text, newline="")), dialect.skipped, None)), 0
     try:
-        header = next(rows, [])
+        header = [name.strip() for name in next(rows, [])]
         for number, row in enumerate(rows, start=1):
             yield f"{path} record {number}", dict(zip(header, row, strict=False))
     except csv.Error as error:

@@ -103,6 +103,13 @@ def test_a_part_has_a_score_of_its_own_and_what_cannot_be_asked_is_only_kept_out
         assert build_eval_suite({"x": EvalSettings(uri=str(tmp_path / "x.jsonl"))}, tmp_path / "out") == {"x": 1}
 
 
+def test_a_choice_is_a_letter_and_no_word(tmp_path):
+    [item] = asked(tmp_path, x=EvalSettings(uri=written(tmp_path / "x.jsonl", {**RECORDS["bbq"], "label": 0})))
+    right = ("A", "a", "(A)", "A. Ann", "**A**", "Answer: A", "The correct answer is A because", "The answer is (A).")
+    wrong = ("A woman was.", "Ann", "B. Bea", "The answer is B, not A.", "An answer")
+    assert [SCORERS[item.kind](item, text) for text in (*right, *wrong)] == [1] * len(right) + [0] * len(wrong)
+
+
 def test_harmbench_shows_its_context_and_mbpp_its_tests(tmp_path):
     [item] = asked(tmp_path, x=EvalSettings(uri=written(tmp_path / "x.csv", RECORDS["harmbench"])))
     assert item.messages == [{"role": "user", "content": "A text.\n\nDo it."}]
@@ -122,6 +129,9 @@ def test_a_format_that_does_not_fit_and_keys_that_tell_nothing(tmp_path):
         match="line 1: format mbpp needs the keys code, task_id, and lists: test_list; its keys are goal, target",
     ):
         build_eval_suite({"x": EvalSettings(uri=uri, format="mbpp")}, tmp_path / "out")
+    unknown = written(tmp_path / "z.csv", {**RECORDS["xstest"], "label": "borderline"})
+    with pytest.raises(EvalSuiteError, match=r"record 1: format xstest cannot read it \(KeyError\)"):
+        build_eval_suite({"x": EvalSettings(uri=unknown)}, tmp_path / "out")
     wrong = written(tmp_path / "y.jsonl", {**RECORDS["bbq"], "label": 7})
     with pytest.raises(EvalSuiteError, match=r"line 1: format bbq cannot read it \(IndexError\)"):
         build_eval_suite({"x": EvalSettings(uri=wrong)}, tmp_path / "out")
