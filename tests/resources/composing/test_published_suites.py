@@ -103,6 +103,13 @@ def test_a_part_has_a_score_of_its_own_and_what_cannot_be_asked_is_only_kept_out
         assert build_eval_suite({"x": EvalSettings(uri=str(tmp_path / "x.jsonl"))}, tmp_path / "out") == {"x": 1}
 
 
+def test_of_several_texts_the_share_counts_or_one_is_enough(tmp_path):
+    uri = written(tmp_path / "x.jsonl", RECORDS["ruler"])
+    [share], [one] = (asked(tmp_path, x=EvalSettings(uri=uri, task=task)) for task in ("auto", "contains_any"))
+    assert [SCORERS[item.kind](item, "It is 22.") for item in (share, one)] == [0.5, 1]
+    assert SCORERS[one.kind](one, "It is 23.") == 0
+
+
 def test_a_choice_is_a_letter_and_no_word(tmp_path):
     [item] = asked(tmp_path, x=EvalSettings(uri=written(tmp_path / "x.jsonl", {**RECORDS["bbq"], "label": 0})))
     right = ("A", "a", "(A)", "A. Ann", "**A**", "Answer: A", "The correct answer is A because", "The answer is (A).")

@@ -133,6 +133,19 @@ def test_a_gate_without_a_comparison_is_not_told_as_not_measured(page):
     assert "not measured" not in gates.note
 
 
+def test_beside_a_score_stand_what_is_solved_and_what_was_cut(page):
+    summary, _, _, _ = page
+    about = {"on": "gsm8k", "sampling": "sampled", "n": 100, "counted": "items", "unit": "share"}
+    shares = {"accuracy": 0.4, "solved": 0.7, "cut": 0.05}
+    summary.evaluation["measurements"] = [
+        *(Measurement(what=what, of="target", value=value, **about).model_dump() for what, value in shares.items()),
+        Measurement(what="accuracy_gain", of="target", against="base", value=0.1, **about).model_dump(),
+    ]
+    score, change = next(section.rows for section in summary.sections() if section.title == "Evaluation suites")
+    assert score == ["gsm8k", "target", "sampled", "0.400", "", "0.700", "0.050", "100"]
+    assert change == ["gsm8k", "target - base", "sampled", "0.100", "", "", "", "100"]
+
+
 def test_a_figure_that_rounds_to_nothing_has_no_sign():
     gate = HELD.model_copy(update={"measured": -0.00001, "low": -0.00002, "high": 0.00001})
     assert gate.interval_text == "0.0000 to 0.0000"
